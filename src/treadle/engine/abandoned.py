@@ -29,14 +29,14 @@ def give_up(work: asyncio.Task[Any], name: str, task_id: str, call_id: str) -> N
 
 
 def _end_late(work: asyncio.Task[Any]) -> None:
-    """Note that a call has ended which is not waited for any more."""
+    """Remove a call that has ended after all, and log how late it was."""
     call = _in_loops.remove(work)
     if call is not None:
         _LOG.warning("%s", call.late_text(time.monotonic()))
 
 
 def leave_behind(still_runs: Callable[[], bool], name: str, task_id: str, call_id: str) -> None:
-    """List a call whose work goes on in a thread, until it does not."""
+    """List a call whose work goes on in a thread, until that work ends."""
     _in_threads.add(object(), AbandonedCall(name, task_id, call_id, time.monotonic()), still_runs)
 
 

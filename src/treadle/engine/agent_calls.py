@@ -1,4 +1,4 @@
-"""Calls of agents as effects: run the task that a call is, or stop it, and return how the call ended."""
+"""Calls of agents as effects: run or stop the task of a call, and return the end of the call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STOP_SECONDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 class AgentCallInFlight(EffectInFlight[RunAgent]):
-    """A call of an agent: the task that the call is runs to its next stop."""
+    """A call of an agent: its task runs to its next stop."""
 
     __slots__ = ("_ended", "_input", "_is_new", "_record", "_stop")
 
@@ -45,25 +45,25 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
     ends_before_undo: ClassVar[bool] = False  # its task is undone as a whole
 
     _input: str
-    """what the agent is asked"""
+    """the input of the agent"""
 
     _ended: TaskState | None
-    """of the task, once it has ended"""
+    """the state of the child, once it has ended"""
 
     _is_new: bool
-    """whether the task is to be made"""
+    """whether the child is still to be created"""
 
     _record: Recorder
     _stop: StopAgent | None
-    """what ends the call, if its agent cannot be called any more"""
+    """the effect that ends the call, if its agent can no longer be called"""
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the agent's tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
-        """Record that the call begins; or its end, if a limit is reached or its arguments are invalid."""
+        """Record the begin of the call, or its end if a limit is reached or its arguments are invalid."""
         context, effect, call = self.context, self.effect, self.effect.call
         subagents, self._stop, self._record = context.subagents, None, record
         if subagents is None or (call.child is not None and not subagents.has_agent(call.name)):
@@ -92,7 +92,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         return True
 
     async def run(self) -> list[e.Event]:
-        """Run the task of the call, and return the call's end, or that its task is at rest."""
+        """Run the task of the call; return the end of the call, or its stop if the task is at rest."""
         if self._stop is not None:
             return await _stop_agent(self.stop_child, self._stop)
         subagents = self.context.subagents
@@ -108,7 +108,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         return [end]
 
     def _label(self, end: e.ToolEnded, subagents: Subagents, state: TaskState) -> None:
-        """Say of the end of a call whether it is trusted: if its task read nothing untrusted, or is a sanitiser."""
+        """Label the end of a call: trusted if its task read nothing untrusted, or is a sanitiser."""
         call = self.effect.call
         tool: Any = self.context.runtime.tools[call.name]
         is_sanitised = (
@@ -123,7 +123,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         end.exposed = subagents.effects_seen(call, state)
 
     async def _through(self, layers: Sequence[Layer], subagents: Subagents) -> e.ToolEnded | e.ToolStopped:
-        """Run the task of the call inside of middleware, which sees its answer or its failure, and no rest."""
+        """Run the task of the call inside its middleware, which sees an answer or a failure but no rest."""
         context, call = self.context, self.effect.call
         if self.on_entry is not None:
             self.on_entry()
@@ -186,7 +186,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             if self.cancelled_itself():
                 return _failed(call, "it cancelled itself", "cancelled", ())
             return self._stopped(subagents.spent_by(call))
-        except Exception as error:  # noqa: BLE001  what keeps an agent from running is its call's error
+        except Exception as error:  # noqa: BLE001  an agent that cannot run fails its call
             if not isinstance(error, (StoreError, TaskTooNew)) and not subagents.is_open(call):
                 text, traceback = context.vault.error_text(error), self.traceback_of(error)
                 return _failed(call, text, "error", subagents.spent_by(call), traceback)
@@ -210,14 +210,14 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
     def _stopped(self, spent: tuple[SpentBy, ...] = ()) -> e.ToolStopped:
         call, reason = self.effect.call, self.cancel_reason or "interrupted"
         if reason == "timeout":
-            # The task is at rest now; that it is to end follows from why it was stopped.
+            # The task is at rest now; the reason of the stop says that the call is to end.
             text = f"it took longer than {self.context.runtime.tools[call.name].spec.timeout:g} s"
             failure = e.Failure("subagent", reason, text, call.id)
             return e.ToolStopped(call.step, call.id, reason, failure, spent)
         return e.ToolStopped(call.step, call.id, reason, spent=spent)
 
     def fails_drive(self, error: BaseException) -> bool:
-        """Return whether the task of a call that is to end could not be stopped."""
+        """Return whether this effect was to stop a child: then an error means that the child could not be stopped."""
         return self._stop is not None
 
     def cut_off(self) -> list[e.Event]:
@@ -231,7 +231,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
 
 
 class _AtRest(BaseException):
-    """The task of a call is at rest and has not ended: no middleware makes a result of that."""
+    """The task of a call is at rest and has not ended: middleware cannot make a result of that."""
 
     def __init__(self, end: e.ToolStopped) -> None:
         super().__init__(end.reason)
@@ -239,7 +239,7 @@ class _AtRest(BaseException):
 
 
 class AgentStopInFlight(EffectInFlight[StopAgent]):
-    """The stop of an agent that was called: the task that the call is is cancelled."""
+    """Stops a called agent: cancels the task of the call."""
 
     __slots__ = ()
 
@@ -248,23 +248,23 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the agent's tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
-        """Begin without an event: a stop that is lost is wanted again."""
+        """Begin without an event: `decide` asks again for a stop that was lost."""
         return True
 
     def fails_drive(self, error: BaseException) -> bool:
-        """Return that no error is the call's: no code of the user runs."""
+        """Return True: no code of the user runs, so an error is not the call's."""
         return True
 
     async def run(self) -> list[e.Event]:
-        """End the task that the call is, and return the call's end."""
+        """Cancel the task of the call, and return the end of the call."""
         return await _stop_agent(self.stop_child, self.effect)
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the stop is wanted again."""
+        """Return nothing: `decide` asks for the stop again."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
@@ -274,7 +274,7 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
 
 
 async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]:
-    """End the task that a call is, for good, and return the call's end."""
+    """Cancel the task of a call, and return the end of the call."""
     call = effect.call
     was_cancelled = bool(call.attempt) and effect.outcome != "timeout"
     end = e.ToolEnded(call.step, call.id, "cancelled" if was_cancelled else effect.outcome)
@@ -295,9 +295,10 @@ async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]
 
 
 async def _child_at_end(stop_child: StopChild, effect: StopAgent) -> TaskState | None:
-    """End the task that a call is, and return its state; None if it was never made.
+    """Cancel the task of a call, and return its state; None if it was never created.
 
-    While the store does not answer, what the task spent and changed is not known: so the call has no end yet.
+    The end of the call holds the spending and the effects of the task, so the call has no end while the store does not
+    answer.
 
     Raises:
         StoreUnavailable: the store did not answer any try. A later drive stops the task.
@@ -311,7 +312,7 @@ async def _child_at_end(stop_child: StopChild, effect: StopAgent) -> TaskState |
 
 
 def _not_tried_again(call: CallState, why: str) -> e.ToolEnded:
-    """Return the end of a call whose last task failed, and that may not begin again."""
+    """Return the end of a call whose last task failed and which may not be tried again."""
     error = call.failed_children[-1].error
     failed = error.message if error is not None else "its task failed"
     outcome = "timeout" if error is not None and error.kind == "timeout" else "error"
@@ -321,7 +322,7 @@ def _not_tried_again(call: CallState, why: str) -> e.ToolEnded:
 
 
 def _retry(call: CallState, state: TaskState, error: e.Failure) -> e.ToolStopped:
-    """Return that the task of a call has failed, and that the call begins again with a new one."""
+    """Return that the task of a call has failed, and that the call begins again with a new task."""
     stopped = e.ToolStopped(call.step, call.id, "error", error, spent_by(state), failed=state.task_id)
     stopped.harmless = is_harmless(state)
     return stopped
@@ -341,7 +342,7 @@ def _end(call: CallState, state: TaskState, runtime: AgentRuntime) -> e.ToolEnde
 
 
 def _failure_of(call: CallState, state: TaskState) -> e.Failure:
-    """Return why a call failed whose task did."""
+    """Return the failure of a call whose task failed or was cancelled."""
     why = state.error.message if state.error is not None else "no reason was given"
     if state.ended == "failed":
         traceback = state.error.traceback if state.error is not None else ""
@@ -350,7 +351,7 @@ def _failure_of(call: CallState, state: TaskState) -> e.Failure:
 
 
 def _observation(state: TaskState) -> str | None:
-    """Return what the model sees of an answer, if it is more than the answer."""
+    """Return the observation of a degraded answer, which names the reasons; None if the answer is shown alone."""
     if state.ended != "degraded":
         return None
     return f"{as_text(state.output)}\n\n[A best effort: {'; '.join(state.end_reasons)}]"
@@ -364,12 +365,12 @@ def _failed(
 
 
 def _waits_for(call: CallState, state: TaskState) -> e.Failure:
-    """Return why a child is at rest."""
+    """Return the reason why a child is at rest."""
     return e.Failure("subagent", resting_word(state), rest_of(call.name, state), call.id)
 
 
 def child_label(state: TaskState, *, is_sanitised: bool = False) -> Label:
-    """Return the label of what the task of a call says: untrusted if it has read anything untrusted."""
+    """Return the label of a child's answer: untrusted if the child has read untrusted content."""
     is_trusted = is_sanitised or not origins.of_task(state)
     return Label(f"subagent:{state.created_for}", "trusted" if is_trusted else "untrusted")
 

@@ -1,4 +1,4 @@
-"""What an agent sees of a conversation that moved to it: what the filters of the handoff leave, and what came after."""
+"""The conversation as an agent sees it after a handoff: the filtered older messages, then all later ones."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class AgentView:
     """The view of the agent that a task is with; it follows the conversation, and reads each message once.
 
     Args:
-        state: of the task, after a handoff.
-        team: where its conversation is.
-        filters: those of the handoff.
+        state: the state of the task, after a handoff.
+        team: the agents of the conversation.
+        filters: the filters of the handoff.
     """
 
     def __init__(self, state: TaskState, team: Team, filters: Sequence[Filter]) -> None:
@@ -36,10 +36,10 @@ class AgentView:
         self._read = 0
         self._seen: list[Message] = []
         self.own_from = 0
-        """index of the first message of the task itself that is left"""
+        """index of the first remaining message of the task itself"""
 
         self.summarised = False
-        """whether a summary of older messages is left, as the first one"""
+        """whether the first message is a summary of older ones"""
 
     @property
     def fingerprint(self) -> str:
@@ -53,7 +53,7 @@ class AgentView:
 
     @property
     def messages(self) -> list[Message]:
-        """What the agent sees now; raises `ModelError` if a filter fails."""
+        """The messages that the agent sees now; raises `ModelError` if a filter fails."""
         source = self._state.messages
         if source is not self._source or len(source) < self._read:
             self._begin(source)
@@ -74,9 +74,9 @@ class AgentView:
 
 
 def _labelled(before: Sequence[Message], seen: Sequence[Message]) -> list[Message]:
-    """Return what filters left with labels on texts that they wrote, if they read something untrusted.
+    """Return filtered messages, with untrusted labels on texts that a filter wrote after reading untrusted content.
 
-    A filter that makes messages anew drops their labels, and a text without a label stands in no frame.
+    A filter that creates messages drops their labels, and a text without a label is not framed as untrusted.
     """
     origin = next(origins.of_messages(before), None)
     if origin is None:
@@ -104,7 +104,7 @@ def _with_label(part: Part, label: Label, said: Collection[str]) -> Part:
 
 
 def _told_apart(before: Sequence[Message], seen: Sequence[Message], team: Team) -> list[Message]:
-    """Return a message with what the model said of the handoff, if the call in which it did is not seen."""
+    """Return a message that restates the handoff's arguments, if the filters removed the call that held them."""
     call = next(
         (part for message in reversed(before) for part in message.tool_calls if part.name == team.tool), None
     )

@@ -1,4 +1,4 @@
-"""The deltas of one attempt at an answer, as watchers see them: each says where in the answer it belongs."""
+"""The deltas of one attempt at an answer, as watchers see them, each with its place in the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ModelItem = TextDelta | ReasoningDelta | ToolCallDelta | RawDelta
 
 
 class AnswerDeltas:
-    """Keeps the answer of one attempt so far, also while no watcher listens, and makes deltas of it.
+    """Collects the answer of one attempt, also while no watcher listens, and makes deltas of it.
 
     The driver writes; a watcher that joins may read `so_far` in another thread at the same time.
 
@@ -39,7 +39,7 @@ class AnswerDeltas:
         """the names of called tools so far"""
 
     def keep(self, item: ModelItem) -> None:
-        """Keep an item of the answer."""
+        """Add an item to the answer."""
         key: e.Channel | int
         if isinstance(item, TextDelta):
             key, text = "final" if item.final and self._call is None else self._text_label, item.text
@@ -57,10 +57,10 @@ class AnswerDeltas:
         written.write(text)
 
     def delta(self, item: ModelItem, after: int) -> e.Delta | e.RawChunk:
-        """Return the item that was kept last as watchers see it.
+        """Return the delta of the item that was added last.
 
         Args:
-            item: what the model yielded.
+            item: the model's item.
             after: sequence number of the task's last event.
         """
         if isinstance(item, TextDelta):
@@ -76,7 +76,7 @@ class AnswerDeltas:
         return delta
 
     def so_far(self) -> Iterator[e.Delta]:
-        """Yield all that was written so far: one delta for each channel and each call."""
+        """Yield the whole answer so far: one delta for each channel and each call."""
         for key, written in list(self._written.items()):
             if isinstance(key, int):
                 yield self._arguments(key, written.getvalue(), self._names.get(key, ""), 0, 0)

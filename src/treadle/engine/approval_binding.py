@@ -1,4 +1,4 @@
-"""What an approval is bound to: the tool as defined, and the arguments; and who may give it."""
+"""The binding of an approval to the tool's definition and the call's arguments, and the check of its approvers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from treadle.policy.verdicts import AskPerson
 
 
 def definition_of(runtime: AgentRuntime, name: str) -> str:
-    """Return the digest of a tool as it is defined: what it declares, and its code as far as it is known.
+    """Return the digest of a tool's definition: its declarations, and its code if the code is known.
 
-    What it leaves at its default does not count, so that a version of Treadle that knows more to declare voids nothing.
-    Neither does who wrote the definition, since the definition itself counts.
+    Defaults do not count, so approvals survive a version of Treadle with more fields. The author of the definition
+    does not count either, since the definition itself does.
     """
     tool: Any = runtime.tools[name]
     agent = runtime.agent.subagents_by_tool.get(name)
@@ -40,7 +40,7 @@ def _is_default(spec: ToolSpec, item: Field[Any]) -> bool:
 
 
 def is_void(context: EffectContext, call: CallState, record: Recorder) -> bool:
-    """Whether the approval of a call that is to start does not hold for it; that is recorded then."""
+    """Whether a call that is to start has an approval that does not hold for it; record that it is void."""
     permit = call.permit
     if permit is None or permit.status != "approved" or permit.request is None:
         return False
@@ -57,7 +57,7 @@ def is_void(context: EffectContext, call: CallState, record: Recorder) -> bool:
 
 
 def may_decide(terms: e.ApprovalRequested | AskPerson, by: str | None) -> bool:
-    """Whether a person of this name may decide under these terms."""
+    """Whether a person of this name may decide a request with these terms."""
     if terms.approvers and by not in terms.approvers:
         return False
     return not terms.excluded or (by is not None and by not in terms.excluded)

@@ -5,11 +5,10 @@ together. So the cost of publishing does not depend on the number of watchers, a
 The log is bounded. A watcher that falls behind it reads the events it missed from the journal: watching never slows or
 stops a task.
 
-Deltas are not stored, so a channel refers to the answers that are being written, as far as watchers may see them. A
-watcher that joins in the middle of an answer, or has fallen behind, first takes each answer so far. A driver keeps a
-piece of an answer before it looks whether watchers listen, and a watcher joins before it takes the answers so far. So
-every piece reaches it at least once, also from another thread, and the place in each delta shows a piece that comes
-twice.
+Deltas are not stored, so a channel refers to the visible part of each answer that is being written. A watcher that
+joins in the middle of an answer, or has fallen behind, first takes each answer so far. A driver adds a piece to the
+answer before it looks for watchers, and a watcher joins before it takes the answers so far. So every piece reaches the
+watcher at least once, also from another thread, and the place in each delta reveals duplicates.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from treadle.core.state import TaskState
 from treadle.core.withheld import for_watchers
 
 BUFFER: Final = 4_096
-"""How many items the log of a task holds at most; its older half is dropped when there are more."""
+"""Maximum number of items in the log of a task; when there are more, the older half is dropped."""
 
 COALESCE_SECONDS: Final = 0.0004
-"""Seconds between two wake-ups for deltas, for each watcher that is woken: about fifty times what waking it takes."""
+"""Seconds between two wake-ups for deltas, for each watcher that is woken: about fifty times the cost of waking it."""
 
 
 class Stopped:
-    """Marks in a log that this process released the task; `seq` is its last event, None if there may be later ones."""
+    """Marks in a log that this process released the task; `seq` is its last event, None if later ones may exist."""
 
     __slots__ = ("seq",)
 
@@ -119,10 +118,10 @@ class Watcher:
         """whether the consumer is to read the state of the task anew"""
 
         self.missed = False
-        """whether the journal holds events that this watcher will not be shown"""
+        """whether the journal holds events that this watcher missed"""
 
         self.shares_look = False
-        """whether the store is read for it by one of `Channel.looks`"""
+        """whether one of `Channel.looks` reads the store for it"""
 
     def take(self) -> Sequence[Item]:
         """Return the items published since the last time; if some are gone, set `missed` and return answers so far."""
@@ -145,7 +144,7 @@ class Watcher:
         return next((item.seq for item in items or () if isinstance(item, Event)), None)
 
     def skip(self) -> None:
-        """Pass over what was published until now."""
+        """Pass over all items published until now."""
         self.look = self.missed = False
         self._first = ()
         self._position = self.channel.end
@@ -176,10 +175,10 @@ class Watcher:
 
 
 class Sink(Protocol):
-    """Receives the events and deltas of a task, beside its watchers: for observers, or for watchers of the parent."""
+    """Receives the events and deltas of a task: for observers, or for the watchers of its parent."""
 
     deltas: bool
-    """Whether deltas are wanted too."""
+    """Whether it receives deltas too."""
 
     def publish(self, items: Sequence[Item]) -> None:
         """Receive events that are durable; from any thread."""
@@ -197,10 +196,10 @@ class Answer(Protocol):
 
 
 class Look(Protocol):
-    """Looks at a task in its store, for all its watchers in one event loop."""
+    """Reads a task from its store, for all its watchers in one event loop."""
 
     def look_soon(self) -> None:
-        """Look at the task: it may have changed; from any thread."""
+        """Read the task soon, since it may have changed; from any thread."""
 
 
 class Channel:
@@ -238,10 +237,10 @@ class Channel:
         """the watchers, in the order in which they joined and are woken"""
 
         self.looks: dict[asyncio.AbstractEventLoop, Look] = {}
-        """what reads the store for watchers, by their event loops"""
+        """the readers of the store, by their event loops"""
 
         self.shown: int | None = None
-        """the last event that the log showed, or that a watcher had read when it began to show events"""
+        """number of the last event in the log; at first, the last one that a watcher had read"""
 
         self.listeners = False
         """whether a watcher or an observer wants deltas"""
@@ -250,7 +249,7 @@ class Channel:
         """whether a watcher wants the raw chunks of the provider too"""
 
         self.observed: Sink | None = None
-        """the sink of the observers, if there are any"""
+        """the sink of the observers, if the task has any"""
 
         self.driven = False
         """whether a driver in this process publishes to it"""
@@ -259,18 +258,18 @@ class Channel:
         """the state of the task, while it is driven here"""
 
         self.answers: dict[str, Answer] = {}
-        """the answers that models are writing now, by the step or the function's request"""
+        """the answers that models are writing now, by step or by the function's request"""
 
         self.above: Channel | None = None
         """the channel of its parent, while both are driven here"""
 
         self._origin: EventOrigin | None = None
         self._published: EventOrigin | None = None
-        """where the newest published event comes from, once the conversation has moved to another agent"""
+        """the origin of the newest published event, once the conversation has moved to another agent"""
 
     @property
     def origin(self) -> EventOrigin | None:
-        """Where what is told now comes from; None as long as that is not known."""
+        """The origin of the items that are published now; None as long as it is unknown."""
         origin, state = self._origin, self.state
         if state is not None and state.agent and (origin is None or origin.agent_path[-1] != state.agent):
             self._origin = origin = self._origin_of(state, state.agent)
@@ -282,7 +281,7 @@ class Channel:
         return EventOrigin(state.task_id, (*path, agent))
 
     def belongs_to(self, state: TaskState) -> None:
-        """Note which task this process drives."""
+        """Note the task that this process drives."""
         self.state, self.above, self._origin = state, None, None
         self.answers.clear()
         self._published = self._origin_of(state, state.agent) if state.agent else None
@@ -309,7 +308,7 @@ class Channel:
                 wakeup.notify_all()
 
     def show(self, events: Sequence[Event]) -> None:
-        """Hand events that another process wrote to the watchers, as far as they were not shown; from any thread."""
+        """Hand events of another process to the watchers, except those already in the log; from any thread."""
         with self._lock:
             shown = self.shown or 0
             new = [event for event in events if event.seq > shown]
@@ -321,7 +320,7 @@ class Channel:
             wakeup.notify_all()
 
     def _set_origins(self, items: Sequence[Event | Stopped], state: TaskState) -> None:
-        """Set the origins of events of a task that several agents had; it may have moved on since they were applied."""
+        """Set the origins of events of a task that had several agents: it may have moved on since they were applied."""
         origin = self._published or self._origin_of(state, state.created_for)
         for item in items:
             if isinstance(item, Event):
@@ -376,7 +375,7 @@ class Channel:
         self.end = self._first + len(self._items)
 
     def since(self, position: int) -> tuple[Sequence[Item] | None, int]:
-        """Return the items from a position on, None if some of them were dropped, and the position behind them."""
+        """Return the items from a position on, None if some of them were dropped, and the position after them."""
         with self._lock:
             return (self._items[position - self._first :] if position >= self._first else None), self.end
 
@@ -401,7 +400,7 @@ class Channel:
         """Have every watcher read the state of the task anew; from any thread.
 
         Args:
-            missed: whether the journal may hold events that are not shown here.
+            missed: whether the journal may hold events that are not published here.
         """
         for look in list(self.looks.values()):
             look.look_soon()
@@ -453,7 +452,7 @@ class Channels:
             return channel
 
     def subscribe(self, task_id: str, *, deltas: bool = True, raw: bool = False) -> Watcher:
-        """Return a new watcher of what is published from now on, with or without deltas."""
+        """Return a new watcher of later items, with or without deltas."""
         with self._lock:
             channel = self._channels.setdefault(task_id, Channel())
             return channel.join(deltas=deltas, raw=raw)
@@ -467,7 +466,7 @@ class Channels:
                 self._forget_unused(task_id, channel)
 
     def drop(self, task_id: str) -> None:
-        """Note that the task has no driver here any more."""
+        """Note that no driver of this process has the task any more."""
         with self._lock:
             channel = self._channels.get(task_id)
             if channel is not None:
@@ -484,7 +483,7 @@ class Channels:
 
         Args:
             tasks: the tasks; None for all.
-            besides: the tasks that are driven here, whose watchers are told of all that happens.
+            besides: the tasks that are driven here; their watchers receive all events from the driver.
         """
         with self._lock:
             changed = self._channels.keys() if tasks is None else self._channels.keys() & tasks
@@ -494,7 +493,7 @@ class Channels:
 
 
 def call_in_loop(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-    """Call a function soon in an event loop, from any thread; not if the loop is closed."""
+    """Call a function soon in an event loop, from any thread; do nothing if the loop is closed."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:

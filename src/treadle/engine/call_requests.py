@@ -1,16 +1,16 @@
-"""What the tool of a call asks people and keeps for its later attempts: `ToolContext.ask`, `once`, `sleep` and `wait`.
+"""Questions, kept values and sleeps of a tool's call: `ToolContext.ask`, `once`, `sleep` and `wait`.
 
-A question without an answer ends the attempt: `ask` raises `AwaitingAnswer`, and the questions asked so far become the
-end of the attempt, also if the tool catches that exception. The call rests, also without a process. When the last of
-them is answered or has expired, the tool starts again from its top under the same key:
+An unanswered question ends the attempt: `ask` raises `AwaitingAnswer`, and the questions so far become the end of
+the attempt, also if the tool catches that exception. The call rests and needs no process. When its last question is
+answered or has expired, the tool starts again from its top under the same key:
 
     attempt 1    once("quote", f)    f runs, value_kept is durable
                  ask("Pay 12 EUR?")  question_asked; the attempt ends
     attempt 2    once("quote", f)    the value, from the journal
                  ask("Pay 12 EUR?")  the answer
 
-A question is known by its place among the questions of the attempt. Its text and schema have to be what they were: the
-answer to one question is never passed off as the answer to another.
+A question is identified by its place among the questions of the attempt. Its text and schema must be the same as
+before, so the answer to one question is never passed off as the answer to another.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ T = TypeVar("T")
 
 
 class CallRequests:
-    """The questions and values of one attempt of a call.
+    """The questions, values and sleeps of one attempt of a call.
 
     Args:
-        context: of the drive.
-        call: the call, which is begun.
+        context: the context of the drive.
+        call: the call, which has begun.
         record: journals an event.
         is_over: returns whether the attempt has ended.
-        loop: of the drive.
+        loop: the event loop of the drive.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class CallRequests:
 
         self._locks: dict[str, asyncio.Lock] = {}
         self.asked: list[e.QuestionAsked | e.SleepStarted] = []
-        """the questions of this attempt that have no answer, or its sleep: they end it"""
+        """the unanswered questions of this attempt, or its sleep: they end it"""
 
     async def ask(self, question: str, schema: Any, expires: float | None, default: tuple[Any, ...]) -> Any:
-        """Return a person's answer, or end the attempt."""
+        """Return a person's answer, or end the attempt to wait for it."""
         self._check_usable("ask")
         call = self._call
         if call.effect == "write":
@@ -89,7 +89,7 @@ class CallRequests:
             self._check_same(earlier, terms)
             try:
                 return terms.answer_of(earlier)
-            except ValueError as error:  # its schema let it pass, and a validator of the type did not
+            except ValueError as error:  # it fits the schema, but a validator of the type refused it
                 problem = str(error)
         options = self._context.runtime.options
         is_callers = call.name in [tool.name for tool in options.caller_tools or ()]
@@ -112,7 +112,7 @@ class CallRequests:
         raise AwaitingAnswer
 
     async def sleep(self, seconds: float | None, until: datetime | float | None) -> None:
-        """Return if the tool has slept at this place, or end the attempt."""
+        """Return if the tool has already slept at this place; else end the attempt to sleep."""
         self._check_usable("sleep")
         call = self._call
         if call.effect == "write":
@@ -130,7 +130,7 @@ class CallRequests:
         raise AwaitingAnswer
 
     async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
-        """Return what a function returned when it was first called under a name."""
+        """Return the value of a function from its first call under this name."""
         self._check_usable("once")
         self._check_name(name)
         call = self._call
@@ -157,7 +157,7 @@ class CallRequests:
         return cast("T", copied(call.values[name]))
 
     def wait(self, awaitable: Awaitable[T]) -> T:
-        """Wait in a thread for what the event loop does."""
+        """Wait in a thread for an awaitable of the event loop."""
         self._in_thread = True
         return wait_from_thread(awaitable, self._loop, ToolError)
 
@@ -165,7 +165,7 @@ class CallRequests:
         return f"task {self._context.state.task_id}, call {self._call.id} of tool {self._call.name!r}"
 
     def _check_usable(self, verb: str) -> None:
-        """Raise unless the attempt still runs, and in this thread."""
+        """Raise unless the attempt still runs and this is its event loop."""
         if running_loop() is not self._loop:
             raise ToolError(
                 f"{self._where()}: ctx.{verb}(...) is awaited in the event loop that runs the task; a tool that runs "
@@ -175,7 +175,7 @@ class CallRequests:
             raise ToolError(f"{self._where()}: ctx.{verb}(...) after the call has ended")
 
     def _check_name(self, name: Any) -> None:
-        """Raise unless the journal holds a name as it is, so that its value is found again."""
+        """Raise unless the journal stores the name unchanged, so that its value is found again."""
         if not is_text(name):
             raise ConfigurationError(f"{self._where()}: once(name, ...) takes a text, got {name!r:.80}")
         if self._context.vault.is_in(name):
@@ -185,7 +185,7 @@ class CallRequests:
             )
 
     def _check_same(self, earlier: Question, terms: QuestionTerms) -> None:
-        """Raise unless the tool asks what it asked at this place when it ran before."""
+        """Raise unless the tool asks the same question at this place as in its earlier attempt."""
         asked = earlier.asked
         if asked.digest == terms.digest:
             return

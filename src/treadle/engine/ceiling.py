@@ -1,7 +1,7 @@
-"""Options under a ceiling: what a caller asks for, kept within what another one allows.
+"""Options under a ceiling: a caller's options, bounded by another set of options.
 
-Of two numbers the smaller counts. All else that a ceiling sets is as the ceiling says; its breakpoints and labels come
-beside those of the caller.
+The smaller of two numbers applies. Every other field that the ceiling sets comes from the ceiling. Breakpoints and
+labels of both apply.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _NUMBERS: Final[dict[str, float | None]] = {
     "context_tokens": None,
     "approval_expires": 604_800,
 }
-"""The fields that are numbers, with their defaults."""
+"""The numeric fields, with their defaults."""
 
 
 def both(options: RunOptions, ceiling: RunOptions) -> RunOptions:
-    """Return the ceiling that two ceilings are together."""
+    """Return the ceiling that combines two ceilings."""
     return _under(options, ceiling, only_set=False)
 
 
 def new_task_options(options: RunOptions, ceiling: RunOptions, agent: Limits) -> RunOptions:
     """Return the options of a new task under a ceiling.
 
-    A number that nothing but the ceiling sets, and whose default is smaller, stays at its default.
+    A number that only the ceiling sets stays at its default, if that is smaller.
 
     Args:
-        options: those of the caller over those of the runner.
-        ceiling: what they are kept under.
+        options: the caller's options over the runner's.
+        ceiling: the upper bound.
         agent: the limits of the task's agent.
     """
     limited = _within(options, ceiling)
@@ -46,7 +46,7 @@ def new_task_options(options: RunOptions, ceiling: RunOptions, agent: Limits) ->
 
 
 def changed_options(options: RunOptions, ceiling: RunOptions) -> RunOptions:
-    """Return options that change those of a task, under a ceiling: what they leave open is left as the task has it."""
+    """Return options that change those of a task, under a ceiling; options that the caller leaves open stay unset."""
     return _under(options, ceiling, only_set=True)
 
 
@@ -54,16 +54,16 @@ def fork_options(options: RunOptions | None, stored: RunOptions, ceiling: RunOpt
     """Return the options of a fork under a ceiling.
 
     Args:
-        options: those of the caller.
-        stored: of the task that the fork begins with, which may have been made without the ceiling, or has less of
-            its own than what it went by, as a child has.
-        ceiling: what they are kept under.
+        options: the caller's options.
+        stored: the options of the original task. It may have been created without the ceiling, or have only some of
+            the options it ran under, as a child has.
+        ceiling: the upper bound.
     """
     return _within((options or RunOptions()).over(stored), ceiling)
 
 
 def _within(options: RunOptions, ceiling: RunOptions) -> RunOptions:
-    """Return options under a ceiling; a number that only the ceiling sets stays at its default if that is smaller."""
+    """Return options under a ceiling; a number that only the ceiling sets stays at its default, if that is smaller."""
     limited = _under(options, ceiling, only_set=False)
     values: dict[str, Any] = {}
     for name, default in _NUMBERS.items():

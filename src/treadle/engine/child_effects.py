@@ -1,7 +1,7 @@
-"""The effects of the tasks of calls under way, by their own journals.
+"""The outside effects of the children of open calls, read from their journals.
 
-A child is driven only by the drive of its parent. So while no effect of the parent runs, its children are at rest, and
-their journals stay true.
+Only the drive of its parent drives a child. So while no effect of the parent runs, its children are at rest, and their
+journals do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from treadle.results.results import all_steps
 
 
 async def harmless_children(store: JournalReader, state: TaskState) -> frozenset[str]:
-    """Return the open calls of agents that can have changed nothing outside, nor can the calls below them."""
+    """Return the ids of open agent calls whose children, and the calls below those, cannot have changed anything."""
     calls = [call for call in state.open_children() if not call.acted]
     return frozenset([call.id for call in calls if await _is_harmless(store, str(call.child))])
 
@@ -27,7 +27,7 @@ async def _is_harmless(store: JournalReader, task_id: str) -> bool:
         for epoch, event in events_with_epochs(task_id, await store.read(task_id)):
             loading.apply_checked(child, event, epoch)
     except TaskNotFound:
-        return True  # it was not made yet
+        return True  # it was not created yet
     except (JournalCorrupt, TaskTooNew):
         return False
     below = await harmless_children(store, child)

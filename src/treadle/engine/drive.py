@@ -7,16 +7,16 @@ A drive takes *turns*. One turn is:
 
     listen     only if the drive is called: inbox items, the deadline, requests of step functions and an
                interruption become events
-    decide     lifecycle.decide(state) answers with one of three:
+    decide     lifecycle.decide(state) returns one of three:
                  an event   record it, and decide again
-                 effects    start those that do not run, cancel those that run and are not wanted, wait for an end
-                            and record it; the turn is over
-                 Wait       wait here if that is short (the thread, a timer soon); else release the task, and the
-                            drive is over
+                 effects    start the missing ones, cancel running ones that are no longer wanted, wait for an end and
+                            record it; the turn is over
+                 Wait       wait here if the wait is short (the thread, a timer due soon); else release the task, and
+                            the drive is over
 
 The state changes only by recording: an event is applied at once and committed in the background (`journal_writer`). So
-each turn starts from the state alone. It does not matter which turn an event came from, nor whether this process or one
-that crashed recorded it: a drive that resumes a task takes the same turns.
+each turn starts from the state alone. The origin of an event does not matter: an earlier turn, or a process that
+crashed. A drive that resumes a task takes the same turns.
 
     claimed ---> turn ---> turn ---> ... ---> released at rest   (paused, interrupted, waiting, answered, ...)
                   ^  |                   +--> ended              (sealed together with the change of its thread)
@@ -33,11 +33,11 @@ says where it stops. Its parts are:
     recording      breakpoints, answers to step functions, counting steps
     release        the end of the task, or its release at rest
 
-Invariants. Nothing of an effect is recorded before its begin is. A task is released only when no effect runs and no
-inbox item is unread. What wants the drive sets a flag and calls `wake`; a flag is never lost, since it is read again
-before each wait.
+Invariants. The begin of an effect is its first event. A task is released only when no effect runs and no inbox item is
+unread. A caller that needs the drive sets a flag and calls `wake`. A flag is never lost, since it is read again before
+each wait.
 
-Example: a model calls a tool, and the answer to that is the end.
+Example: a model calls a tool, and then answers.
 
     turn 1    decide -> CallModel         ModelStarted ... ModelReturned         (inline, in the loop task)
     turn 2    decide -> CallTool          ToolStarted ... ToolEnded              (inline; a new loop task goes on)
@@ -76,7 +76,7 @@ from treadle.ports import JournalStore
 from treadle.results.results import resting_word
 
 MAX_TIMER_WAIT: Final = 60.0
-"""Seconds for which a drive waits for a timer; for longer it releases the task, and the process may end."""
+"""Longest wait for a timer within a drive, in seconds; for a longer wait the task is released."""
 
 PARKED_STATES: Final = {
     "settlement": "waiting",
@@ -86,15 +86,16 @@ PARKED_STATES: Final = {
     "undo_unknown": "waiting",
     "undo_failed": "waiting",
 }
-"""In which state a task is released, by the reason why nothing can be done; for other reasons its state tells."""
+"""The state of a released task by the reason of its wait; without an entry, the state itself determines it."""
 
 
 HandOver: TypeAlias = Callable[
     [Agent[Any], Recorder, Callable[[], bool]], Awaitable[tuple[DriveSpec, EffectContext | None] | None]
 ]
-"""Records that the conversation moved away from an agent, and returns what the drive goes on with.
+"""Records that the conversation moved away from an agent, and returns the next spec and context.
 
-The third argument says whether the drive is wanted for something else. Then nothing is recorded, and None is returned.
+The third argument returns whether the drive is needed for something else. In that case nothing is recorded, and the
+result is None.
 """
 
 
@@ -102,13 +103,13 @@ class DriveLoop:
     """The driver of one task in this process, from claim to release.
 
     Args:
-        spec: where to stop, and what to decide by.
-        context: what effects are done with; None for a drive that needs no agent.
+        spec: the goal, the rules, the options and the worker.
+        context: the context of the effects; None for a drive that needs no agent.
         stop_child: cancels a child of the task.
         admission: how the task enters its thread, if it has not yet.
-        was_wanted: from when on the task was to be driven again, by the system's clock; 0 for not at all.
-        on_pending: tells a user's front end of requests to people.
-        hand_over: records that the conversation moved, and returns what the drive goes on with.
+        was_wanted: when a driver was to adopt the task, by the system's clock; 0 for never.
+        on_pending: reports requests to people to a user's front end.
+        hand_over: records that the conversation moved, and returns the next spec and context.
     """
 
     def __init__(
@@ -163,12 +164,12 @@ class DriveLoop:
     # --------------------------------------------------------------------------------- from outside
 
     async def stop(self, reason: str, grace: float = 0.0) -> None:
-        """Interrupt the task, since its driver shuts down, and return when it is released; from any event loop.
+        """Interrupt the task because its driver shuts down; return when it is released. Safe from any event loop.
 
-        For `grace` seconds nothing new starts and what runs may end; then it is cancelled.
+        For `grace` seconds running effects may end and no new one starts; then they are cancelled.
         """
         done = self._interruption.wait()
-        if self._spec.goal != "attend":  # such a drive only reads the inbox, and ends
+        if self._spec.goal != "attend":  # that drive only reads the inbox
             self._loop_task.call_soon(self._stop_soon, reason, grace)
         if not self.over:
             await asyncio.wrap_future(done)
@@ -180,37 +181,37 @@ class DriveLoop:
         self._loop_task.wake()
 
     def interrupt(self, by: str, reason: str) -> None:
-        """Have the task interrupted at once."""
+        """Interrupt the task at once."""
         self._interruption.ask(by, reason)
         self._loop_task.wake()
 
     def read_inbox_soon(self) -> None:
-        """Look into the inbox soon; from any thread."""
+        """Read the inbox soon; from any thread."""
         self._inbox.is_unread = True
         self._loop_task.wake_from_anywhere()
 
     def judge_anew(self) -> None:
-        """Look soon which calls the runner's policy judges, since it is another now; from any thread."""
+        """Apply a changed policy of the runner soon; from any thread."""
         self._judges_anew = True
         self._loop_task.wake_from_anywhere()
 
     @property
     def inbox_unread(self) -> bool:
-        """Whether `read_inbox_soon` was called since the inbox was last read: the task was released already."""
+        """Whether `read_inbox_soon` was called since the inbox was last read."""
         return self._inbox.is_unread
 
     @property
     def tools(self) -> Mapping[str, ToolSpec]:
-        """What the tools declare of the agent that the task is with, also those that a toolset offered."""
+        """The declarations of the current agent's tools, including those of its toolsets."""
         return self._spec.rules.tools
 
     @property
     def step_done(self) -> StepState | None:
-        """The step that a drive of single steps was to run, once it has ended."""
+        """The step that a single-step drive has completed, if any."""
         return self._step_goal.last_step if self._step_goal is not None else None
 
     async def run(self) -> None:
-        """Drive the task to where its goal lies; a caller who is cancelled leaves it interrupted and resumable."""
+        """Drive the task to its goal; if the caller is cancelled, the task stays interrupted and resumable."""
         if self._admission is None and self._deadline is not None:
             self._deadline.start(self._loop_task.wake)
         error = await self._loop_task.run(self)
@@ -224,7 +225,7 @@ class DriveLoop:
     # ------------------------------------------------------------------------------ for the loop task
 
     async def turn(self) -> bool:
-        """Record what follows from the state until effects are wanted, and run them; True when the drive is over."""
+        """Decide and record until effects are wanted, and run them; True when the drive is over."""
         if self._writer.failure is not None:
             raise self._writer.failure
         if self._is_called():
@@ -283,7 +284,7 @@ class DriveLoop:
         return False
 
     async def end(self) -> None:
-        """Cancel what still runs; after a fault nothing more is recorded."""
+        """Cancel the running effects; after a fault nothing more is recorded."""
         if self._deadline is not None:
             self._deadline.cancel()
         if self._admission is not None:
@@ -297,10 +298,10 @@ class DriveLoop:
             self._interruption.release_waiters()
 
     def is_settled(self) -> bool:
-        """Return whether the task has ended or was released, so that no turn is left to take."""
+        """Return whether the task has ended or was released: no turn is left."""
         return self._writer.released or self.state.ended is not None
 
-    # ------------------------------------------------------------------------------------ what comes first
+    # ---------------------------------------------------------------------------------- before the next effect
 
     def _is_called(self) -> bool:
         """Return whether the inbox, the clock, a step function or an interruption comes before the next effect."""
@@ -316,7 +317,7 @@ class DriveLoop:
 
     async def _listen(self) -> None:
         if self._inbox.is_unread and await self._inbox.read(self._record):
-            # The caller who undoes a step decides how the task goes on, so nothing is decided after the undo.
+            # The caller of an undo decides how the task goes on, so nothing is decided after the undo.
             self._spec.goal, self._spec.work = "undo", idle
             self._finalizes = False
         if self._deadline is not None and self._deadline.is_reached:
@@ -324,7 +325,7 @@ class DriveLoop:
         if self._step_requests is not None:
             self._step_requests.record_all(self._record)
         if self._interruption.is_due():
-            # The request stands: a resume that arrives now does not keep alive what is about to end.
+            # The request stays: a resume that arrives now does not keep a task alive that is about to end.
             self._interruption.record(self._writer)
         if self._judges_anew:
             self._judges_anew = False
@@ -332,7 +333,7 @@ class DriveLoop:
                 self._spec.rules = context.rules_judged(self._spec.rules)
 
     def _allowed_to_go_on(self) -> list[Effect] | None:
-        """Return which running effects may go on while nothing new starts; None if the task goes on as decided."""
+        """Return the running effects that may go on while nothing new starts; None if nothing holds the task back."""
         state = self.state
         running = self._effects.running.values()
         if state.cancelling:
@@ -349,7 +350,7 @@ class DriveLoop:
     # ---------------------------------------------------------------------------------- rest and end
 
     async def _rest(self, wait: Wait) -> bool:
-        """Wait here for what ends soon, or release the task; True when the drive is over."""
+        """Wait here for events that are due soon, or release the task; True when the drive is over."""
         if (
             wait.reason in ("approval", "question")
             and self._callbacks is not None
@@ -383,10 +384,10 @@ class DriveLoop:
         return False
 
     async def _go_on_with_next_agent(self, hand_over: HandOver, agent: Agent[Any]) -> None:
-        """Move the conversation: from now on, the drive decides and acts by the rules of the next agent."""
+        """Move the conversation: from now on, the drive uses the rules and the context of the next agent."""
         moved = await hand_over(agent, self._record, self._is_called)
         if moved is None:
-            return  # it waited for a toolset of the next agent; the next turn looks what it is called for
+            return  # it waited for a toolset of the next agent; the next turn handles the call
         spec, context = moved
         if context is None:
             return
@@ -400,7 +401,7 @@ class DriveLoop:
         self._deadline = Deadline(self.state, seconds, self._subagents) if seconds is not None else None
         if self._deadline is not None:
             self._deadline.start(self._loop_task.wake)
-        # What the function of its instructions leaves behind in this asyncio task must not hit what comes after it.
+        # A timer that the instructions function leaves behind in this asyncio task must not hit the code after it.
         self._loop_task.spawn()
 
     async def _enter_thread(self, admission: ThreadAdmission) -> None:
@@ -413,7 +414,7 @@ class DriveLoop:
             await self._loop_task.wait(RECHECK_SECONDS if admission.is_first else None)
 
     async def _end_task(self, event: e.TaskEnded) -> bool:
-        """End the task for good; False when effects still run or the inbox is to be read first."""
+        """End the task for good; False if effects still run or the inbox must be read first."""
         if self._effects.running:
             await self._effects.run(())
             return False
@@ -424,7 +425,7 @@ class DriveLoop:
         return False
 
     async def _park(self, state_word: str) -> bool:
-        """Release the task at rest; False when effects still run or something arrived that must be read first."""
+        """Release the task at rest; False if effects still run or the inbox must be read first."""
         if self._effects.finished or self._effects.running:
             await self._effects.run(())
             return False

@@ -1,4 +1,4 @@
-"""What a drive goes by: where it stops, the rules it decides by, the options and the worker."""
+"""The specification of a drive: its goal, its rules, its options and its worker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from treadle.core.state import TaskState
 from treadle.engine.options import RunOptions
 
 Goal = Literal["end", "step", "finalize", "undo", "attend"]
-"""Where a drive stops: at the task's end, after one step, finalized, rewound, or as soon as the inbox is read."""
+"""The goal of a drive: the task's end, one step, its finalisation, an undo, or only reading the inbox."""
 
 
 @mutable
 class DriveSpec:
-    """What a drive goes by. An undo that arrives during the drive changes the goal and the worker."""
+    """The specification of a drive. An undo that arrives during the drive changes the goal and the worker."""
 
     goal: Goal
     rules: Rules
@@ -28,7 +28,7 @@ class DriveSpec:
 
 
 def failing(failure: e.Failure) -> lifecycle.DecideFunction:
-    """Return the `decide` of a task that has to fail before its agent can do anything."""
+    """Return the `decide` of a task that must fail before its agent can run."""
 
     def decide(state: TaskState, rules: Rules) -> Decision:
         return fail(state, failure)
@@ -37,5 +37,5 @@ def failing(failure: e.Failure) -> lifecycle.DecideFunction:
 
 
 def idle(state: TaskState, rules: Rules) -> Decision:
-    """Want nothing: the worker of a drive that only carries out what was commanded."""
+    """Decide nothing: the worker of a drive that only carries out commands."""
     return Wait("idle")

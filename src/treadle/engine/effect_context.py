@@ -1,4 +1,4 @@
-"""What the effects of one drive share: the agent under its options, the task, and the children of the task."""
+"""The shared context of one drive's effects: the agent under its options, the task and its children."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from treadle.policy.verdicts import Judge
 
 StopChild = Callable[[CallState, str], Awaitable[TaskState | None]]
-"""Cancels the task that a call is, for a reason, and returns its state at its end; None if it was never made."""
+"""Cancels the task of a call for a reason, and returns its final state; None if it was never created."""
 
 
 RefusalOf = Callable[[Any, CallState, dict[str, Json], Any], Awaitable[str | None]]
-"""Returns why a begun call may not run with other arguments than it was judged with; None if it may."""
+"""Returns why a begun call may not run with changed arguments; None if it may."""
 
 
 class Subagents(Protocol):
@@ -57,16 +57,16 @@ class Subagents(Protocol):
     """The parent."""
 
     resting: set[str]
-    """Calls whose tasks stopped by themselves in this drive; they are left at rest until a command arrives."""
+    """Calls whose tasks stopped by themselves in this drive; they stay at rest until a command arrives."""
 
     unseen: int
-    """Microseconds that children were driven for before a crash and that only their own journals tell."""
+    """Microseconds of driving before a crash that only the children's own journals record."""
 
     refused: e.LimitReached | None
     """Why a call was refused since the last request to the model."""
 
     def has_agent(self, name: str) -> bool:
-        """Return whether a tool of this name is an agent."""
+        """Return whether the tool of this name is an agent."""
         ...
 
     def without_resting(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
@@ -74,15 +74,15 @@ class Subagents(Protocol):
         ...
 
     def pause(self, effects: Iterable[Effect]) -> None:
-        """Pass the pause of the parent on to running children."""
+        """Pass the parent's pause on to running children."""
         ...
 
     async def wait_for_pause(self) -> None:
-        """Wait until the pause of the parent has reached every child."""
+        """Wait until the parent's pause has reached every child."""
         ...
 
     async def run(self, call: CallState, told: str, context: Any) -> TaskState:
-        """Drive the task that a call is to its next stop and return its state."""
+        """Drive the task of a call to its next stop, and return its state."""
         ...
 
     async def note_resting(self, call: CallState, state: TaskState) -> None:
@@ -90,11 +90,11 @@ class Subagents(Protocol):
         ...
 
     def spent_by(self, call: CallState) -> tuple[SpentBy, ...]:
-        """Return what the task of a call has spent so far."""
+        """Return the spending of a call's task so far."""
         ...
 
     def effects_seen(self, call: CallState, state: TaskState) -> tuple[str, ...]:
-        """Return the declared effects of the tools whose results the task of a call has seen."""
+        """Return the declared effects of the tools whose results the call's task has seen."""
         ...
 
     def is_open(self, call: CallState) -> bool:
@@ -104,7 +104,7 @@ class Subagents(Protocol):
 
 @frozen
 class JudgedPlace:
-    """A content that is to be judged: where it is, what it is, and the tool whose result it is."""
+    """A content to be judged: its step, its place, its kind, and the tool whose result it is."""
 
     step: str
     place: str
@@ -116,49 +116,49 @@ class Guards(Protocol):
     """The guardrails of one drive, as other effects need them; `guarding` implements it."""
 
     def stream(self, step: StepState, call: ModelCall, label: e.Channel) -> HeldDeltas | None:
-        """Return what holds the deltas of an answer back; None if nothing has to."""
+        """Return the buffer that holds an answer's deltas back; None if they need no check."""
         ...
 
     def holds(self, step: StepState, call: ModelCall) -> bool:
-        """Return whether an answer that arrived may not go on yet."""
+        """Return whether an answer that arrived must wait for guardrails."""
         ...
 
     def refused_piece(self, step: StepState, call: ModelCall, held: HeldDeltas) -> list[e.Event]:
-        """Return the verdict on an answer that was refused while it was being written, and its end."""
+        """Return the verdict on an answer that was refused while it was being written, and the end of its attempt."""
         ...
 
     def release(self, step: StepState, call: ModelCall) -> e.ModelReturned:
-        """Return the answer that passed, after watchers were shown what was held back of it."""
+        """Return an answer that passed, after watchers received its held deltas."""
         ...
 
     async def judged(self, place: JudgedPlace, content: dict[str, Json]) -> list[e.Event]:
-        """Judge a content and return what was decided."""
+        """Judge a content, and return the events of the verdict."""
         ...
 
     def denied(
         self, place: JudgedPlace, content: dict[str, Json], why: str, traceback: str = ""
     ) -> list[e.Event]:
-        """Return that a content is refused since it could not be judged."""
+        """Return the events that refuse a content because it could not be judged."""
         ...
 
     async def judge_final(self, step: str, output: Json) -> tuple[list[e.Event], dict[str, Json] | None]:
-        """Judge an answer that no model wrote, and return the verdicts, and what passed; None if nothing did."""
+        """Judge a function's answer; return the verdicts, and the content that passed or None."""
         ...
 
     async def judge_finalized(self, output: Json) -> list[e.Event]:
-        """Judge what a worker made of the answer in its last look."""
+        """Judge the answer that a worker changed in `finalize_task`."""
         ...
 
 
 @frozen
 class Inherited:
-    """What a child takes over from the tasks above it.
+    """Policies and content that a child inherits from the tasks above it.
 
     Args:
-        judges: the policies of the agents above; that of the runner holds for every task.
+        judges: the policies of the agents above; the runner's holds for every task.
         exposed: declared effects of the tools whose results the models of those tasks have seen.
-        untrusted: origins of what is untrusted of what these have read.
-        conversation: the thread of the task at the root.
+        untrusted: origins of the untrusted content that those models have read.
+        conversation: the thread of the root task.
     """
 
     judges: tuple[Judge, ...] = ()
@@ -171,10 +171,12 @@ class Inherited:
 class AgentRuntime:
     """An agent resolved under certain options; computed once for all its tasks.
 
-    `tell_steps` is the limit on steps, if the model is to be told how many are left; `typed` says how answers are asked
-    for and read, if they are not text, and `final_specs` are the tools that are there for a last answer. `layers` is
-    the middleware of each tool that has any, by name; None if no tool has. `strangers` are who wrote the definitions of
-    tools, by name, where that is not the developer.
+    Attributes:
+        tell_steps: the limit on steps, if the model is told how many are left.
+        typed: how typed answers are requested and read; None for text.
+        final_specs: the tools offered for a last answer.
+        layers: the middleware of each tool that has any, by name; None if no tool has.
+        strangers: the authors of tool definitions that the developer did not write, by tool name.
     """
 
     agent: Agent[Any]
@@ -197,16 +199,16 @@ class AgentRuntime:
         return self.rules.tools.get(READ_OUTPUT) is SPEC
 
     def offering(self, names: tuple[str, ...] | None, *, reads_on: bool = False) -> tuple[ToolSpec, ...]:
-        """Return the tools of a request that offers these of the agent's; None for all.
+        """Return the tools of a request that offers the named ones; None for all.
 
-        With `reads_on`, an output was cut: then `read_output` is one of all.
+        With `reads_on`, an output was cut: then all tools include `read_output`.
         """
         if names is None:
             return (*self.specs, SPEC) if reads_on and self.reads_cut_outputs else self.specs
         return tuple([self.tools[name].spec for name in names]) + self.final_specs
 
     def untrusted_in(self, effect: CallModel, offered: tuple[str, ...] | None) -> tuple[str, ...]:
-        """Return who wrote the definitions of the tools that a request offers, where that is not the developer."""
+        """Return the authors, other than the developer, of the tool definitions that a request offers."""
         strangers, wanted = self.strangers, effect.call.request
         if not strangers or effect.final:
             return ()
@@ -216,7 +218,7 @@ class AgentRuntime:
 
 @mutable
 class EffectContext:
-    """What the effects of one drive are done with."""
+    """The context of one drive's effects."""
 
     state: TaskState
     runtime: AgentRuntime
@@ -227,63 +229,63 @@ class EffectContext:
     price: Pricing
 
     select_messages: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
-    """what the model sees of the conversation beside these tools, if not all of it; may raise `ModelError`"""
+    """returns the messages that the model sees beside these tools, if not all; may raise `ModelError`"""
 
     step_requests: StepRequests | None = None
-    """where steps that are functions hand in what they want"""
+    """the queue in which function steps submit their requests"""
 
     meter: TokenMeter | None = None
-    """made when a model first does not say how many tokens it took"""
+    """created when a model first does not report its tokens"""
 
     limits_size: bool | None = None
-    """whether a limit depends on the size of a request; found at the first one"""
+    """whether a limit depends on the size of a request; computed at the first one"""
 
     estimates: dict[str, Spending] = field(default_factory=dict[str, Spending])
-    """the estimated sizes of requests, by call or step; only where limits need them and no account holds them"""
+    """the estimated sizes of requests, by call or step; only if limits need them and no account holds them"""
 
     streamed: set[str] = field(default_factory=set[str])
-    """requests of whose answers watchers were shown a part, and which have no answer yet"""
+    """requests without an answer yet, of whose answers watchers have received a part"""
 
     subagents: Subagents | None = None
     """the children of the task, if its agent may call others"""
 
     policy: RunnerPolicy = NO_POLICY
-    """that of the runner"""
+    """the runner's policy"""
 
     inherited: Inherited = Inherited()
     """the policies and the content of the tasks above, with the policies of the agent"""
 
     guarding: Guards | None = None
-    """the guardrails that hold for the task: the runner's, and its agent's"""
+    """the guardrails of the task: the runner's and its agent's"""
 
     exposure: Exposure | None = None
-    """tells which content its model has seen; made at the first question"""
+    """computes which content the model has seen; created when it is first needed"""
 
     labels: Mapping[str, str] | None = None
-    """of the task; None until something judges"""
+    """the labels of the task; None until a judge needs them"""
 
     read_labels: Callable[[], Awaitable[Mapping[str, str]]] | None = None
 
     vault: Vault = NO_VAULT
-    """the secrets that tools may ask for, and what hides them"""
+    """the secrets that tools may request, and the masking of their values"""
 
     refusal_of: RefusalOf | None = None
-    """judges the arguments that middleware wrote for a judged call; only where there is middleware"""
+    """judges the arguments that middleware wrote for a judged call; only set if the agent has middleware"""
 
     conversation: str = ""
-    """the thread of the task at the root: approvals for a thread hold there, also for the tasks below"""
+    """the thread of the root task: approvals for a thread hold there, also for the tasks below"""
 
     standing_grants: Callable[[str], Awaitable[Sequence[StandingGrant]]] | None = None
     """returns the approvals for later calls of a tool"""
 
     tools_of: Callable[[str], Mapping[str, Tool]] | None = None
-    """returns the tools of another agent that the task was with; only after a handoff"""
+    """returns the tools of another agent that had the task; only set after a handoff"""
 
     specs_of: Callable[[str], Mapping[str, ToolSpec]] | None = None
-    """returns the declarations of these tools; nothing, if the agent is not known"""
+    """returns the declarations of these tools; empty if the agent is unknown"""
 
     def tool_of(self, call: CallState) -> Tool | None:
-        """Return the tool of a call of any step: that of the agent that made the call."""
+        """Return the tool of a call of any step, from the agent that made the call."""
         if self.tools_of is not None:
             step = next((step for step in self.state.steps if step.id == call.step), None)
             agent = agent_of(self.state, step) if step is not None else self.state.agent
@@ -292,12 +294,12 @@ class EffectContext:
         return self.runtime.tools.get(call.name)
 
     def passed_on(self) -> Inherited:
-        """Return what a child takes over that is called now."""
+        """Return the context that a child called now inherits."""
         seen = self.seen()
         return Inherited(self.inherited.judges, seen.effects, seen.untrusted, self.conversation)
 
     def seen(self) -> Seen:
-        """Return the content that the model of the task has seen so far, as policies are told it."""
+        """Return the content that the task's model has seen so far, as policies receive it."""
         exposure = self.exposure
         if exposure is None:
             from treadle.policy.requests import Exposure, Seen
@@ -307,14 +309,14 @@ class EffectContext:
         return exposure.of(self.state)
 
     def rules_judged(self, rules: Rules) -> Rules:
-        """Return the rules of the drive with the subjects of the policies in force now."""
+        """Return the rules of the drive with the subjects of the current policies."""
         runtime, judges = self.runtime, judges_of(self.policy.in_force, self.inherited.judges)
         return under_judges(rules, runtime.agent, runtime.model, judges, gated=runtime.rules.gated)
 
     async def learn_labels(self) -> None:
-        """Read the labels of the task, unless they are known."""
+        """Read the labels of the task, unless they were read before."""
         if self.labels is None and self.read_labels is not None:
             self.labels = await self.read_labels()
 
     enter_call: Callable[[str, int], None] | None = None
-    """sets the context variables of observers where the tool of a call is about to run"""
+    """sets the context variables of observers just before the tool of a call runs"""

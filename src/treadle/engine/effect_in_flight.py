@@ -1,15 +1,15 @@
-"""One effect that is under way: what every kind of effect is able to do.
+"""One effect in flight: the interface that every kind of effect implements.
 
-An effect is what the core wants done; an *effect in flight* is this process doing it. Each kind of effect has one
+An effect is a request of the core; an *effect in flight* is this process carrying it out. Each kind of effect has one
 class, and all classes have the same few methods:
 
-    begin        journal that it begins, and return True; or journal its end and return False, if it must not start
-    run          do it and return its end, also if the code it calls raises
-    name         how people call it
-    cut_off      its end when it cannot tell one: cancelled before it ran, or abandoned because it does not stop
-    fails_drive  whether what `run` raised is an error of the drive, and not the end of the effect
-    broken       its end when `run` raised what it should not, or stopped itself
-    is_overtaken whether its end is of no use any more
+    begin        journal the begin and return True; or journal the end and return False, if it must not start
+    run          carry it out and return its end, also if the code it calls raises
+    name         its name for people
+    cut_off      its end if `run` returns none: cancelled before it ran, or abandoned because it does not stop
+    fails_drive  whether an error of `run` fails the drive, instead of ending the effect
+    broken       its end if `run` raised an unexpected error or cancelled itself
+    is_overtaken whether its end is no longer of use
 
 An end is a list of events, and every effect that began has exactly one. A call that may write waits in `run` until its
 begin is durable, and only then enters the code that acts (`enter`).
@@ -44,8 +44,8 @@ class EffectInFlight(ABC, Generic[E]):
     """One effect that a drive began and whose end is not recorded yet.
 
     Args:
-        effect: what is to be done.
-        context: what it is done with. A drive without an agent has none, and wants no effect that needs it.
+        effect: the request of the core.
+        context: the context of the drive's effects. A drive without an agent has none, and its effects need none.
         stop_child: cancels a child of the task.
     """
 
@@ -68,13 +68,13 @@ class EffectInFlight(ABC, Generic[E]):
     """Whether it runs code of tools or workers, which may leave timers behind in its asyncio task."""
 
     has_own_grace: ClassVar[bool] = False
-    """Whether what it runs ends within graces of its own, so that it is never cancelled twice nor abandoned."""
+    """Whether it ends within its own grace periods, so that it is cancelled once and never abandoned."""
 
     ends_before_undo: ClassVar[bool] = True
-    """Whether an undo waits for its end, so that what is to be undone is known; else it is cancelled."""
+    """Whether an undo waits for its end, to know all that must be undone; else the undo cancels it."""
 
     survives_cancel: ClassVar[bool] = False
-    """Whether it goes on while its task is being cancelled."""
+    """Whether it continues while its task is being cancelled."""
 
     def __init__(self, effect: E, context: EffectContext, stop_child: StopChild) -> None:
         self.effect = effect
@@ -82,7 +82,7 @@ class EffectInFlight(ABC, Generic[E]):
         self.stop_child = stop_child
         self.task: asyncio.Task[None] | None = None
         self.entered = False
-        """whether code that may act was reached"""
+        """whether the user's code was reached"""
 
         self.cancel_reason: CancelReason | None = None
         self.ends: list[e.Event] | None = None
@@ -92,7 +92,7 @@ class EffectInFlight(ABC, Generic[E]):
 
         self.on_entry: Callable[[], None] | None = None
         self.secrets: frozenset[str] = frozenset()
-        """the names of the secrets that the code of its tool was given"""
+        """the names of the secrets that its tool's code has read"""
 
     @abstractmethod
     def begin(self, record: Recorder) -> bool:
@@ -100,16 +100,16 @@ class EffectInFlight(ABC, Generic[E]):
 
     @abstractmethod
     async def run(self) -> list[e.Event]:
-        """Do what is wanted, and return the end."""
+        """Carry out the effect, and return its end."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the effect for people."""
 
     @abstractmethod
     def cut_off(self) -> list[e.Event]:
-        """Return the end of an effect that cannot tell one: cancelled before it ran, or abandoned."""
+        """Return the end of an effect whose `run` returned none: cancelled before it ran, or abandoned."""
 
     @abstractmethod
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
@@ -121,7 +121,7 @@ class EffectInFlight(ABC, Generic[E]):
         """
 
     def fails_drive(self, error: BaseException) -> bool:
-        """Return whether an error that `run` raised fails the drive; else it is the end of the effect."""
+        """Return whether an error of `run` fails the drive; else it ends the effect."""
         return False
 
     def failed(self, error: BaseException) -> list[e.Event]:
@@ -140,7 +140,7 @@ class EffectInFlight(ABC, Generic[E]):
         return kept(error, self.context.state, self.context.vault, **self._error_place(function))
 
     def hang_of(self, stack: Stack, function: str = "") -> str:
-        """Log where the user's code was when its time was up, and return that as a traceback, for people.
+        """Log the position of the user's code when its time was up, and return it as a traceback, for people.
 
         Args:
             stack: the frames, looked at when the time was up.
@@ -164,24 +164,24 @@ class EffectInFlight(ABC, Generic[E]):
         }
 
     def is_overtaken(self, state: TaskState) -> bool:
-        """Whether something was recorded meanwhile that makes the end of this effect useless."""
+        """Whether a later event makes the end of this effect useless."""
         return False
 
     def enter(self) -> None:
-        """Note that code that may act is reached now; the timeout counts from here, not from the wait for the disk."""
+        """Note that the user's code is reached: the timeout counts from here, not from the wait for the disk."""
         self.entered = True
         if self.on_entry is not None:
             self.on_entry()
 
     def enter_by(self, tool: Tool, ctx: ToolContext[Any]) -> None:
-        """Note that a tool's code is reached now; or have a tool that runs elsewhere say when."""
+        """Note that a tool's code is reached; a tool that runs on a host reports that itself."""
         if tool.spec.host is None:
             self.enter()
         else:
             ctx.on_start = self.enter
 
     def cancelled_itself(self) -> bool:
-        """Whether a `CancelledError` in the effect is of its own making: nothing asked it to stop."""
+        """Whether a `CancelledError` in the effect is of its own making: no other code cancelled it."""
         if self.cancel_reason is not None:
             return False
         task: asyncio.Task[Any] | None = asyncio.current_task()

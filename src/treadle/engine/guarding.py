@@ -1,12 +1,12 @@
-"""Guardrails as effects: contents are judged, and answers that were held go on.
+"""Guardrails as effects: they judge contents, and release held answers.
 
     JudgeContent --> every guardrail on the content --> the strictest verdict
         allow, none    GuardrailJudged: the content goes on
-        rewrite        GuardrailJudged: the content is another one, and is judged anew
+        rewrite        GuardrailJudged: the content is replaced, and judged anew
         ask            GuardrailJudged and ApprovalRequested; in a headless run it is refused
         deny           GuardrailJudged: the task stops
 
-The begin of a judgement is not journalled: one that was cut off is made again. What is journalled is not made again.
+The begin of a judgement is not journalled: an interrupted judgement is made again, and a journalled one is not.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ class Guarding:
     """The guardrails of one drive.
 
     Args:
-        context: what the effects of the drive are done with.
-        guardrails: those that hold for the task: the runner's and its agent's.
+        context: the context of the drive's effects.
+        guardrails: the guardrails of the task: the runner's and its agent's.
     """
 
     def __init__(self, context: EffectContext, guardrails: Sequence[Guardrail]) -> None:
         self._context = context
         self._guardrails = tuple(guardrails)
         self._streams: dict[str, HeldDeltas] = {}
-        """what watchers were not shown yet of answers that are held, by request"""
+        """the deltas that watchers have not received of held answers, by request"""
 
     # -------------------------------------------------------------------------------------- answers
 
     def stream(self, step: StepState, call: ModelCall, label: e.Channel) -> HeldDeltas | None:
-        """Return what holds the deltas of an answer back until guardrails let them pass; None if nothing has to."""
+        """Return the buffer that holds an answer's deltas until guardrails pass them; None if they need no check."""
         key = call.id or step.id
         place = JudgedPlace(step.id, answer_place(key, call.attempt), "output")
         guardrails = [each for each in self._guardrails if each.checks("output")]
@@ -89,13 +89,13 @@ class Guarding:
         return held
 
     def holds(self, step: StepState, call: ModelCall) -> bool:
-        """Whether an answer that arrived may not go on yet."""
+        """Whether an answer that arrived must wait for guardrails."""
         return (
             call.void or self._awaits_input(step) or any(each.checks("output") for each in self._guardrails)
         )
 
     def _awaits_input(self, step: StepState) -> bool:
-        """Whether input of a step has not passed, so that no answer to it may go on."""
+        """Whether input of a step has not passed yet, so that its answer must wait."""
         if not any(each.checks("input") for each in self._guardrails):
             return False
         state = self._context.state
@@ -120,7 +120,7 @@ class Guarding:
         return [judged, e.ModelFailed(step.id, failure, call.id)]
 
     def release(self, step: StepState, call: ModelCall) -> e.ModelReturned:
-        """Return the answer that passed, after watchers were shown what was held back of it."""
+        """Return an answer that passed, after watchers received its held deltas."""
         context = self._context
         held = call.held
         assert held is not None, "an answer is held"
@@ -156,15 +156,15 @@ class Guarding:
     # ------------------------------------------------------------------------------------- judgement
 
     async def judged(self, place: JudgedPlace, content: dict[str, Json]) -> list[e.Event]:
-        """Judge a content and return what was decided."""
+        """Judge a content, and return the events of the verdict."""
         check = self._context.state.checks.get(place.place)
         verdict = await self._verdict(place, content, check)
         return await self._events(place, content, check, verdict)
 
     async def judge_final(self, step: str, output: Json) -> tuple[list[e.Event], dict[str, Json] | None]:
-        """Judge an answer that no model wrote, and return the verdicts, and what passed; None if nothing did.
+        """Judge a function's answer; return the verdicts, and the content that passed or None.
 
-        What a person is asked about, or refused, is found by the answer when the function gives it once more.
+        An answer that waits for a person, or was refused, is found by its digest when the function returns it again.
         """
         place = JudgedPlace(step, final_place(step, digest_of(output)), "output")
         if not any(each.checks("output") for each in self._guardrails):
@@ -185,12 +185,12 @@ class Guarding:
             if verdict.verdict == "allow":
                 return verdicts, content
             if verdict.verdict != "rewrite":
-                return verdicts, None  # a person is asked, or the step fails for it
+                return verdicts, None  # a person is asked, or the step fails
             content = verdict.content or content
         raise RuntimeError(f"guardrails rewrote the answer {MAX_REWRITES} times")
 
     async def judge_finalized(self, output: Json) -> list[e.Event]:
-        """Judge what a worker made of the answer in its last look; a person is not asked about it."""
+        """Judge the answer that a worker changed in `finalize_task`; no person is asked about it."""
         place = JudgedPlace("", final_place("", digest_of(output)), "output")
         content: dict[str, Json] = {"answer": output}
         verdict = await self._verdict(place, content, None)
@@ -211,7 +211,7 @@ class Guarding:
     def denied(
         self, place: JudgedPlace, content: dict[str, Json], why: str, traceback: str = ""
     ) -> list[e.Event]:
-        """Return that a content is refused since it could not be judged."""
+        """Return the events that refuse a content because it could not be judged."""
         return [_judged(place, "deny", Deny(None, f"it could not be judged: {why}", traceback), content)]
 
     async def _verdict(
@@ -334,7 +334,7 @@ def _judged(
 
 
 def _parts_of(state: TaskState, place: str) -> tuple[Content, ...]:
-    """Return the content parts of input that is judged."""
+    """Return the content parts of an input that is judged."""
     read = [received for step in state.under_way() for received in step.read]
     found = (received for received in (*state.unread, *read) if input_place(received.seq) == place)
     received = next(found, None)
@@ -342,7 +342,7 @@ def _parts_of(state: TaskState, place: str) -> tuple[Content, ...]:
 
 
 class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
-    """The judgement on a content of a task."""
+    """The judgement of one content of a task."""
 
     __slots__ = ()
 
@@ -350,7 +350,7 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the effect for people."""
         return "the guardrails"
 
     @property
@@ -363,7 +363,7 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
         return True
 
     async def run(self) -> list[e.Event]:
-        """Judge the content, and return what was decided."""
+        """Judge the content, and return the events of the verdict."""
         try:
             self.enter()
             return await self._guarding.judged(self._place, self.effect.content)
@@ -371,7 +371,7 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the content is judged when the task goes on."""
+        """Return nothing: the content is judged again when the task continues."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
@@ -379,7 +379,7 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
         return self._guarding.denied(self._place, self.effect.content, text, traceback)
 
     def is_overtaken(self, state: TaskState) -> bool:
-        """Whether the content was settled, asked about, changed or taken back meanwhile."""
+        """Whether the content was settled, asked about, changed or withdrawn meanwhile."""
         effect = self.effect
         check = state.checks.get(effect.place)
         if state.ended is not None:
@@ -399,17 +399,17 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
 
 
 class AnswerReleaseInFlight(EffectInFlight[ReleaseAnswer]):
-    """An answer that guardrails held and let pass: it is there as soon as the effect begins."""
+    """The release of an answer that guardrails held and passed; it ends as it begins."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the effect for people."""
         return "the guardrails"
 
     def begin(self, record: Recorder) -> bool:
-        """Show watchers what was held back, and record that the model answered."""
+        """Send the held deltas to watchers, and record the model's answer."""
         record(guarding_of(self.context).release(self.effect.step, self.effect.call))
         return False
 
@@ -427,7 +427,7 @@ class AnswerReleaseInFlight(EffectInFlight[ReleaseAnswer]):
 
 
 def guarding_of(context: EffectContext) -> Guards:
-    """Return the guardrails of a drive, also of one whose agent has none any more and finds an answer held."""
+    """Return the guardrails of a drive; an empty set for an agent without guardrails that resumes a held answer."""
     if context.guarding is None:
         context.guarding = Guarding(context, ())
     return context.guarding

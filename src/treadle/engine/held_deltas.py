@@ -1,13 +1,12 @@
-"""Deltas of an answer that guardrails check: watchers are shown text once it has passed, and nothing else before.
+"""Held deltas of an answer that guardrails check: watchers receive text only after it has passed.
 
-    feed --> held --`piece` characters more--> all text so far is judged
-        passed         it is shown
-        rewritten      what the guardrails made of it is shown, if that begins as what was shown
-        asked about    nothing more is shown before the whole answer has passed
+    feed --> held --`piece` characters more--> the whole text so far is judged
+        passed         the text is sent
+        rewritten      the rewritten text is sent, if it begins with the text already sent
+        asked about    nothing more is sent before the whole answer has passed
         refused        the request ends
 
-Reasoning, arguments of calls and raw chunks are
-held until the whole answer has passed.
+Reasoning, arguments of calls and raw chunks are held until the whole answer has passed.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ JudgeText = Callable[[str], Awaitable[PolicyVerdict | None]]
 
 
 class HeldDeltas:
-    """What watchers are to be shown of one answer.
+    """The deltas of one answer that watchers may receive.
 
     Args:
-        channel: has the watchers.
-        state: of the task.
-        streamed: requests of whose answers watchers were shown a part; this one is added.
-        key: the step or the request whose answer it is.
-        label: a delta of the answer's text, without text.
-        judge: judges all of the text so far; None if no guardrail checks answers.
-        piece: after how many characters more the text is judged; None: not before the answer is whole.
+        channel: the channel of the watchers.
+        state: the state of the task.
+        streamed: requests of whose answers watchers have received a part; this one is added.
+        key: the step or the request of the answer.
+        label: an empty delta of the answer's text.
+        judge: judges the whole text so far; None if no guardrail checks answers.
+        piece: number of characters between two judgements; None to judge only the whole answer.
         awaits_input: returns whether the input has not passed yet.
     """
 
@@ -62,23 +61,23 @@ class HeldDeltas:
         self._awaits_input = awaits_input
         self._held: list[e.Delta | e.RawChunk] = []
         self._shown = ""
-        """the text that watchers were shown"""
+        """the text that watchers have received"""
 
         self._all_shown = DeltasSoFar()
-        """all that watchers were shown"""
+        """all deltas that watchers have received"""
 
         self._judged = 0
-        """how many characters of `text` were judged"""
+        """number of judged characters of `text`"""
 
         self._judging: asyncio.Task[None] | None = None
         self._stopped = False
-        """whether nothing more is shown before the whole answer has passed"""
+        """whether nothing more is sent before the whole answer has passed"""
 
         self.text: str = ""
         """the text of the answer so far"""
 
         self.refusal: Deny | None = None
-        """why the text so far is refused"""
+        """the verdict that refused the text so far"""
 
     def feed(self, delta: e.Delta | e.RawChunk) -> None:
         """Take a delta of the answer."""
@@ -92,21 +91,21 @@ class HeldDeltas:
         if self._judge is None:
             if not self._stopped and not self._awaits_input():
                 self._tell_held()
-        elif is_text and self._channel.listeners:  # judging has a price: not for watchers that are not there
+        elif is_text and self._channel.listeners:  # judging costs: without watchers it is pointless
             self._judge_soon()
 
     def so_far(self) -> Iterator[e.Delta]:
-        """Yield all that watchers were shown of the answer: one delta for each of its parts."""
+        """Yield all deltas that watchers have received: one for each part of the answer."""
         return self._all_shown.deltas()
 
     def close(self) -> None:
-        """Stop judging: the answer is whole, or there will be none."""
+        """Stop judging: the answer is complete, or was given up."""
         self._stopped = True
         if self._judging is not None:
             self._judging.cancel()
 
     def tell_rest(self) -> None:
-        """Show all that is held: the answer goes on as it is."""
+        """Send all held deltas: the answer is unchanged."""
         if self._channel.listeners:
             self._tell_held()
         self._streamed.discard(self._key)
@@ -114,9 +113,13 @@ class HeldDeltas:
     def finish(
         self, message: Message, typed: e.TypedAnswer | None, *, changed: bool, restarted: e.ModelRestarted
     ) -> None:
-        """Show what was held of an answer that has passed, and that was `changed` or not.
+        """Send the held deltas of an answer that has passed.
 
-        `restarted` tells watchers that what they were shown is void, where the answer does not begin like that.
+        Args:
+            message: the answer that passed.
+            typed: its typed answer, if any.
+            changed: whether guardrails rewrote the answer.
+            restarted: sent first if the answer does not begin with the text that watchers have received.
         """
         if not self._channel.listeners:
             pass
@@ -151,7 +154,7 @@ class HeldDeltas:
             self._judging = asyncio.get_running_loop().create_task(self._judge_text(self.text))
 
     async def _judge_text(self, text: str) -> None:
-        """Judge all text so far, and show it if it passes."""
+        """Judge the text so far, and send it if it passes."""
         assert self._judge is not None, "text is judged"
         verdict = await self._judge(text)
         self._judging, self._judged = None, len(text)
@@ -177,7 +180,7 @@ class HeldDeltas:
     # --------------------------------------------------------------------------------------- telling
 
     def _show(self, text: str) -> None:
-        """Show text that has passed, as far as watchers were not shown it."""
+        """Send the part of a text that watchers have not received yet."""
         if len(text) > len(self._shown):
             at = self._all_shown.chars(self._label)
             self._tell(replace(self._label, text=text[len(self._shown) :], at=at))

@@ -1,4 +1,4 @@
-"""The effects of one drive that are under way: how they start, run, end and are cancelled.
+"""The effects of one drive in flight: how they start, run, end and are cancelled.
 
 Theory of operation
 -------------------
@@ -14,12 +14,12 @@ own, and the drive waits until one finishes. An inline effect that turns out to 
 drive is wanted for something else: it keeps the asyncio task it runs in, and a new loop task goes on with the drive
 (see `loop_task`).
 
-What is wanted is decided anew in each turn. `run` compares it with what runs: the difference is what to start and what
-to cancel. So a cancelled task, a deadline, a reached budget and an undo all stop effects in the same way: they are no
-longer wanted.
+Each turn decides anew which effects are wanted. `run` compares them with the running ones: it starts those that are
+missing and cancels those that are not wanted. So a cancelled task, a deadline, a reached budget and an undo all stop
+effects in the same way.
 
-A cancelled effect still tells its end, if it can. If it ignores two cancellations it is *abandoned*: its end is what
-its class returns from `cut_off`, it is listed in the registry of abandoned calls, and what it returns later is dropped.
+A cancelled effect still returns its end, if it can. If it ignores two cancellations it is *abandoned*: its end comes
+from `cut_off`, it is listed in the registry of abandoned calls, and its later result is dropped.
 
 Invariant: every effect that began contributes exactly one end, in `finished` or inline, even if its code misbehaves.
 `ends` is set once; a second end finds it set.
@@ -27,7 +27,7 @@ Invariant: every effect that began contributes exactly one end, in `finished` or
 Example: two tool calls of one answer, and the limit on time is reached while they run.
 
     run({a, b})    ToolStarted a, ToolStarted b; a finishes: ToolEnded a is recorded
-    wake           the deadline: LimitReached is recorded, and the next decision wants nothing of b
+    wake           the deadline: LimitReached is recorded, and the next decision does not include b
     run(())        cancel b; it returns: ToolStopped b is recorded, and the task goes on to its last answer
 """
 
@@ -69,20 +69,20 @@ from treadle.engine.tool_calls import CompensationInFlight, ReconciliationInFlig
 T = TypeVar("T")
 
 GRACE: Final = 2.0
-"""Seconds a cancelled call has to end before it is cancelled again, and soon after that given up as abandoned."""
+"""Seconds that a cancelled call has to end before it is cancelled again."""
 
 INSIST: Final = 0.2
-"""Seconds between the second cancel and giving up."""
+"""Seconds between the second cancellation and abandoning the call."""
 
 MAX_UNSUBMITTED: Final = 12
-"""How many events may wait while effects end as soon as they start: about two steps."""
+"""Maximum number of unsubmitted events while effects end as soon as they start: about two steps."""
 
 MAX_EVENTS_IN_A_ROW: Final = 16
-"""How many events are recorded without waiting for anything, before other tasks of the event loop have their turn."""
+"""Number of events recorded in a row before other tasks of the event loop get their turn."""
 
 
 class _Kinds(dict[type, type[EffectInFlight[Any]]]):
-    """For each effect the class that performs it. Those few tasks want are imported when one is first wanted."""
+    """The class that performs each kind of effect. Classes that few tasks need are imported on first use."""
 
     def __missing__(self, effect: type) -> type[EffectInFlight[Any]]:
         if effect is JudgeCall:
@@ -127,10 +127,10 @@ class EffectsInFlight:
     """The effects of one drive.
 
     Args:
-        context: what effects are done with; None for a drive without an agent.
+        context: the context of the effects; None for a drive without an agent.
         record: journals an event.
-        loop_task: the task that takes the turns of the drive; effects that are alone run in it.
-        is_called: returns whether the drive is wanted for something else than effects.
+        loop_task: the asyncio task that takes the turns of the drive; a single effect runs in it.
+        is_called: returns whether the drive is needed for something other than effects.
         stop_child: cancels a child of the task.
     """
 
@@ -158,13 +158,13 @@ class EffectsInFlight:
 
         self._submits_soon = False
         self.running: dict[str, EffectInFlight[Any]] = {}
-        """the effects that have a task of their own and whose end is not recorded, by id"""
+        """the effects with an asyncio task of their own whose end is not recorded yet, by id"""
 
         self.finished: list[EffectInFlight[Any]] = []
-        """those of them that have ended, in that order"""
+        """the running effects that have ended, in that order"""
 
     def disconnect(self) -> None:
-        """Drop what leads back to the drive: it is over, and what was abandoned may still end."""
+        """Drop the references to the drive: it is over, and abandoned effects may still end."""
         self._record = _ignore
         self._is_called = _never
         self._loop_task.detach_inline = nothing
@@ -172,7 +172,7 @@ class EffectsInFlight:
     # ------------------------------------------------------------------------------------- begin and run
 
     async def run(self, wanted: Collection[Effect]) -> None:
-        """Start the effects that do not run yet, cancel those that are not wanted, and record the next ends."""
+        """Start missing effects, cancel unwanted ones, and record the next ends."""
         running = self.running
         if running:
             ids = {effect.id for effect in wanted}
@@ -187,7 +187,7 @@ class EffectsInFlight:
                     await asyncio.sleep(0)
                     return
         if running and (not not_started or self._state.seq == seq):
-            # A request that does not fit beside those in flight waits for their ends, and nothing is recorded of it.
+            # A request that does not fit beside those in flight waits for their ends, and is not recorded.
             await self._record_next_ends()
 
     async def run_inline(self, effect: Effect) -> None:
@@ -203,7 +203,7 @@ class EffectsInFlight:
             self._writer.flush()
         in_flight.task, self._inline = me, in_flight
         try:
-            # What is recorded is submitted when the effect first waits: if it never does, it shares the next commit.
+            # Recorded events are submitted when the effect first waits: if it never does, it shares the next commit.
             ends = await in_own_context(in_flight.run(), self._writer.flush)
         except (asyncio.CancelledError, GeneratorExit):
             self.detach_inline()
@@ -221,11 +221,11 @@ class EffectsInFlight:
         for event in ends:
             self._record(event)
         if in_flight.runs_foreign_code:
-            # What a tool leaves behind in its asyncio task, such as a timer, must not hit what comes after it.
+            # A timer that a tool leaves behind in its asyncio task must not hit the code after it.
             loop_task.spawn()
 
     def _start(self, effect: Effect) -> bool:
-        """Begin an effect and run it in an asyncio task of its own; False when it ended without starting."""
+        """Begin an effect and run it in an asyncio task of its own; False if it ended without starting."""
         in_flight = self._begin(effect)
         if in_flight is None:
             return False
@@ -235,8 +235,8 @@ class EffectsInFlight:
         return True
 
     def _begin(self, effect: Effect) -> EffectInFlight[Any] | None:
-        """Record the begin of an effect and return it; None when it ended without starting."""
-        # A drive without an agent has no context, and wants only to stop agents, which needs none.
+        """Record the begin of an effect and return it; None if it ended without starting."""
+        # A drive without an agent has no context; it only stops agents, which needs none.
         context: Any = self.context
         in_flight = KINDS[type(effect)](effect, context, self._stop_child)
         if not in_flight.begin(self._record):
@@ -272,7 +272,7 @@ class EffectsInFlight:
         self._finish(in_flight, ends)
 
     def _ends_of_error(self, in_flight: EffectInFlight[Any], error: BaseException) -> list[e.Event]:
-        """Return the end of an effect that raised an error; none if the drive fails by that error."""
+        """Return the end of an effect that raised an error; none if the error fails the drive."""
         if in_flight.fails_drive(error):
             self._writer.fail(error)
             return []
@@ -294,7 +294,7 @@ class EffectsInFlight:
             self._loop_task.wake()
 
     async def _record_next_ends(self) -> None:
-        """Submit what is recorded, wait until an effect ends or the drive is called, and record the ends."""
+        """Submit recorded events, wait until an effect ends or the drive is called, and record the ends."""
         if not self.finished:
             self._submit_soon()
             if not self._is_called():
@@ -318,15 +318,15 @@ class EffectsInFlight:
                     self._record(event)
 
     def _ends_of(self, in_flight: EffectInFlight[Any]) -> list[e.Event]:
-        """Return the ends of an effect; one that stopped without being asked to is broken, and not repeated."""
+        """Return the ends of an effect; an effect that stopped without a request is broken, so it is not repeated."""
         ends, state = in_flight.ends or [], self._state
         first = ends[0] if ends else None
         was_asked = in_flight.cancel_reason is not None or state.interrupting or state.cancelling
         is_stop = isinstance(first, (e.ToolStopped, e.ModelStopped)) and first.reason == "interrupted"
-        if not was_asked and (is_stop or not ends):  # a reconciliation that is stopped leaves no event
+        if not was_asked and (is_stop or not ends):  # a stopped reconciliation returns no event
             return in_flight.broken("CancelledError: it cancelled itself")
         if type(first) is e.ToolEnded and first.outcome != "ok" and self._is_completed(first.call):
-            # Its ticket was completed after its tool had failed, and before that was recorded.
+            # Its ticket was completed after its tool had failed and before that end was recorded.
             return [e.ToolStopped(first.step, first.call, "error", first.error)]
         return ends
 
@@ -335,7 +335,7 @@ class EffectsInFlight:
         return call is not None and call.ticket is not None and call.ticket.completion is not None
 
     def _submit_soon(self) -> None:
-        """Submit what is recorded once the effects have begun, unless one of them has ended by then."""
+        """Submit recorded events once the effects have begun, unless one of them has ended by then."""
         if len(self._writer.pending) >= MAX_UNSUBMITTED:
             self._writer.flush()
         elif not self._submits_soon:
@@ -375,7 +375,7 @@ class EffectsInFlight:
         self._finish(in_flight, in_flight.cut_off())
 
     async def cancel_all(self) -> None:
-        """Cancel all effects and return when they have ended: no later drive of the task meets what still runs."""
+        """Cancel all effects and return when they have ended, so that no later drive of the task meets one."""
         if self._loop.is_closed():
             return
         running = self.running.values()
@@ -397,7 +397,7 @@ def _never() -> bool:
 def in_own_context(
     work: Coroutine[Any, Any, T], on_wait: Callable[[], None] | None
 ) -> Generator[Any, Any, T]:
-    """Await a coroutine in this task, but in a copy of its context: what it sets there stays there.
+    """Await a coroutine in this task, but in a copy of its context, so that its context changes stay there.
 
     `on_wait` is called when the coroutine first waits for something, if it does.
     """

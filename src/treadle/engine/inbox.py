@@ -25,17 +25,17 @@ from treadle.errors import NotFound, TaskStateError
 from treadle.ports import AT_ONCE, InboxItem, JournalStore
 
 SURVIVED: Final = "survived"
-"""The kind of item by which a driver that lost a task says that the task did not crash it."""
+"""The kind of item by which a driver that lost a task reports that the task did not crash it."""
 
 NOTED: Final = "noted"
-"""The kind of item by which a caller that owns a task notes the id of the command that it carries out itself."""
+"""The kind of item by which a caller that owns a task notes the id of a command that it carries out itself."""
 
 CHILD_ITEM: Final = "child"
 """The kind of item by which a task learns that one of its children may go on."""
 
 
 _LIFTS_A_WAIT: Final = (e.OutcomeSettled, e.ApprovalGiven, e.ApprovalDenied, e.QuestionAnswered)
-"""What a person decides on a task at rest, so that it is to be driven on."""
+"""Decisions of people after which a task at rest is driven on."""
 
 
 class InboxReader:
@@ -44,7 +44,7 @@ class InboxReader:
     Args:
         running: the effects that run.
         subagents: the children of the task, if its agent may call others.
-        was_wanted: from when on the task was to be driven again, by the system's clock; 0 for not at all.
+        was_wanted: when a driver was to adopt the task, by the system's clock; 0 for never.
     """
 
     def __init__(
@@ -63,31 +63,31 @@ class InboxReader:
         self._running = running
         self.subagents = subagents
         self.is_unread = not writer.is_new
-        """whether there may be items; set from any thread"""
+        """whether items may have arrived; set from any thread"""
 
         self.undo_waits = False
         """whether an undo waits for the effects that run"""
 
         first_due = state.next_due() if was_wanted > AT_ONCE else None
         self._ahead = was_wanted - first_due if first_due is not None else None
-        """by how much the system's clock was ahead of the times that the task waited for"""
+        """system time minus task time, in microseconds, at the due time of the task; None if it waited for no timer"""
 
         self._begun = state.seq
         self.goes_on = was_wanted == AT_ONCE
-        """whether something arrived for which the task is to be driven on after this drive"""
+        """whether an item arrived that requires another drive after this one"""
 
         self.hands_on = False
-        """whether a caller asked that another driver goes on after this drive, also after one of a single step"""
+        """whether a caller wants another driver to go on after this drive, also after a single step"""
 
     async def read(self, record: Recorder) -> bool:
-        """Record what the items of the inbox ask for; True when an undo is to begin."""
+        """Record an event for each item of the inbox; True if an undo is to begin."""
         self.is_unread = begins_undo = is_noted = False
         writer, state = self._writer, self._state
         for item in await self._store.inbox(state.task_id):
             if item.item_id in writer.taken:
                 continue
             if state.ended is not None and not self._is_of_open_ticket(item):
-                # No other event follows the end, and a command that came too late must not wait for the next attempt.
+                # No other event follows the end, and a late command must not wait for the next attempt.
                 writer.dismiss(item.item_id)
             elif self._running and (item.kind == "undo" or (self.undo_waits and item.kind == "send")):
                 self.undo_waits = True  # and so does a message that was sent after it
@@ -116,7 +116,7 @@ class InboxReader:
         return begins_undo
 
     def _expiry(self, expiring: Expiring) -> int:
-        """Return when something expires by the system's clock, which may have been set since its time was set."""
+        """Return when a request or a ticket expires by the system's clock, which may have been changed since."""
         if expiring.expires is None:
             return END_OF_TIME
         if self._ahead is not None and expiring.seq <= self._begun:
@@ -124,13 +124,13 @@ class InboxReader:
         return self._writer.to_system_time(expiring.expires)
 
     def _is_of_open_ticket(self, item: InboxItem) -> bool:
-        """Whether an item tells of work in the background that outlived its task."""
+        """Whether an item reports on background work that outlived its task."""
         if item.kind not in ("complete", "fail", "progress"):
             return False
         return not isinstance(as_event(self._state, item, self._expiry), e.CommandRejected)
 
     def _lifts(self, event: e.Event) -> bool:
-        """Whether a task waited for the ticket that an event completes, and for no other."""
+        """Whether the task goes on after this event: it completes the ticket that the task waited for."""
         state = self._state
         if not isinstance(event, (e.TicketCompleted, e.TicketFailed)) or state.ended is not None:
             return False
@@ -142,11 +142,11 @@ class InboxReader:
 
 
 class Expiring(Protocol):
-    """What expires: a request to a person, or a ticket."""
+    """A request to a person or a ticket, which may expire."""
 
     @property
     def seq(self) -> int:
-        """The event that set its time."""
+        """Number of the event that set its expiry."""
         ...
 
     @property
@@ -156,7 +156,7 @@ class Expiring(Protocol):
 
 
 ExpiryOf: TypeAlias = Callable[[Expiring], int]
-"""Returns when something expires, by the clock that tells when an item was sent."""
+"""Returns when a request or ticket expires, by the clock that dates inbox items."""
 
 
 def _as_written(expiring: Expiring) -> int:
@@ -166,20 +166,20 @@ def _as_written(expiring: Expiring) -> int:
 def as_event(
     state: TaskState, item: InboxItem, expiry_of: ExpiryOf = _as_written, harmless: Container[str] = ()
 ) -> e.Event:
-    """Return the event that an inbox item is for a task in this state; `CommandRejected` if it does not fit.
+    """Return the event for an inbox item, given the task's state; `CommandRejected` if the item does not apply.
 
     Args:
         state: the task.
         item: the item.
-        expiry_of: when something expires.
-        harmless: for an undo, as `undo_plan.plan` takes it.
+        expiry_of: returns when a request or ticket expires.
+        harmless: for an undo, the calls that changed nothing, as in `undo_plan.plan`.
     """
     try:
         event = _event(state, item, expiry_of, harmless)
         check_fit(event)
         return event
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        # Another program or version wrote it: it must not fail the task each time a driver reads the inbox.
+        # Another program or version wrote it: it must not fail the task at each reading of the inbox.
         return e.CommandRejected(item.kind, f"it cannot be read: {error!r}", item.item_id)
 
 
@@ -257,7 +257,7 @@ def _settled(state: TaskState, item: InboxItem) -> e.Event:
 
 
 def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
-    """Return that a call is approved or denied; a request that is decided, expired or foreign stays as it is."""
+    """Return the decision on a call; `CommandRejected` if the request is decided, expired or foreign."""
     data, request_id, by = item.data, str(item.data["request_id"]), item.data.get("by")
     asked = approved_call(request_id)
     call = state.asked.get(asked[0]) if asked is not None else None
@@ -282,7 +282,7 @@ def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
 
 
 def _answered(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
-    """Return that a question is answered; one that is answered, expired or foreign stays as it is."""
+    """Return the answer to a question; `CommandRejected` if the question is answered, expired or foreign."""
     data, request_id = item.data, str(item.data["request_id"])
     question = state.questions.get(request_id)
     if question is None:
@@ -299,9 +299,9 @@ def _answered(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event
 
 
 def carry_out(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
-    """Do what else a decision asks for that was just recorded: keep a grant, or cancel the task.
+    """Carry out the side effects of a decision that was just recorded: store a grant, or cancel the task.
 
-    The store writes it in the transaction of the decision.
+    The store writes both in the transaction of the decision.
     """
     if isinstance(event, e.ApprovalDenied) and event.stop:
         writer.record(e.CancelRequested(event.by, f"{event.tool} was denied{_because(event.reason)}"))
@@ -315,7 +315,7 @@ def carry_out(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
 
 
 def _told_by_ticket(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
-    """Return what the holder of a ticket tells of its call; a call that has ended, or expired, stays as it is."""
+    """Return the report of a ticket's holder on its call; `CommandRejected` if the call has ended or expired."""
     data, by, inbox = item.data, item.data.get("by"), item.item_id
     call = state.tickets.get(str(data["ticket"]))
     ticket = call.ticket if call is not None else None

@@ -18,9 +18,9 @@ DRIVER_CLOSED: Final = "its driver was closed"
 
 
 class Interruption:
-    """A request to interrupt the task, made at most once, and those who wait until the drive is over.
+    """A request to interrupt the task, made at most once, and the callers that wait for the end of the drive.
 
-    The request is journalled once it is due: at once, or when all effects that run have ended.
+    The request is journalled once it is due: at once, or when all running effects have ended.
 
     Args:
         running: the effects that run.
@@ -33,17 +33,17 @@ class Interruption:
         """who asked, and why"""
 
         self.is_immediate = False
-        """whether the effects that run are cancelled, instead of awaited"""
+        """whether running effects are cancelled, instead of awaited"""
 
         self._waiters: list[Future[None]] = []
 
     def ask(self, by: str, reason: str, *, immediate: bool = True) -> None:
-        """Ask for the task to be interrupted; what was asked first stays the reason."""
+        """Request an interruption of the task; the first reason is kept."""
         self.request = self.request or (by, reason)
         self.is_immediate = self.is_immediate or immediate
 
     def is_due(self) -> bool:
-        """Return whether the request is to be journalled now; a task that stops anyway needs none."""
+        """Return whether to journal the request now; a task that stops anyway needs none."""
         if self.request is None or (self._running and not self.is_immediate):
             return False
         state = self._state
@@ -62,7 +62,7 @@ class Interruption:
         return waiter
 
     def release_waiters(self) -> None:
-        """Let those go on who wait until the drive is over."""
+        """Release the callers that wait for the end of the drive."""
         for waiter in self._waiters:
             with suppress(InvalidStateError):  # its caller was cancelled
                 waiter.set_result(None)
@@ -90,12 +90,12 @@ class Deadline:
         self._timer = asyncio.get_running_loop().call_later(max(0.0, seconds_left), reach)
 
     def cancel(self) -> None:
-        """Stop the clock."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
     def record(self, writer: JournalWriter) -> None:
-        """Record that the limit is reached, unless the task has ended or answered, or it is known."""
+        """Record that the limit is reached, unless the task has ended or answered, or that is recorded already."""
         self.is_reached = False
         state, seconds = self._state, self._seconds
         if state.ended is None and state.limit != "seconds" and not state.answered:

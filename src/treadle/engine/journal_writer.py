@@ -8,13 +8,12 @@ Theory of operation
      applied to the state              refused or lost: the writer has failed, and the drive ends
 
 An event gets its number and its time, is applied to the state and waits in `pending`. One commit of a task is in flight
-at a time, and the next takes all that waits: a slow disk makes larger commits and not a longer queue. A caller that
-needs a barrier (before a writing tool starts, before a result is returned) awaits `durable`. Then what waits is
-submitted behind the commit in flight, for the store to write both in one transaction if it can.
+at a time, and the next takes all pending events: a slow disk makes larger commits, not a longer queue. A caller that
+needs a barrier (before a writing tool starts, before a result is returned) awaits `durable`. Then pending events are
+submitted after the commit in flight, so that the store may write both in one transaction.
 
 The state is ahead of the disk on purpose: a drive goes on while its events are being written, and a crash only loses
-events that no effect with a barrier and no watcher depended on. Watchers are told of an event when it is durable, never
-before.
+events that no effect with a barrier and no watcher depended on. Watchers receive an event once it is durable.
 
 `commit_alone` is for events that the store may refuse (the end of a task, which fails if the inbox is not empty or the
 thread has moved). Such an event is applied only once it is durable.
@@ -23,7 +22,7 @@ Each record holds the digest of the one before, and each commit names the epoch 
 took the task over, the store refuses the commit (`Fenced`), and so a driver that lost its task cannot write on.
 
 Invariants. Events are durable in the order of their numbers. After a failure nothing more is submitted: `failure` is
-raised to all that wait, now and later. What `commit_alone` could not write is not applied.
+raised in all callers that wait, now and later. An event that `commit_alone` could not write is not applied.
 
 Example: a step of three events on a slow disk.
 
@@ -66,29 +65,29 @@ from treadle.results.figures import figures_of
 
 
 class Recorder(Protocol):
-    """Journals an event, and what follows from it."""
+    """Journals an event and its consequences."""
 
     def __call__(self, event: Event, inbox: str | None = None) -> None: ...
 
 
 @mutable
 class Lease:
-    """The epoch under which a task is written, and the digest that its next record follows."""
+    """The epoch under which a task is written, and the digest of its last record."""
 
     epoch: int
     digest: bytes
     create: NewTask | None = None
-    """the row of the task, if the first commit is to create it"""
+    """the row of the task, if the first commit creates it"""
 
     enter: OnBusyThread | None = None
     """how the task enters its thread with that commit"""
 
     wanted: int = 0
-    """from when on the task was to be driven again, by the system's clock; 0 or `AT_ONCE` if it waited for no timer"""
+    """when a driver was to adopt the task, by the system's clock; 0 or `AT_ONCE` if it waited for no timer"""
 
 
 TOLERANCE: Final = 1_000_000
-"""Microseconds by which the system's clock may differ from a task's time before it counts as set."""
+"""Microseconds by which the system's clock may differ from a task's time before it counts as changed."""
 
 
 class JournalWriter:
@@ -112,7 +111,7 @@ class JournalWriter:
         self._system = clock
         self._began = _time_at_start(state, own.wanted, clock())
         self.head = state.seq
-        """the last event that is durable"""
+        """the last durable event"""
 
         self.epoch = own.epoch
         self.digest = own.digest
@@ -120,46 +119,45 @@ class JournalWriter:
         self._is_made = own.create is None
         self._enter: OnBusyThread | None = own.enter
         self.place: QueuePosition | None = None
-        """the position of the task in its thread, as the first commit found it"""
+        """the position of the task in its thread, from the first commit"""
 
         self._state_word: str | None = "running" if state.ended is None else None
         self.pending: list[Event] = []
-        """what is recorded and not submitted yet"""
+        """recorded events that are not submitted yet"""
 
         self._taken: list[str] = []
         self._grants: list[StandingGrant] = []
         self._in_flight: deque[list[Event]] = deque()
         self._more = False
-        """whether `pending` is to be submitted as soon as the commit in flight is done"""
+        """whether to submit `pending` as soon as the commit in flight is done"""
 
         self._waiters: list[asyncio.Future[None]] = []
         self.failure: BaseException | None = None
         self.on_failure: Callable[[], None] | None = None
         self.is_heard = False
-        """whether the logger is told of what is recorded"""
+        """whether recorded events are logged"""
 
         self.released = False
         self.wanted = 0
-        """from when on a driver is to adopt the task that was released; 0 for not at all"""
+        """when a driver is to adopt the released task; 0 for never"""
 
         self.taken: set[str] = set()
 
     def clock(self) -> int:
-        """Return the time of this task, in microseconds since 1970, UTC: that of its events and timers.
+        """Return the time of this task, in microseconds since 1970, UTC: the time of its events and timers.
 
-        It begins where the system's clock stands, but not before the journal's last event, and goes on by the monotonic
-        clock. So a wait is as long as it was meant to be, and driven time is counted right, even if the system's clock
-        is set meanwhile.
+        It starts from the system's clock, but not before the journal's last event, and advances with the monotonic
+        clock. So waits keep their length and driven time is exact, even if the system's clock is changed meanwhile.
         """
         return self._began + round((self._time() - self._began_at) * 1e6)
 
     def to_system_time(self, time: int) -> int:
-        """Return what the system's clock will show at a time of this task, if it is not set again until then."""
+        """Return a time of this task as system time, provided that the system's clock is not changed until then."""
         ahead = self._system() - self.clock()
         return time if abs(ahead) < TOLERANCE else time + ahead
 
     def advance_to(self, time: int) -> None:
-        """Let this task's time go on from `time`, if it is not that late yet."""
+        """Advance this task's time to `time`, if it is earlier."""
         self._began += max(0, time - self.clock())
 
     @property
@@ -182,7 +180,7 @@ class JournalWriter:
             task_log.tell_event(state, event)
 
     def dismiss(self, inbox: str) -> None:
-        """Take an item from the inbox, with the next commit, without an event of its own."""
+        """Remove an item from the inbox with the next commit, without an event of its own."""
         self._taken.append(inbox)
         self.taken.add(inbox)
 
@@ -205,11 +203,11 @@ class JournalWriter:
             self._channel.look_again()
 
     def grant(self, grant: StandingGrant) -> None:
-        """Have the store keep an approval for later calls, with the next commit."""
+        """Have the store save an approval for later calls, with the next commit."""
         self._grants.append(grant)
 
     def flush(self) -> None:
-        """Submit what waits, unless a commit is in flight: then it goes with the next."""
+        """Submit pending events; if a commit is in flight, submit them after it."""
         if self._in_flight:
             self._more = True
         else:
@@ -224,7 +222,7 @@ class JournalWriter:
         try:
             record = encode_record(events, self.epoch, self.digest)
             self._store.commit(self._commit(record, events), self._done)
-        except Exception as error:  # noqa: BLE001  who waits for these events must hear that they will never be durable
+        except Exception as error:  # noqa: BLE001  callers that wait for these events must learn that they failed
             self._in_flight.pop()
             self.fail(error)
             self._tell_waiters()
@@ -266,7 +264,7 @@ class JournalWriter:
         self._tell_waiters()
 
     def fail(self, error: BaseException) -> None:
-        """Write nothing any more: the drive fails by this error, or by an earlier one."""
+        """Stop writing: the drive fails with this error, or with an earlier one."""
         self.failure = self.failure or error
         if self.on_failure is not None:
             self.on_failure()
@@ -278,7 +276,7 @@ class JournalWriter:
                 waiter.set_result(None)
 
     async def durable(self) -> None:
-        """Return when all that was recorded is durable; raise what stopped it."""
+        """Return when all recorded events are durable; raise the error that stopped the writer."""
         self._submit_pending()
         while self.failure is None and (self._in_flight or self.pending):
             waiter = self.loop.create_future()
@@ -288,7 +286,7 @@ class JournalWriter:
             raise self.failure
 
     def check(self) -> None:
-        """Ask the store whether this process still owns the task; if not, the writer has failed from then on."""
+        """Ask the store whether this process still owns the task; if not, fail the writer."""
 
         def done(verdict: Committed | Exception) -> None:
             if isinstance(verdict, Fenced):
@@ -308,19 +306,19 @@ class JournalWriter:
         release: bool = True,
         wanted: int = 0,
     ) -> Committed:
-        """Commit one event that the store may refuse, behind all that waits; it is applied only once it is durable.
+        """Commit one event that the store may refuse, after all pending events; apply it once it is durable.
 
-        What waits goes into the same record if no commit is in flight. If the store refuses that record, what waited
-        is committed without the event.
+        Pending events go into the same record if no commit is in flight. If the store refuses that record, they are
+        committed without the event.
 
-        Raises `Refused` when nothing of the event was written, or the `StoreError` that stopped the writer.
+        Raises `Refused` if the event was not written, or the `StoreError` that stopped the writer.
         """
         record, events = None, list[Event]()
         if event is None:
             await self.durable()
         else:
             if self._in_flight or self._create is not None:
-                # No need to wait: the store refuses a record that does not follow what it holds.
+                # No need to wait: the store refuses a record that does not follow the last one it holds.
                 self._submit_pending()
             if self.failure is not None:
                 raise self.failure
@@ -347,7 +345,7 @@ class JournalWriter:
         try:
             verdict = answer.result()
         except StoreUnavailable as error:
-            # It may be written and only its acknowledgement lost: nothing may be written on the state known here.
+            # It may be written and only its acknowledgement lost, so the state here is uncertain: write nothing more.
             self.fail(error)
             raise
         except Exception as error:
@@ -355,7 +353,7 @@ class JournalWriter:
             self.pending[:0] = events[:-1]
             if isinstance(error, Fenced):
                 self.fail(error)
-            await self.durable()  # what was refused for lack of an earlier commit failed with that one
+            await self.durable()  # raises if an earlier commit failed
             raise
         self.released, self._is_made, self.wanted = verdict.released, True, wanted
         if event is not None and record is not None:
@@ -380,7 +378,7 @@ class JournalWriter:
 
 
 def _time_at_start(state: TaskState, wanted: int, system: int) -> int:
-    """Return the time of a task at which a drive begins: if it waited for a timer, not before the timer is due."""
+    """Return the task's time when a drive begins; if the task waited for a timer, not before the timer is due."""
     due = state.next_due() if wanted > AT_ONCE else None
     if due is None:
         return max(state.time, system)
@@ -392,7 +390,7 @@ def _time_at_start(state: TaskState, wanted: int, system: int) -> int:
 async def _answered(answer: asyncio.Future[Committed]) -> bool:
     """Wait for the answer to a commit, and return whether the caller was cancelled meanwhile.
 
-    A commit that was handed over cannot be taken back: a caller that is cancelled still learns its verdict.
+    A submitted commit cannot be withdrawn: a cancelled caller still waits for its verdict.
     """
     cancelled = False
     while not answer.done():
@@ -406,6 +404,6 @@ async def _answered(answer: asyncio.Future[Committed]) -> bool:
 
 
 def encode_record(events: list[Event], epoch: int, previous: bytes) -> Record:
-    """Return events as the record that follows the one with digest `previous`."""
+    """Return events as the record that follows the record with digest `previous`."""
     data, blobs = codec.encode(events)
     return Record(events[-1].seq, len(events), epoch, data, codec.chain(previous, data), blobs)

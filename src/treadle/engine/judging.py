@@ -6,8 +6,8 @@
         replace        CallJudged: the call has other arguments, and is judged anew
         ask            ApprovalRequested; in a headless run, or where a function raised or was late: denied
 
-The begin of a judgement is not journalled: one that was cut off is made again. An approval is about the arguments that
-the approver was shown and the tool as it was then; `approval_binding` compares both when the call is to start.
+The begin of a judgement is not journalled: an interrupted judgement is made again. An approval covers the arguments
+that the approver saw and the tool as it was then; `approval_binding` compares both when the call is to start.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ NEEDS_APPROVAL: Final = "needs_approval"
 
 
 class JudgementInFlight(EffectInFlight[JudgeCall]):
-    """The judgement on a call that is to start."""
+    """The judgement of a call before it starts."""
 
     __slots__ = ("_arguments", "_policy")
 
@@ -78,16 +78,16 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the called tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
-        """Begin without an event; or record the call's end, if its arguments are invalid."""
+        """Begin without an event; or record the end of the call, if its arguments are invalid."""
         self._arguments = validated_arguments(self.context, self.effect.call, record)
         return self._arguments is not None
 
     async def run(self) -> list[e.Event]:
-        """Judge the call, and return what was decided."""
+        """Judge the call, and return the event of the decision."""
         try:
             self.enter()
             return [await self.judged_with(self._arguments)]
@@ -95,7 +95,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the call is judged again when the task goes on."""
+        """Return nothing: the call is judged again when the task continues."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
@@ -110,7 +110,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
     # ------------------------------------------------------------------------------------- verdicts
 
     async def judged_with(self, validated: Any) -> e.CallJudged | e.ApprovalRequested:
-        """Return what is decided on a call whose arguments, as its tool takes them, were validated already."""
+        """Judge a call whose arguments were validated, and return the event of the decision."""
         self._arguments = validated
         event = await self._event(await self._verdict())
         event.policy = self._policy
@@ -148,11 +148,11 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         return call_request(context.state, call, spec, kind, around, taken)
 
     def _changes_nothing(self, verdict: PolicyVerdict | None) -> bool:
-        """Whether a verdict replaces the arguments of the call by the same ones."""
+        """Whether a verdict replaces the arguments of the call with the same ones."""
         return isinstance(verdict, Replace) and verdict.arguments == self.effect.call.arguments
 
     async def _told_by_tool(self, tool: Tool) -> PolicyVerdict | None:
-        """Return what a tool says itself: to ask, to deny since its function failed, or nothing."""
+        """Return the tool's own verdict: ask, deny because its function failed, or None."""
         call = self.effect.call
         rule, why = getattr(tool, "asks_as", NEEDS_APPROVAL), getattr(tool, "asks_because", "")
         ask = AskPerson(rule, why or "its tool asks for it")
@@ -186,7 +186,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         return request
 
     def _fits(self, grant: Grant, names: Collection[str]) -> bool:
-        """Whether the arguments of these names are those of the approved call, also in the form the tool takes them."""
+        """Whether the named arguments equal those of the approved call, also in the form that the tool receives."""
         call = self.effect.call
         if not are_same(names, grant.arguments, call.arguments):
             return False
@@ -222,25 +222,25 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         return e.CallJudged(call.step, call.id, "replace", rule, reason, arguments, call.arguments)
 
     async def _preview(self) -> tuple[Json, str]:
-        """Return the tool's preview of the call; where that fails, the approver reads why, and where."""
+        """Return the tool's preview of the call; if it fails, the reason for the approver, and the traceback."""
         call = self.effect.call
         tool: Any = self.context.runtime.tools[call.name]
         try:
             ctx = read_only_context(self, call, "preview=")
             return storable(await within(TOOL_SECONDS, tool.preview(self._arguments, ctx))), ""
-        except Exception as error:  # noqa: BLE001  a person decides without a preview, and knows that there is none
+        except Exception as error:  # noqa: BLE001  the approver sees that there is no preview
             failed = self._failed_function(None, "preview=", error)
             return f"[no preview: {failed.reason.removeprefix('preview= failed: ')}]", failed.traceback
 
     def _failed_function(self, rule: str | None, function: str, error: Exception) -> Deny:
-        """Return the denial that follows from the error of a function of the call's tool."""
+        """Return the denial for an error of a function of the call's tool."""
         call = self.effect.call
         name = f"{function} of {call.name}"
         return _failed(self.context, rule, function, name, error, TOOL_SECONDS, call.step, call.id)
 
 
 def _with_reason_of(tool: Any, question: AskPerson) -> AskPerson:
-    """Return the question of a policy with the reason for which the tool would ask itself, if it tells one."""
+    """Return a policy's question with the tool's own reason for an approval, if it has one."""
     why: str = getattr(tool, "asks_because", "")
     return (
         replace(question, reason=f"{why}; {question.reason}" if question.reason else why) if why else question
@@ -250,15 +250,15 @@ def _with_reason_of(tool: Any, question: AskPerson) -> AskPerson:
 async def refusal_of(
     in_flight: EffectInFlight[Any], call: CallState, arguments: dict[str, Json], validated: Any
 ) -> str | None:
-    """Return why a call that was judged may not run with other arguments than it was judged with; None if it may.
+    """Return why a judged call may not run with changed arguments; None if it may.
 
-    What a person approved is bound to what that person saw. What a policy allowed is judged anew.
+    An approval covers only the arguments that the person saw. A policy's verdict is made anew.
 
     Args:
-        in_flight: the call, begun.
-        call: its record.
-        arguments: the other arguments.
-        validated: the same as its tool takes them.
+        in_flight: the begun call.
+        call: its state.
+        arguments: the changed arguments.
+        validated: the same in the form that the tool receives.
     """
     permit = call.permit
     if permit is not None and permit.request is not None:
@@ -279,19 +279,19 @@ async def answered_for(
     definition: str,
     fits: Fits | None = None,
 ) -> tuple[Allow | Deny | AskPerson, str | None]:
-    """Return a question to a person, or what answers it without one, and the grant that does, if one does.
+    """Return the question to a person, or the verdict that replaces it, and the id of the grant that answers it.
 
     Args:
-        context: of the drive.
-        question: what a policy or a guardrail asks.
-        permit: what was decided before; a person who wrote what is judged is not asked about it.
-        name: of the tool, or of the content.
-        definition: what an approval is bound to beside that.
-        fits: whether the arguments of some names are those of the call that a grant was given for.
+        context: the context of the drive.
+        question: the question of a policy or a guardrail.
+        permit: the earlier decision. An approver who wrote the arguments or the content is not asked again.
+        name: the name of the tool or of the content.
+        definition: the digest of the definition that an approval also covers.
+        fits: returns whether the named arguments equal those of the call that a grant was given for.
     """
     if permit is not None:
         return Allow(question.rule, "its approver wrote the arguments"), None
-    # An argument that the approver has to write is written for each call.
+    # An argument that the approver must write is written for each call.
     about, single = (name, definition, question.rule), question.every_call or question.argument is not None
     granted = None if single else await _granted(context, question, about, fits)
     if granted is not None:
@@ -304,9 +304,9 @@ async def answered_for(
 async def _granted(
     context: EffectContext, question: AskPerson, about: tuple[str, str, str | None], fits: Fits | None
 ) -> tuple[Allow, str] | None:
-    """Return that an earlier approval answers a question: about the same, as defined now, where the same rule asks.
+    """Return the grant that answers a question: for the same tool, definition and rule.
 
-    What its approver may not decide, it does not lift.
+    A grant does not answer a question that its author may not decide.
     """
     for grant in context.state.grants:
         if (grant.tool, grant.definition, grant.rule) != about or not may_decide(question, grant.by):
@@ -329,7 +329,7 @@ async def _granted(
 
 
 def _is_bound(question: AskPerson, grant: Grant) -> bool:
-    """Whether the approved call had one of the arguments that the question names: else they are misspelt."""
+    """Whether the approved call had any of the arguments that the question names; if not, the names are misspelt."""
     names = question.same or grant.same
     return any(argument_at(grant.arguments, name) is not ABSENT for name in names)
 
@@ -348,7 +348,7 @@ def approval_request(
     digest: str,
     preview: Json = None,
 ) -> e.ApprovalRequested:
-    """Return the question to a person, with the time at which it expires."""
+    """Return the request for approval, with its expiry."""
     seconds = question.expires or context.runtime.options.approval_expires or APPROVAL_SECONDS
     return e.ApprovalRequested(
         step,
@@ -379,7 +379,7 @@ def _is_open_to_judgement(call: CallState) -> bool:
 
 
 def surroundings(context: EffectContext) -> Surroundings:
-    """Return what a policy is told of a task besides its state."""
+    """Return a task's surroundings for a policy: labels, agents above, exposure, origins and the user's context."""
     origin, seen = context.channel.origin, context.seen()
     return Surroundings(
         labels=context.labels or {},
@@ -391,14 +391,14 @@ def surroundings(context: EffectContext) -> Surroundings:
 
 
 async def told_by(judge: Judge, request: EffectRequest, context: EffectContext) -> PolicyVerdict | None:
-    """Return the verdict of a policy, with those of its functions."""
+    """Return the verdict of a policy, including its functions."""
     return judge.judge(request, await answers_of(judge, request, context))
 
 
 async def answers_of(
     judge: Judge, request: EffectRequest, context: EffectContext | None = None
 ) -> Sequence[PolicyVerdict | None]:
-    """Return what the functions of a policy answer, each within the deadline of the policy."""
+    """Return the verdicts of a policy's functions, each within the deadline of the policy."""
     functions = judge.functions_for(request)
     if not functions:
         return ()
@@ -420,16 +420,16 @@ async def answer_of(
     what: str,
     context: EffectContext | None = None,
 ) -> Any:
-    """Return the verdict of a function; one that raises, is late, or returns anything else denies.
+    """Return the verdict of a function; a function that raises, is late, or returns another type denies.
 
     Args:
-        rule: the id under which it judges.
+        rule: the id of the function in verdicts.
         function: runs in the event loop if it is async, else in a thread.
-        request: what it is called with.
-        seconds: that it may take.
+        request: its argument.
+        seconds: its time limit.
         kinds: the classes of verdicts.
-        what: how people call the function.
-        context: of the effects of the task; None outside of a drive.
+        what: the name of this kind of function in messages.
+        context: the context of the task's effects; None outside of a drive.
     """
     try:
         verdict = await within(seconds, _called(function, request))
@@ -450,9 +450,9 @@ async def _called(call: Callable[[Any], Any], request: Any) -> Any:
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:
-    """Return what an awaitable returns; raise `TimeoutError` once the time is up, whether it then stops or not.
+    """Return the value of an awaitable; raise `TimeoutError` once the time is up, even if the awaitable goes on.
 
-    An exit, such as a `SystemExit`, is raised as an ordinary error in its place.
+    An exit, such as a `SystemExit`, is raised as an ordinary error instead.
     """
     task = asyncio.ensure_future(_contained(work))
     try:
@@ -477,7 +477,7 @@ def _stack_of(task: asyncio.Task[Any]) -> Stack:
 
 
 async def _contained(work: Awaitable[T]) -> T:
-    """Return what an awaitable returns; the event loop would raise a `SystemExit` of its task to all tasks."""
+    """Return the value of an awaitable; wrap exits, since the event loop raises a task's `SystemExit` in all tasks."""
     try:
         return await work
     except (Exception, asyncio.CancelledError, GeneratorExit):
@@ -487,7 +487,7 @@ async def _contained(work: Awaitable[T]) -> T:
 
 
 class _Late(TimeoutError):
-    """A function took longer than it may."""
+    """A function exceeded its time limit."""
 
     def __init__(self, stack: Stack) -> None:
         super().__init__()
@@ -495,11 +495,11 @@ class _Late(TimeoutError):
 
 
 class _Exit(StandsForCause, TreadleError):
-    """A function raised an exit, which is no ordinary error."""
+    """A function raised an exit, such as `SystemExit`."""
 
 
 def _collect(task: asyncio.Future[Any]) -> None:
-    """Take the error of what came too late: it was told as late already."""
+    """Retrieve the error of a late function, which was reported as late already."""
     if not task.cancelled():
         task.exception()
 
@@ -514,7 +514,7 @@ def _failed(
     step: str,
     call: str,
 ) -> Deny:
-    """Return the denial that follows from the error of a function that was to judge."""
+    """Return the denial for an error of a judging function."""
     from treadle.engine.user_errors import kept, kept_hang
 
     vault = NO_VAULT if context is None else context.vault

@@ -1,4 +1,4 @@
-"""Applying events read from a journal: what no driver of this version could have written is refused."""
+"""Applying events read from a journal, and refusing events that no driver of this version could have written."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     Args:
         state: the state before the event; it is unusable after an error.
         event: the next event.
-        epoch: the ownership it was written under.
+        epoch: the epoch under which it was written.
 
     Raises:
-        JournalCorrupt: the event cannot follow those before it, or the options in it are none.
+        JournalCorrupt: the event cannot follow those before it, or its options cannot be read.
     """
     known = e.known_part(event)
     if (state.seq == 0) is not (type(known) is e.TaskCreated):
@@ -40,7 +40,7 @@ def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
 
 
 def contradicts(row: TaskRow, state: TaskState) -> str | None:
-    """Return in which field the row of a task contradicts its journal; None if in none."""
+    """Return the field in which the row of a task contradicts its journal; None if they agree."""
     for name, here, there in (
         ("agent", row.agent, state.created_for),
         ("thread", row.thread_id, state.thread),

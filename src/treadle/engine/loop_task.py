@@ -1,8 +1,8 @@
 """The asyncio task in which a drive takes its turns, and how a drive waits and is woken.
 
-A drive has one *loop task* at a time, but not always the same one. An effect that is wanted alone runs inline, in the
-loop task itself, since a task of its own would cost more than many an effect does. When the drive is wanted for
-something else meanwhile (the inbox, a timeout, a stop), the loop task is left to the effect, and a new one goes on:
+A drive has one *loop task* at a time, but not always the same one. A single effect runs inline, in the loop task
+itself, since an asyncio task of its own would cost more than many an effect does. When the drive is needed for
+something else meanwhile (the inbox, a timeout, a stop), the loop task stays with the effect, and a new one goes on:
 
     loop task A    turn ... turn ... run effect 1 ....................... effect 1 ends, and so does the task
                                          |
@@ -10,11 +10,10 @@ something else meanwhile (the inbox, a timeout, a stop), the loop task is left t
                                          |
     loop task B                          turn ... turn ... wait, woken by the end of effect 1 ... turn
 
-Invariant: exactly one task takes turns, the one that `task` names. A task that finds another name there ends.
+Invariant: exactly one asyncio task takes turns, the one in `task`. A loop task that finds another one there ends.
 
-A loop task that is cancelled did not necessarily deserve it: the event loop may be ending, or a timer that a tool left
-behind hits the wrong task. The drive is interrupted then, and takes its turns to the end, so that the task is left
-resumable.
+A cancelled loop task was not necessarily the target: the event loop may be closing, or a timer that a tool left behind
+hit the wrong task. The drive is then interrupted and takes its turns to the end, so that the task stays resumable.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ from typing import Protocol
 
 
 class Drive(Protocol):
-    """What takes turns in the loop task."""
+    """The interface of a drive to its loop task."""
 
     over: bool
     """Whether the drive has ended; `end` sets it."""
 
     async def turn(self) -> bool:
-        """Take one turn; True when it was the last one."""
+        """Take one turn; True if it was the last one."""
         ...
 
     async def end(self) -> None:
-        """Stop what still runs, and set `over`."""
+        """Stop running effects, and set `over`."""
         ...
 
     def interrupt(self, by: str, reason: str) -> None:
-        """Have the task interrupted."""
+        """Interrupt the task."""
         ...
 
     def is_settled(self) -> bool:
-        """Return whether the task has ended or was released, so that no turn is left to take."""
+        """Return whether the task has ended or was released: no turn is left."""
         ...
 
 
@@ -63,10 +62,10 @@ class LoopTask:
         self._fault: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
         self.detach_inline: Callable[[], None] = nothing
-        """gives the loop task to the effect that it awaits, if it awaits one, and spawns another"""
+        """leaves the loop task to its inline effect, if any, and spawns another loop task"""
 
     async def run(self, drive: Drive) -> BaseException | None:
-        """Take turns until the drive is over; return what is to be raised: its fault, or the caller's cancellation."""
+        """Take turns until the drive is over; return the error to raise: a fault, or the caller's cancellation."""
         cancelled: asyncio.CancelledError | None = None
         self._drive, self._variables = drive, copy_context()
         self.spawn()
@@ -81,10 +80,10 @@ class LoopTask:
         return self._fault or cancelled
 
     def spawn(self) -> None:
-        """Let a new loop task go on with the drive; the one before, if any, is left to its effect."""
+        """Start a new loop task for the drive; the previous one, if any, stays with its effect."""
         if self._drive is None:
             return
-        # Made like this it never begins before it has a name here, even if the loop has an eager task factory.
+        # Created this way, the task never begins before `self.task` is set, even if the loop has an eager task factory.
         self.task = asyncio.Task(self._run(self._drive), loop=self._loop, context=self._variables)
         self.task.add_done_callback(self._on_done)
 
@@ -121,7 +120,7 @@ class LoopTask:
     # ----------------------------------------------------------------------------------------- waiting
 
     async def wait(self, at_most: float | None = None) -> None:
-        """Wait until `wake` is called, for so many seconds at most."""
+        """Wait until `wake` is called, for at most `at_most` seconds."""
         self._waker = self._loop.create_future()
         timer = self._loop.call_later(at_most, self.wake) if at_most is not None else None
         try:
@@ -142,7 +141,7 @@ class LoopTask:
         self.call_soon(self.wake)
 
     def call_soon(self, callback: Callable[..., None], *args: object) -> None:
-        """Call something in the event loop of the drive; from any thread."""
+        """Call a function in the event loop of the drive; from any thread."""
         with suppress(RuntimeError):  # its loop is closed: the drive is over
             self._loop.call_soon_threadsafe(callback, *args)
 

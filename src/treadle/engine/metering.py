@@ -1,6 +1,6 @@
-"""What a request cost, computed once, when it has ended: tokens where a model does not report them, and dollars.
+"""The cost of a request, computed once when the request has ended: tokens if the model reports none, and dollars.
 
-The cost is journalled then, and read from the journal ever after: a price that changes later changes no past cost.
+The cost is journalled and later read from the journal: a later change of prices changes no past cost.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from treadle.core.tools import ToolSpec
 from treadle.errors import PriceUnknown
 
 Pricing: TypeAlias = Callable[[str, Usage], Decimal | None]
-"""From a model's name and the tokens of one answer of it to US dollars; None if the price is unknown."""
+"""Converts a model's name and the tokens of one answer to US dollars; None if the price is unknown."""
 
 _A_TOKEN = Usage(1, 1)
 
 _FIRST_SCALE = 0.75
-"""Tokens that English has for each one counted: four characters make one, and three bytes are counted as one."""
+"""Tokens of English text for each counted token: four characters are one token, and three bytes count as one."""
 
 _MOST_SCALE = 1.5
-"""Tokens that a model reads for each one counted: text of digits has so many. More is a part that does not grow."""
+"""Highest number of a model's tokens for each counted token, as in text of digits. A fixed part explains any more."""
 
 _MOST_COST = 10**17
-"""Pico-dollars above which the cost of an answer counts as unknown: sums of costs are recorded, too."""
+"""Pico-dollars above which the cost of an answer counts as unknown, since sums of costs are recorded, too."""
 
 
 def no_price(model: str, usage: Usage) -> Decimal | None:
-    """Price nothing."""
+    """Return None for every model."""
     return None
 
 
 def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
-    """Return the cost of tokens of a model, in pico-dollars; None if the price is unknown, or beyond all reason."""
+    """Return the cost of a model's tokens, in pico-dollars; None if the price is unknown or implausibly high."""
     if usage.total_tokens == 0:
         return 0
     dollars = price(model, usage)
@@ -57,14 +57,14 @@ class TokenMeter:
         self._frame: tuple[str, Sequence[ToolSpec]] | None = None
         self._frame_tokens = 0
         self._reported: dict[str, tuple[int, Usage]] = {}
-        """by model, the tokens counted in its newest request, and those that it reported"""
+        """by model, the tokens counted in its newest request, and the usage it reported"""
 
     def estimated(self, request: ModelRequest, answer: Message) -> Usage:
-        """Return an estimate of the tokens of a request and its answer, whose model does not report them."""
+        """Return the estimated tokens of a request and its answer, for a model that does not report them."""
         return Usage(self.request_tokens(request), message_tokens(answer), estimated=True)
 
     def request_tokens(self, request: ModelRequest) -> int:
-        """Return how many tokens are counted in a request, at three bytes a token."""
+        """Return the tokens counted in a request, at three bytes a token."""
         frame = self._frame
         if frame is None or request.tools is not frame[1] or request.instructions != frame[0]:
             self._frame = (request.instructions, request.tools)
@@ -72,15 +72,14 @@ class TokenMeter:
         return self._frame_tokens + self._conversation_tokens(request.messages)
 
     def learn(self, model: str, counted: int, reported: Usage) -> None:
-        """Note the model's report on a request in which so many tokens were counted."""
+        """Note a model's reported usage for a request with this number of counted tokens."""
         if reported.input_tokens > 0 and not reported.estimated:
             self._reported[model] = (counted, reported)
 
     def expected(self, model: str, counted: int) -> Usage:
-        """Return the input that a model is expected to report for a request in which so many tokens were counted.
+        """Return the input that a model is expected to report for a request with this number of counted tokens.
 
-        The model's newest report is the measure: later content is scaled as that request was. The first request
-        has no such measure, and is taken for English.
+        The scale is that of the model's newest report. The first request has none, and is treated as English.
         """
         if model not in self._reported:
             return Usage(int(counted * _FIRST_SCALE), estimated=True)
@@ -101,9 +100,9 @@ class TokenMeter:
 
 
 def paid(price: Pricing, also: tuple[SideCall, ...], request: ModelRequest) -> tuple[SideCall, ...]:
-    """Return the other requests that layers sent on the way, with what they cost.
+    """Return the additional requests that layers sent, with their costs.
 
-    The usage of a request that was given up is estimated. A failed request is free, unless its error reports usage.
+    The usage of an abandoned request is estimated. A failed request is free, unless its error reports usage.
     """
     settled: list[SideCall] = []
     for side in also:
@@ -115,9 +114,9 @@ def paid(price: Pricing, also: tuple[SideCall, ...], request: ModelRequest) -> t
 
 
 async def check_prices(price: Pricing, models: Iterable[str], state: TaskState | None = None) -> None:
-    """Raise `PriceUnknown` if no limit on cost can hold: a model has no price, or had none before."""
+    """Raise `PriceUnknown` if a model has no price, or earlier answers had none: then no limit on cost can hold."""
     for model in models:
-        # The published prices take a moment to load, the first time they are asked.
+        # Published prices take a moment to load on first use.
         if await asyncio.to_thread(price, model, _A_TOKEN) is None:
             raise PriceUnknown(
                 f"a limit on cost needs a price for every model that may be called, and that of {model!r} is unknown: "
@@ -136,6 +135,6 @@ async def check_prices(price: Pricing, models: Iterable[str], state: TaskState |
 
 
 def _unpriced(state: TaskState) -> tuple[str, ...]:
-    """Return the models of a task, and of the tasks below it, whose answers have no known cost."""
+    """Return the models whose answers have no known cost, in a task and in the tasks below it."""
     below = [part for parts in state.children.values() for part in parts]
     return tuple(dict.fromkeys([*state.unpriced, *[name for part in below for name in part.unpriced]]))

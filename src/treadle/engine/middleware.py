@@ -4,16 +4,16 @@ Theory of operation
 -------------------
 
     run --> layer 1 --next--> layer 2 --next--> the tool
-                                                  |  returns, or raises an error: back through all layers
-                                                  |  raises what ends the attempt (a question, a deferral): past them
-                                                  |  is cancelled: noted, since it is not known what it did
+                                                  |  returns or raises an error: back through all layers
+                                                  |  ends the attempt (a question, a deferral): past all layers
+                                                  |  is cancelled: noted, since its effect is unknown
 
-Each layer may call `next` once, as long as the call is not over. A layer may make anything of a result or of an error,
-but not of two other ends. What ends the attempt is raised here again after the layers. And the outcome of a tool that
-was cut off, such as by a time limit of a layer, is not known, even if a layer returns a result for it.
+Each layer may call `next` once, as long as the call is not over. A layer may change any result or error, with two
+exceptions. An exception that ends the attempt is raised again after the layers. The outcome of a tool that was cut off,
+such as by a layer's time limit, is unknown, even if a layer returns a result for it.
 
-A layer may run `next` in an asyncio task of its own. If it ends without awaiting that, the tool is stopped first: no
-tool outlives its call.
+A layer may run `next` in an asyncio task of its own. If it ends without awaiting that task, the tool is stopped first:
+no tool outlives its call.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from treadle.errors import MiddlewareError
 from treadle.ports import ToolOutput
 
 PATIENCE: Final = (2.0, 0.2)
-"""Seconds that a tool has to end after a layer left it running, and after it is cancelled once more."""
+"""Seconds that an abandoned tool has to end after its first and after its second cancellation."""
 
 RunTool = Callable[[ToolInvocation[Any], Sequence[str]], Awaitable[ToolOutput]]
-"""Runs the tool with the arguments of an invocation; the names are those of the layers that changed them."""
+"""Runs the tool with the arguments of an invocation; the names are the layers that changed them."""
 
 
 class ToolCut(Exception):
-    """The tool was stopped by a layer, or left running by it, and may have taken effect."""
+    """A layer stopped the tool or abandoned it, and the tool may have taken effect."""
 
 
 class _Exit(StandsForCause, MiddlewareError):
@@ -54,7 +54,7 @@ class Execution:
     Args:
         layers: the middleware, the outermost first.
         run_tool: runs the tool itself.
-        told: returns what may be known of an error: without secrets, which cannot be told from a text that was cut.
+        told: returns the text of an error, without secrets; they are hidden before the text is cut.
     """
 
     __slots__ = (
@@ -81,10 +81,10 @@ class Execution:
         self._told = told
         self._over = False
         self._task: asyncio.Task[Any] | None = None
-        """in which the tool runs, until it ends"""
+        """the asyncio task in which the tool runs, until it ends"""
 
         self._control: BaseException | None = None
-        """what ended the attempt, neither an error nor a cancellation"""
+        """the exception that ended the attempt, if it is neither an error nor a cancellation"""
 
         self.reached = False
         """whether the tool began"""
@@ -98,15 +98,15 @@ class Execution:
         self.notes: dict[str, Json] = {}
 
     def report(self, *, returned: bool) -> e.CallReport | None:
-        """Return what the layers did and noted; None if that is nothing. `returned` says that the call has a result."""
+        """Return the actions and notes of the layers; None without any. `returned` says that the call has a result."""
         answered_by = self.answered_by if returned else None
         return e.CallReport(answered_by, dict(self.notes)) if answered_by or self.notes else None
 
     async def run(self, call: ToolInvocation[Any]) -> ToolOutput:
-        """Return what the outermost layer returns, or raise what it raises.
+        """Return the result of the outermost layer, or raise its error.
 
         Raises:
-            ToolCut: the tool may have taken effect, and did not end.
+            ToolCut: the tool was stopped and may have taken effect.
         """
         self.notes = call.notes
         try:
@@ -129,7 +129,7 @@ class Execution:
         return result
 
     async def _enter(self, at: int, call: ToolInvocation[Any], changed: tuple[str, ...]) -> ToolOutput:
-        """Run the layers from one on, and the tool inside of them."""
+        """Run the layers from index `at` on, and the tool inside them."""
         if at == len(self._layers):
             return await self._reach(call, changed)
         layer, before = self._layers[at], digest_of(call.arguments)
@@ -140,7 +140,7 @@ class Execution:
             nonlocal was_called
             self._check_next(layer, passed, was_called)
             was_called = True
-            # Only arguments and progress are a layer's to change: the ids and the key of a call are not.
+            # A layer may change arguments and progress only, not the ids and the key of a call.
             inner = ToolInvocation(
                 call.tool, passed.arguments, call.context, call.definition, passed.on_progress, call.notes
             )
@@ -177,7 +177,7 @@ class Execution:
         return result
 
     def _check_next(self, layer: Layer, passed: Any, was_called: bool) -> None:
-        """Raise `MiddlewareError` if a layer may not call `next`, or not with this."""
+        """Raise `MiddlewareError` if a layer may not call `next`, or not with this argument."""
         problem = None
         if self._over:
             problem = "called next after its call had ended"
@@ -193,7 +193,7 @@ class Execution:
             raise MiddlewareError(f"the middleware {layer.name} {problem}")
 
     async def _reach(self, call: ToolInvocation[Any], changed: tuple[str, ...]) -> ToolOutput:
-        """Run the tool, and note how it ended."""
+        """Run the tool, and note its kind of end."""
         self._task = asyncio.current_task()
         try:
             return await self._run_tool(call, changed)
@@ -209,7 +209,7 @@ class Execution:
             self._task = None
 
     async def _close(self, call: ToolInvocation[Any]) -> None:
-        """Let no layer begin anything more, and stop the tool if a layer left it running."""
+        """Stop accepting calls of `next`, and stop the tool if a layer abandoned it."""
         self._over = True
         task = self._task
         if task is None or task is asyncio.current_task():
@@ -232,12 +232,12 @@ def _is_same(arguments: Any, digest: str) -> bool:
     except (
         TypeError,
         ValueError,
-    ):  # what is no JSON is another value, and is refused where the tool is reached
+    ):  # a value that is not JSON differs, and is refused before the tool runs
         return False
 
 
 def _say_where(error: Exception, layer: Layer, reached: bool, failed: bool) -> None:
-    """Add to an error which layer raised it, and what had become of the tool by then."""
+    """Add a note to an error: the layer that raised it, and the state of the tool by then."""
     when = "before the tool ran"
     if reached:
         when = "after the tool had failed" if failed else "after the tool had run: its result is withheld"
@@ -247,6 +247,6 @@ def _say_where(error: Exception, layer: Layer, reached: bool, failed: bool) -> N
 
 
 def _collect(task: asyncio.Future[Any]) -> None:
-    """Take the error of a tool whose call is over."""
+    """Retrieve the error of a tool whose call is over."""
     if not task.cancelled():
         task.exception()

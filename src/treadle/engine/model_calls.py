@@ -1,4 +1,4 @@
-"""Model calls as effects: send a request, pass its deltas on to watchers, and return the answer or the failure."""
+"""Model calls as effects: send a request, pass its deltas to watchers, and return the answer or the failure."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from treadle.engine.held_deltas import HeldDeltas
 
 MAX_RETRY_WAIT: Final = 366 * 86_400.0
-"""Seconds after which a request is sent again at the latest, even if a layer of the model asks for more."""
+"""Longest wait before a request is sent again, in seconds, even if a layer of the model asks for more."""
 
 MAX_EMPTY_ANSWERS: Final = 3
-"""How often a model may answer a request with nothing: then the request fails."""
+"""Number of empty answers after which a request fails."""
 
 
 class _RefusedPiece(Exception):
-    """A guardrail refused what the model has written so far."""
+    """A guardrail refused the text so far."""
 
 
 class ModelCallInFlight(EffectInFlight[CallModel]):
@@ -62,36 +62,36 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
     __slots__ = ("deltas", "held", "model", "request", "route", "selection_failure", "size")
 
     runs_foreign_code: ClassVar[bool] = False
-    ends_before_undo: ClassVar[bool] = False  # its answer is worth nothing any more
+    ends_before_undo: ClassVar[bool] = False  # its answer would be discarded
 
     model: str
-    """the name of the model that is asked: of several, the one that is next"""
+    """the name of the requested model: of several, the next one"""
 
     route: str
     """the choices among several models, see `ModelRequest.route`"""
 
     selection_failure: e.Failure | None
-    """why the tools of the request could not be chosen; then it is not sent"""
+    """why the tools of the request could not be chosen; if set, the request is not sent"""
 
     size: int
     """the tokens counted in the request; 0 if no limit depends on them"""
 
     request: ModelRequest | None
-    """the request that is sent; None until it is made"""
+    """the request; None until it is made"""
 
     deltas: AnswerDeltas | None
     """the answer so far; None until it has begun"""
 
     held: HeldDeltas | None
-    """what watchers are not shown yet of the answer, where guardrails check it or its input"""
+    """the deltas that watchers have not received yet, if guardrails check the answer or its input"""
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the effect for people."""
         return "the model"
 
     def begin(self, record: Recorder) -> bool:
-        """Record that the request begins and which tools it offers; or that a limit of the tree is reached."""
+        """Record the begin of the request with its tools; or record that a limit of the tree is reached."""
         context, effect = self.context, self.effect
         step, call = effect.step, effect.call
         if context.subagents is not None and not allows_request(context.subagents, effect, record):
@@ -137,7 +137,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                     e.ModelRestarted(step.id, self.model, request.attempt, call_id, context.state.seq)
                 )
             if context.subagents is not None and context.subagents.account.is_limited:
-                await context.durable()  # a limit of the tree must hold for what a crash cuts off, too
+                await context.durable()  # a limit of the tree must also count a request that a crash cuts off
             self.held = None if guarding is None else guarding.stream(step, effect.call, text_label)
             stream = context.runtime.model.stream(request)
             if context.vault.hide_in is not None:
@@ -181,7 +181,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return [returned if guarding is None else self._passed(guarding, returned)]
 
     async def _wrong(self, stream: Any, error: WrongAnswer, answer: ModelAnswer | None) -> list[e.Event]:
-        """Close a stream that is not as those of models are, and return the end of its request."""
+        """Close the stream of a model that violates the protocol, and return the end of its request."""
         await closed(stream)
         text = f"{self.model} does not answer as models do: {error}"
         failed = self._failed_for_unknown_reason(text)
@@ -192,7 +192,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return self._stopped(self.cancel_reason or "interrupted")
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the request failed for a reason that the adapter does not tell."""
+        """Return that the request failed for an unknown reason."""
         return [self._with_usage(self._failed_for("unknown", text, traceback), self._so_far())]
 
     def _cancelled(self) -> list[e.Event]:
@@ -202,7 +202,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return self._stopped("interrupted")
 
     def _stopped(self, reason: e.StopReason) -> list[e.Event]:
-        """Return that the request was given up, with the usage of its answer so far."""
+        """Return that the request was cancelled, with the usage of its answer so far."""
         stopped = e.ModelStopped(self.effect.step.id, reason, self.effect.call.id)
         usage = self._so_far()
         if usage is not None:
@@ -210,7 +210,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return [stopped]
 
     def _so_far(self) -> Usage | None:
-        """Return the estimated usage of an answer that broke off; None if it had not begun."""
+        """Return the estimated usage of a partial answer; None if it had not begun."""
         if self.request is None or self.deltas is None:
             return None
         written = tuple(Text(f"{delta.tool}{delta.text}") for delta in self.deltas.so_far())
@@ -225,12 +225,12 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
 
     @property
     def _asks_again_for_nothing(self) -> bool:
-        """Whether a request is repeated if its answer is empty: not where it was read as an answer, or will be."""
+        """Whether an empty answer is requested again; not if it is a typed or dialect answer, which is read instead."""
         runtime = self.context.runtime
         return self.effect.call.id is not None or (runtime.typed is None and runtime.agent.dialect is None)
 
     def _failed_as_empty(self, request: ModelRequest, answer: ModelAnswer) -> e.ModelFailed:
-        """Return the end of an attempt that was answered with nothing; a bounded number of others follows at once."""
+        """Return the end of an attempt with an empty answer, followed by a new attempt until `MAX_EMPTY_ANSWERS`."""
         context, call, name = self.context, self.effect.call, answer.model or self.model
         earlier = call.tries.failures if call.tries is not None else ()
         times = 1 + sum(attempt.kind == "empty" for attempt in earlier)
@@ -248,12 +248,12 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return self._with_usage(failed, usage)
 
     def _estimated(self, request: ModelRequest, message: Message) -> Usage:
-        """Return about what an answer took, where the provider did not say."""
+        """Return the estimated usage of an answer, for a provider that does not report it."""
         self.context.meter = self.context.meter or TokenMeter()
         return self.context.meter.estimated(request, message)
 
     def _returned(self, request: ModelRequest, answer: ModelAnswer) -> e.ModelReturned:
-        """Return an answer as it is journalled: with ids of this task, read if it is to be of a type, and priced."""
+        """Return an answer as it is journalled: with ids of this task, its typed value and its cost."""
         context, step, call_id, typed = self.context, self.effect.step, self.effect.call.id, None
         if call_id is not None:
             message = with_places(answer.message, call_id, answer.finish)
@@ -278,7 +278,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         )
 
     def _begun(self, key: str, text_label: e.Channel) -> AnswerDeltas:
-        """Return the keeper of the answer, as the model begins to write it; watchers may see it from now on."""
+        """Return the collector of the answer as the model begins to write it; watchers may see it from now on."""
         context, step = self.context, self.effect.step
         deltas = self.deltas = AnswerDeltas(step.id, self.effect.call.id, len(step.calls), text_label)
         if self.held is None:
@@ -287,7 +287,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return deltas
 
     def _tell(self, deltas: AnswerDeltas, item: ModelItem) -> None:
-        """Tell watchers of a piece, or hold it back until guardrails let it pass; raise for one that they refuse."""
+        """Send a piece to watchers, or hold it until guardrails pass it; raise if they refuse it."""
         context, held = self.context, self.held
         deltas.keep(item)
         if held is not None:
@@ -298,7 +298,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             context.channel.tell(deltas.delta(item, context.state.seq))
 
     def _passed(self, guarding: Guards, returned: e.ModelReturned) -> e.ModelReturned | e.AnswerHeld:
-        """Return an answer, or that it is held: guardrails have not let it, or its input, pass."""
+        """Return an answer, or hold it if guardrails have not passed it or its input."""
         if not guarding.holds(self.effect.step, self.effect.call):
             if self.held is not None:
                 self.held.tell_rest()
@@ -330,7 +330,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return [judged, self._with_usage(failed, written)]
 
     def _failed(self, error: ModelError, request: ModelRequest | None) -> e.ModelFailed:
-        """Return the end of a failed attempt, and when the next one follows if a layer of the model asks for one."""
+        """Return the end of a failed attempt, with the time of the next one if a layer of the model requests it."""
         context = self.context
         try:
             also = checked_side_calls(error.also)
@@ -362,7 +362,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return failed
 
     def _with_usage(self, failed: e.ModelFailed, usage: Any) -> e.ModelFailed:
-        """Add to a failed attempt the tokens it is known to have taken, and what they cost."""
+        """Add the known tokens and their cost to a failed attempt."""
         usage = plain_usage(usage)
         if usage is not None and usage != NO_USAGE:
             failed.usage = usage

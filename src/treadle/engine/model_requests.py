@@ -1,4 +1,4 @@
-"""What a model is asked: the request of a step, and the request of a function within a step."""
+"""Requests to a model: of a step, and of a function within a step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from treadle.policy.limits import spare_calls
 
 
 def request_to_be(context: EffectContext, effect: CallModel, offered: tuple[str, ...] | None) -> ModelRequest:
-    """Return the request that an effect is about to begin, which offers these tools (None: all)."""
+    """Return the request of an effect that is about to begin, with the offered tools (None: all)."""
     call = replace(effect.call, offered=offered)
     if call.request is not None:
         return function_request(context, call)
@@ -27,7 +27,7 @@ def request_to_be(context: EffectContext, effect: CallModel, offered: tuple[str,
 
 
 def step_request(context: EffectContext, effect: CallModel) -> ModelRequest:
-    """Return the request of a step; the conversation in it is shared with the task, not copied."""
+    """Return the request of a step; it shares the conversation with the task."""
     state, runtime = context.state, context.runtime
     settings, typed = runtime.settings, runtime.typed
     tools = (
@@ -84,9 +84,9 @@ def function_request(context: EffectContext, call: ModelCall) -> ModelRequest:
 def function_messages(
     context: EffectContext, call: ModelCall, specs: tuple[ToolSpec, ...] | None = None
 ) -> Sequence[Message]:
-    """Return the messages of a function's request: its own, behind the conversation if it wants that.
+    """Return the messages of a function's request: its own, after the conversation if it wants that.
 
-    With `specs`, the conversation is reduced to what fits into the model's context beside these tools.
+    With `specs`, the conversation is reduced to fit the model's context beside these tools.
     """
     state, messages = context.state, call.side_messages()
     if not call.sees_conversation:
@@ -104,7 +104,7 @@ def function_messages(
 def _for_layers(
     request: ModelRequest, context: EffectContext, asked_at: int, tries: Tries | None
 ) -> ModelRequest:
-    """Add to a request what the layers around the model go by: earlier attempts, and how many calls are left."""
+    """Add the facts that layers of the model use: earlier attempts, and the number of calls left."""
     request.asked_at = asked_at
     if tries is not None:
         request.failures, request.route = tries.failures, tries.route
@@ -129,6 +129,6 @@ def _instructions(context: EffectContext, effect: CallModel) -> str:
 
 
 def standing_instructions(runtime: AgentRuntime, state: TaskState) -> str:
-    """Return the instructions that are the same in every request of a task."""
+    """Return the instructions that all requests of a task share."""
     text = state.instructions or ""
     return text if runtime.typed is None else f"{text}\n\n{runtime.typed.told}".strip()

@@ -1,7 +1,7 @@
-"""Notifying observers: each runs in a thread of its own, behind a bounded buffer.
+"""Notifying observers: each runs in its own thread and reads from a bounded buffer.
 
-A drive only appends to a list. An observer that is slow, raises or hangs makes no difference to it: notices that do not
-fit into the buffer are dropped and counted, and the observer gets a `Missed` in their place.
+A drive only appends to a list. A slow, failing or hanging observer does not affect it: notices that exceed the buffer
+are dropped and counted, and the observer gets a `Missed` in their place.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask, 
 from treadle.results.results import resting_word
 
 BUFFER: Final = 4_096
-"""How many notices wait for an observer at most, beside the batch that is being delivered."""
+"""Maximum number of waiting notices of an observer, beside the batch that is being delivered."""
 
 REST: Final = 0.01
-"""Seconds that a woken thread waits for more notices, so that a run does not pay for each wake-up."""
+"""Seconds that a woken thread waits for more notices, to save wake-ups."""
 
 PATIENCE: Final = 2.0
-"""Seconds that all observers together have for the rest, when a runner is closed or the process ends."""
+"""Seconds that all observers together have for their waiting notices when a runner is closed or the process ends."""
 
 EnterCall: TypeAlias = Callable[[ObservedTask, int, str, int], object]
-"""Sets context variables for a call: of a task, under an epoch, by its id and attempt."""
+"""Sets context variables for a call; the arguments are the task, its epoch, the call's id and its attempt."""
 
 _LOG: Final = logging.getLogger("treadle.observing")
 
@@ -58,10 +58,10 @@ class Listener:
     """One observer with its buffer and its thread, which starts with the first notice.
 
     Args:
-        observer: is told.
+        observer: receives the notices.
         vault: hides secrets in its errors.
-        closes: whether its `close` is called once it was told the rest.
-        on_end: is called with the listener at the end of its thread, in that thread.
+        closes: whether to call its `close` after its last notice.
+        on_end: called with the listener at the end of its thread, in that thread.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Listener:
         return ObserverReport(self.observer, self._told, self._dropped[0], self._dropped[1], self._errors)
 
     def _make_room(self) -> None:
-        """Drop all deltas, and the older half if that is not enough, so that this happens seldom."""
+        """Drop all deltas, and the older half of the events if that is not enough, so that this happens seldom."""
         kept = [notice for notice in self._buffer if not isinstance(notice.event, Ephemeral)]
         deltas = len(self._buffer) - len(kept)
         events = len(kept) // 2 if len(kept) > BUFFER // 2 else 0
@@ -169,12 +169,12 @@ class Listener:
                 )
 
     def enter(self, task: ObservedTask, epoch: int, call: str, attempt: int) -> None:
-        """Let the observer set context variables for a call; what it raises is logged and counted."""
+        """Let the observer set context variables for a call; its errors are logged and counted."""
         if self.enter_call is not None:
             self._guarded(self.enter_call, task, epoch, call, attempt)
 
     def begin_to_close(self) -> None:
-        """Have the thread deliver the rest of the notices, and end."""
+        """Let the thread deliver the waiting notices, and end."""
         with self._lock:
             self._closing = True
             was_told = self._thread is not None
@@ -196,7 +196,7 @@ class Listener:
 
 
 class Listeners:
-    """The observers that are told of the same tasks."""
+    """The observers of the same tasks."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.listeners = tuple(listeners)
@@ -209,14 +209,14 @@ class Listeners:
             listener.hear(notice)
 
     def hear_delta(self, notice: Notice) -> None:
-        """Notify the observers that want deltas of one."""
+        """Notify the observers that receive deltas."""
         for listener in self.listeners:
             if listener.deltas:
                 listener.hear(notice)
 
 
 class ObserverSet:
-    """All observers of a runner: its own, and those of single calls until they were told the rest.
+    """All observers of a runner: its own, and those of single calls until their last notice.
 
     Attributes:
         own: the runner's own; None if it has none.
@@ -232,7 +232,7 @@ class ObserverSet:
             self._close_in_time()
 
     def _close_in_time(self) -> None:
-        """Have the notices of a runner that is never closed delivered when it is collected, or the process ends."""
+        """Deliver the notices of a runner that is never closed when it is collected, or when the process ends."""
         explain_names()
         if not self._is_finalized:
             self._is_finalized = True
@@ -244,10 +244,10 @@ class ObserverSet:
 
     @contextmanager
     def of_call(self, observers: Sequence[tuple[Observer, bool]]) -> Generator[Listeners]:
-        """Begin to notify the observers of one call; after the block each is told the rest, and the caller goes on.
+        """Notify the observers of one call within the block; after it they get their waiting notices in the background.
 
         Args:
-            observers: each with whether its `close` is called in the end.
+            observers: each with whether to call its `close` at the end.
         """
         listeners = Listeners(
             [
@@ -269,7 +269,7 @@ class ObserverSet:
                 self._all.remove(listener)
 
     def listeners(self) -> list[Listener]:
-        """Return all observers that may still be told something."""
+        """Return all observers that may still receive notices."""
         with self._lock:
             return list(self._all)
 
@@ -278,7 +278,7 @@ class ObserverSet:
         return tuple([listener.report() for listener in self.own.listeners]) if self.own is not None else ()
 
     def close(self) -> None:
-        """Deliver the rest to all observers, for at most `PATIENCE` seconds; later notices are dropped."""
+        """Deliver waiting notices to all observers, for at most `PATIENCE` seconds; later notices are dropped."""
         if self in _OPEN:
             _OPEN.discard(self)
             _close(self.listeners())
@@ -318,7 +318,7 @@ class TaskObservation:
         self._to = to
         self._state = state
         self._agent = state.agent
-        """the agent that the task was with when this process came to own it; empty if it was made here"""
+        """the agent of the task when this process came to own it; empty if the task was created here"""
 
         self._task: ObservedTask | None = None
         self.deltas = to.deltas
@@ -348,14 +348,14 @@ class TaskObservation:
                 self._to.hear(Notice(self._task, DriveEnded(word, self._state.seq)))
 
     def tell(self, item: Ephemeral) -> None:
-        """Notify of a delta; raw chunks are for watchers that ask for them."""
+        """Notify of a delta; raw chunks are only for watchers that request them."""
         if isinstance(item, RawChunk):
             return
         self._to.hear_delta(Notice(self._observed_task(), item))
 
     @property
     def enter_call(self) -> Callable[[str, int], None] | None:
-        """What is called with a call and its attempt where its tool is about to run; None if no observer wants it."""
+        """The callback for a call and its attempt just before its tool runs; None if no observer wants it."""
         return self._enter_call if self._to.entering else None
 
     def _enter_call(self, call: str, attempt: int) -> None:
@@ -372,5 +372,5 @@ class TaskObservation:
 
 
 def observed_task(state: TaskState, tenant: str) -> ObservedTask:
-    """Return what observers are told about a task; a new one has it once its first event is applied."""
+    """Return the facts about a task for observers; a new task has them once its first event is applied."""
     return ObservedTask(state.task_id, state.agent, state.thread, state.parent, state.depth, tenant)

@@ -1,4 +1,4 @@
-"""How a task is run: one object of options, checked at construction and merged field by field."""
+"""Options of a run: one object, checked at construction and merged field by field."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from treadle.results.caller_tools import CallerTool
 @explains_arguments
 @frozen(kw_only=True)
 class FailurePolicy:
-    """What a failure of each source does to the task.
+    """Effects of failures on the task, by the source of the failure.
 
     Args:
-        model: `fail`, `degrade` (end with what there is) or `pause`.
-        tool: `continue` (the model gets the error), `fail`, `degrade` (continue, and say so at the end) or `pause`.
-        subagent: the same values, for an agent that was called.
-        denied: the same values, for a call that a policy or a person denied; it counts for steps that call a model.
+        model: `fail`, `degrade` (end with the results so far) or `pause`.
+        tool: `continue` (the model gets the error), `fail`, `degrade` (continue, and report it at the end) or `pause`.
+        subagent: the same values, for a called agent.
+        denied: the same values, for a call that a policy or a person denied; it applies to steps that call a model.
     """
 
     model: ModelFailurePolicy = "fail"
@@ -56,7 +56,7 @@ class FailurePolicy:
 
 
 MAX_EXPIRY: Final = 1e10
-"""Seconds, some three hundred years: no request for approval is open for longer."""
+"""Longest time for which a request for approval may stay open: seconds, some three hundred years."""
 
 
 NEVER_PAUSE: Final = frozenset(
@@ -66,7 +66,7 @@ NEVER_PAUSE: Final = frozenset(
         *("input_edited", "call_edited", "task_reopened", "task_ended"),
     }
 )
-"""Events recorded before a task is driven, beside that, or as its end: no breakpoint can pause after them."""
+"""Events recorded before or beside a drive, or as the task's end: no breakpoint can pause after them."""
 
 
 @explains_arguments
@@ -75,8 +75,8 @@ class Breakpoint:
     """A condition that pauses a task: give exactly one.
 
     Args:
-        tool: name of a tool, or a pattern such as `write_*` or `*`: pause when the model has asked for a tool of such a
-            name, before it starts.
+        tool: name of a tool, or a pattern such as `write_*` or `*`: pause when the model has called a matching tool,
+            before it starts.
         before_tool: the same, by its first name.
         after_step: pause after the step of this index; 0 means after each step.
         event: the tag of an event that happens while a task is driven, such as `tool_ended`: pause once it is
@@ -126,35 +126,35 @@ class Breakpoint:
 @explains_arguments
 @frozen(kw_only=True)
 class RunOptions:
-    """Options of a run; a field left at None is taken from the runner's options, or has the default named here.
+    """Options of a run; a field left at None is taken from the runner's options, or has the default given here.
 
     Args:
-        limits: besides the agent's; of several limits the smallest counts.
+        limits: limits besides the agent's; the smallest of several counts.
         on_limit: `final_answer` (default: one last answer without tools, degraded), `fail` or `pause`.
-        on_failure: what failures do.
+        on_failure: the effects of failures.
         on_unknown_outcome: of a writing call: `wait` for a person (default), `tell_model` or `fail`.
         on_version_change: the agent is not the one the task began with: `accept` (default, recorded) or `refuse`.
         on_busy_thread: another task is driven in the task's thread: `enqueue` (default: begin after it), `reject`
             (`ThreadBusy`), `interrupt` it and begin, or `parallel` (begin beside it).
-        keep_in_thread: what of a task enters its thread: only `success` (default), or `always`.
+        keep_in_thread: when the task's messages enter its thread: only on `success` (default), or `always`.
         break_on: conditions that pause the task.
         max_parallel_tools: how many calls of one turn run at a time; default 64.
         max_parallel_steps: how many steps run at a time, if an agent's steps are functions; default 64.
         tool_output_max_chars: how much of a result the model sees, in characters; default 8,000.
-        context_tokens: how many tokens a request holds at most, estimated: of a longer conversation the model sees the
-            newest part. Leave room for the answer. Default: no limit.
-        tell_steps_left: add to the instructions how many steps are left.
+        context_tokens: estimated tokens that a request holds at most; the model sees the newest part of a longer
+            conversation. Leave room for the answer. Default: no limit.
+        tell_steps_left: add the number of steps left to the instructions.
         model_settings: before the agent's, field by field. They are stored with the task: no keys in `extra`.
-        interaction: where a policy or a tool asks for an approval: `external` (default: wait for one, from any
-            process), `interactive` (ask on the terminal of this process) or `headless` (deny at once).
-        approval_expires: seconds until a request for approval that is not answered is denied; default 604,800, a week.
+        interaction: how requests for approval are decided: `external` (default: wait for a decision, from any process),
+            `interactive` (ask on the terminal of this process) or `headless` (deny at once).
+        approval_expires: seconds until an unanswered request for approval is denied; default 604,800, a week.
         at_end: the task has answered, and calls go on in the background: `suspend` (default: it waits at rest, and the
-            process may exit), `wait` (the run stays until they have ended), `detach` (it ends; what comes later is kept
+            process may exit), `wait` (the run stays until they have ended), `detach` (it ends; later results are stored
             with it) or `cancel` them.
         on_disconnect: for 15 seconds no stream is open at a server that holds the task (`?hold=1`): `continue`
             (default), `interrupt` or `cancel` it. Without a server it has no effect.
-        caller_tools: tools that the caller of the task runs, beside those of the agent: a call of one rests, and the
-            task with it, until the caller brings the result by `complete` or `fail`. Tasks below have none of them.
+        caller_tools: tools that the caller of the task runs, beside those of the agent. A call of one, and the task
+            with it, rests until the caller sends the result by `complete` or `fail`. Tasks below have none of them.
         delete_on_finish: delete the task once its caller has the result: `run`, `run_sync`, `run_stream` and `resume`
             do that. The thread keeps its messages. A task stays if it failed or was cancelled, if a fork began with
             it, or if calls go on in the background.
@@ -227,7 +227,7 @@ class RunOptions:
         _check_labels(self.labels)
 
     def over(self, defaults: RunOptions | None) -> RunOptions:
-        """Return these options, with fields left open taken from `defaults`; of two limits the smaller counts."""
+        """Return these options, with open fields taken from `defaults`; the smaller of two limits counts."""
         if defaults is None:
             return self
         values: dict[str, Any] = {}
@@ -269,7 +269,7 @@ def _check_list(name: str, value: Any, cls: type[Any]) -> None:
 
 
 def _check_stored_settings(settings: ModelSettings) -> None:
-    """Raise `ConfigurationError` for settings that no journal can or may hold."""
+    """Raise `ConfigurationError` for settings that a journal cannot or may not hold."""
     if (problem := flaw(settings.extra)) is not None:
         raise ConfigurationError(f"RunOptions.model_settings cannot be stored: extra is {problem}")
     if named_secrets(settings.extra):
@@ -292,7 +292,7 @@ def _check_values(options: Any) -> None:
 
 @cache
 def _allowed_values(cls: type) -> dict[str, list[str]]:
-    """Return the values of each field of a class that takes only certain texts."""
+    """Return the allowed texts of each field of a class that is restricted to certain texts."""
     allowed = {
         name: [
             value for part in (hint, *get_args(hint)) for value in get_args(part) if isinstance(value, str)
@@ -306,7 +306,7 @@ def _allowed_values(cls: type) -> dict[str, list[str]]:
 
 
 def to_json(options: RunOptions) -> Json:
-    """Return the options that were set, as they are stored with a task."""
+    """Return the set options as JSON, as they are stored with a task."""
     document: dict[str, Any] = {}
     for name in _STORED_FIELDS:
         value = getattr(options, name)
@@ -314,9 +314,7 @@ def to_json(options: RunOptions) -> Json:
             continue
         if name in ("limits", "on_failure", "model_settings"):
             value = {item.name: _number(getattr(value, item.name)) for item in fields(value)}
-            if (
-                value.get("use_cache", False) is None
-            ):  # younger than the format, so absent where it is not set
+            if value.get("use_cache", False) is None:  # newer than the format, so absent unless it is set
                 del value["use_cache"]
         elif name == "break_on":
             value = [_conditions(each) for each in value]
@@ -327,7 +325,7 @@ def to_json(options: RunOptions) -> Json:
 
 
 def _conditions(breakpoint_: Breakpoint) -> Json:
-    """Return what a breakpoint names; what it leaves open is left out, but for the first three fields."""
+    """Return the set fields of a breakpoint, and the first three fields in any case."""
     values = {item.name: _number(getattr(breakpoint_, item.name)) for item in fields(breakpoint_)}
     return {name: value for name, value in values.items() if value is not None or name in _FIRST_CONDITIONS}
 
@@ -337,7 +335,7 @@ def _number(value: Any) -> Json:
 
 
 def from_json(document: Json) -> RunOptions:
-    """Return options from the JSON of `to_json`; fields that a later version added are left out."""
+    """Return options from the JSON of `to_json`; fields of later versions are ignored."""
     if not document:
         return _NOTHING_SET
     names = {item.name for item in fields(RunOptions)}
@@ -380,7 +378,7 @@ def was_raised(stored: Json) -> bool:
 
 
 def _specs(agent: Agent[Any]) -> dict[str, ToolSpec]:
-    """Return the tools of an agent by name: its own, and if it has any, the one that reads cut outputs."""
+    """Return the tools of an agent by name, with `read_output` if it has any tools."""
     specs = {tool.spec.name: tool.spec for tool in agent.tools}
     return {READ_OUTPUT: READER, **specs} if specs else specs
 
@@ -388,9 +386,13 @@ def _specs(agent: Agent[Any]) -> dict[str, ToolSpec]:
 def rules_for(
     agent: Agent[Any] | None, options: RunOptions, *, raised: bool = False, besides: Limits | None = None
 ) -> Rules:
-    """Return the rules of a drive. With `raised`, the limits of the options replace those of the agent.
+    """Return the rules of a drive.
 
-    Limits `besides` those of the agent are those of the agent that its task was created for.
+    Args:
+        agent: the agent of the task; None for a drive without an agent.
+        options: the options of the task.
+        raised: whether the limits of the options replace those of the agent.
+        besides: limits of the agent that the task was created for, which apply too.
     """
     if agent is None:
         return Rules(

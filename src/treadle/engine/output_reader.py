@@ -1,4 +1,4 @@
-"""The tool `read_output` of every agent that has tools: reads on in an output of which the model was shown a part."""
+"""The tool `read_output` of every agent that has tools: reads further parts of an output that was cut for the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from treadle.ports import ToolContext, ToolOutput
 
 
 class OutputReader:
-    """The tool as it is offered; a call of it gets a `BoundReader`."""
+    """The tool as it is offered; calls of it go to a `BoundReader`."""
 
     spec = SPEC
 
@@ -36,14 +36,14 @@ class OutputReader:
         return call_id, offset, limit
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
-        """Raise: what it reads is known to a drive alone."""
+        """Raise `ToolError`: only a drive knows the outputs of its task."""
         raise ToolError("read_output reads the outputs of a task, and is called by one")
 
     async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
         """Do nothing: reading changed nothing."""
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
-        """Return that it is not known: a read is started again."""
+        """Return `Unknown`: a read is started again."""
         return Unknown()
 
 
@@ -51,17 +51,17 @@ OUTPUT_READER: Final = OutputReader()
 
 
 class BoundReader(OutputReader):
-    """The tool in a drive.
+    """The tool within a drive.
 
     Args:
-        context: of the drive.
+        context: the context of the drive.
     """
 
     def __init__(self, context: EffectContext) -> None:
         self._context = context
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
-        """Return a page of an output, from where that came from."""
+        """Return a page of an output, with the origin of that output."""
         context, (call_id, offset, limit) = self._context, arguments
         call = find_output(context.state, call_id)
         if call is None or not self._is_seen(call_id):
@@ -71,7 +71,7 @@ class BoundReader(OutputReader):
         return ToolOutput(text, origin=label.origin if label.integrity == "untrusted" else None)
 
     def _is_seen(self, call_id: str) -> bool:
-        """Whether the agent sees the result of a call: filters of a handoff may have taken it away."""
+        """Whether the agent sees the result of a call; filters of a handoff may have removed it."""
         context = self._context
         if context.state.team is None or context.select_messages is None:
             return True

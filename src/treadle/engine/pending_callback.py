@@ -1,11 +1,11 @@
-"""Telling a user's own front end of approvals and questions: an async function that may decide at once, or later.
+"""Reports approvals and questions to the user's own front end: an async function that may decide at once, or later.
 
-A request is told once it is durable, beside what its task does otherwise. While the function runs, the task is not
-released, so that it goes on at once with what the function decides. A request that is still open is told once more by
-each process that drives the task.
+A request is reported once it is durable, while its task continues. While the function runs, the task is not released,
+so that it goes on at once after the function's decision. Each process that drives the task reports an open request
+once more.
 
-Calls of one step are judged beside each other, and a judgement may end before that of an earlier call. The requests are
-told in the order of the calls all the same: a request waits for the judgements of the calls before its own.
+Calls of one step are judged concurrently, and a judgement may end before that of an earlier call. Requests are still
+reported in the order of the calls: a request waits for the judgements of earlier calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PendingCallback:
     """Calls the function for the requests of the tasks that one runner drives.
 
     Args:
-        function: is called with each request.
+        function: called with each request.
         vault: hides secrets in errors of the function.
     """
 
@@ -45,7 +45,7 @@ class PendingCallback:
     def of(
         self, state: TaskState, durable: Callable[[], Awaitable[None]], wake: Callable[[], None]
     ) -> DriveCallbacks:
-        """Return the calls of the function that belong to one drive."""
+        """Return the callbacks of one drive."""
         return DriveCallbacks(self._function, self._told, state, durable, wake, self._vault)
 
 
@@ -53,10 +53,10 @@ class DriveCallbacks:
     """The calls of the function for one drive.
 
     Args:
-        function: is called with each request.
-        told: what was told in this process, by task and request.
-        state: of the driven task.
-        durable: waits until what is recorded is durable.
+        function: called with each request.
+        told: the requests reported in this process, by task and request.
+        state: the state of the driven task.
+        durable: waits until recorded events are durable.
         wake: has the drive take its next turn.
         vault: hides secrets in errors of the function.
     """
@@ -80,7 +80,7 @@ class DriveCallbacks:
         self.running: set[asyncio.Task[None]] = set()
 
     def begin(self, running: Container[str]) -> None:
-        """Begin to tell of the requests that are new.
+        """Begin to report new requests.
 
         Args:
             running: the ids of the effects that run.
@@ -104,7 +104,7 @@ class DriveCallbacks:
 
     async def _tell(self, item: Pending) -> None:
         try:
-            # A request that comes later may find its record durable already: it waits for those before it.
+            # A later request may find its record durable already: it waits for those before it.
             async with self._in_order:
                 await self._durable()
             await self._function(item)
@@ -118,7 +118,7 @@ class DriveCallbacks:
             )
 
     async def cancel(self) -> None:
-        """Stop what is being told: the drive is over."""
+        """Cancel the running callbacks: the drive is over."""
         for telling in tuple(self.running):
             telling.cancel()
         if self.running:
@@ -126,7 +126,7 @@ class DriveCallbacks:
 
 
 def _behind_judged(state: TaskState, running: Container[str]) -> set[str]:
-    """Return the requests about calls that stand in their step behind one that is being judged."""
+    """Return the requests about calls that follow, in their step, a call that is still being judged."""
     held = set[str]()
     for step in state.under_way():
         is_behind = False

@@ -3,7 +3,7 @@
     runner.set_policy(policy) --> RunnerPolicy.in_force --> every drive: which calls have to be judged
                                                         --> every judgement: by whom, and its name in the journal
 
-A judgement reads the policy when it begins. A drive is woken, so that calls that no policy judged before are judged.
+A judgement reads the policy when it begins. A drive is woken, so that it judges calls that the old policy ignored.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from treadle.ports import Model
 
 @frozen
 class PolicyInForce:
-    """The policy by which a runner judges now.
+    """The current policy of a runner.
 
     Args:
         judges: the policy; empty for none.
-        name: how the journal names it; empty for the policy that the runner was made with.
+        name: its name in the journal; empty for the policy that the runner was created with.
     """
 
     judges: tuple[Judge, ...] = ()
@@ -33,7 +33,7 @@ class PolicyInForce:
 
 
 class RunnerPolicy:
-    """The policy of a runner: the one it was made with, until another is set. All its tenants share it."""
+    """The policy of a runner: the one it was created with, until another is set. All its tenants share it."""
 
     __slots__ = ("_first", "in_force")
 
@@ -42,12 +42,12 @@ class RunnerPolicy:
         self.in_force = self._first
 
     def set(self, policy: Judge | None) -> None:
-        """Judge by another policy from now on; None sets back the one that the runner was made with."""
+        """Judge by another policy from now on; None restores the one that the runner was created with."""
         self.in_force = self._first if policy is None else PolicyInForce((policy,), _name_of(policy))
 
 
 NO_POLICY: Final = RunnerPolicy()
-"""That of a runner without a policy."""
+"""The policy of a runner without one."""
 
 
 def _name_of(policy: Any) -> str:
@@ -56,7 +56,7 @@ def _name_of(policy: Any) -> str:
 
 
 def judges_of(in_force: PolicyInForce, of_agents: tuple[Judge, ...]) -> tuple[Judge, ...]:
-    """Return the policies that hold for a task: the runner's, its agent's, and those of the agents above it."""
+    """Return the policies of a task: the runner's, its agent's, and those of the agents above it."""
     if not in_force.judges:
         return of_agents
     return (*in_force.judges, *[judge for judge in of_agents if judge not in in_force.judges])
@@ -65,14 +65,14 @@ def judges_of(in_force: PolicyInForce, of_agents: tuple[Judge, ...]) -> tuple[Ju
 def under_judges(
     rules: Rules, agent: Agent[Any], model: Model, judges: Sequence[Judge], *, gated: bool
 ) -> Rules:
-    """Return the rules of a drive with the subjects of these policies; `rules` may have those of others.
+    """Return the rules of a drive with the subjects of these policies, in place of those in `rules`.
 
     Args:
-        rules: of the drive.
-        agent: that the task is with.
-        model: the agent's.
-        judges: the policies that hold.
-        gated: whether calls may have to be judged without a policy.
+        rules: the rules of the drive.
+        agent: the agent of the task.
+        model: the agent's model.
+        judges: the policies of the task.
+        gated: whether calls may need a judgement without a policy.
     """
     if not judges and not rules.judged and not rules.judges_requests:
         return rules
@@ -81,7 +81,7 @@ def under_judges(
 
 
 def _judged_tools(agent: Agent[Any], judges: Sequence[Judge]) -> frozenset[str]:
-    """Return the names of an agent's tools whose calls some policy is to judge."""
+    """Return the names of an agent's tools whose calls some policy judges."""
     kinds: dict[str, EffectKind] = {
         tool.spec.name: "subagent" if tool.spec.name in agent.subagents_by_tool else "tool"
         for tool in agent.tools
@@ -99,6 +99,6 @@ def _judged_tools(agent: Agent[Any], judges: Sequence[Judge]) -> frozenset[str]:
 
 
 def _judges_requests(agent: Agent[Any], model: Model, judges: Sequence[Judge]) -> bool:
-    """Return whether some policy is to judge requests to the model of an agent; of several, to any of them."""
+    """Return whether some policy judges requests to an agent's model, or to any of its models."""
     name = None if hasattr(model, "choose") else model.name
     return any(judge.concerns("model", name, agent.name) for judge in judges)

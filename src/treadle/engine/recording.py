@@ -1,4 +1,4 @@
-"""What a drive does beside journalling an event: pause at breakpoints, answer step functions, count steps."""
+"""Reactions of a drive to recorded events: pause at breakpoints, answer step functions, count steps."""
 
 from __future__ import annotations
 
@@ -18,16 +18,13 @@ from treadle.engine.options import Breakpoint
 from treadle.engine.step_requests import StepRequests
 
 _SETTLES: Final = (e.GuardrailJudged, e.ApprovalGiven)
-"""What may let the result of a call go on that guardrails withheld."""
+"""Events that may release the result of a call that guardrails withheld."""
 
 _ENDS_OF_STEPS: Final = (e.StepCompleted, e.StepSkipped, e.StepFailed)
 
 
 class StepGoal:
-    """The steps that a drive of single steps is to run.
-
-    They are the steps that the spec names, or else the next one.
-    """
+    """The steps that a drive of single steps is to run: those that the spec names, or else the next one."""
 
     def __init__(self, spec: DriveSpec) -> None:
         self._spec = spec
@@ -47,16 +44,16 @@ class StepGoal:
         if self._spec.goal != "step":
             return
         if not isinstance(event, _ENDS_OF_STEPS) or graph is None or event.step in graph.failed:
-            return  # the task cannot go on without a step that failed
+            return  # the task cannot go on without the failed step
         if type(event) is e.StepSkipped and event.by == UNNEEDED and event.step not in self._step_ids:
-            return  # a step that is left over from an earlier plan is not what was to be run
+            return  # a leftover step of an earlier plan does not count
         self._steps_left -= 1
         if not self._steps_left:
             self.last_step = graph.nodes[event.step].step
 
 
 class BreakpointRecorder:
-    """Records events, and a pause after each event that a breakpoint names."""
+    """Records events, and a pause after each event that meets a breakpoint."""
 
     def __init__(self, writer: JournalWriter, state: TaskState, breakpoints: Sequence[Breakpoint]) -> None:
         self._writer = writer
@@ -80,7 +77,7 @@ class BreakpointRecorder:
 
 
 class StepFunctionRecorder:
-    """Records events, tells the functions that wait for them, and counts the steps that end."""
+    """Records events, wakes the functions that wait for them, and counts the steps that end."""
 
     def __init__(
         self, record: Recorder, state: TaskState, requests: StepRequests, goal: StepGoal | None
@@ -115,7 +112,7 @@ class StepFunctionRecorder:
 
 
 def _spent(state: TaskState) -> int:
-    """Return what a task has spent with those below it, in pico-dollars, as far as it is known."""
+    """Return the known spending of a task and of the tasks below it, in pico-dollars."""
     return state.cost + sum([part.cost for below in state.children.values() for part in below])
 
 

@@ -1,4 +1,4 @@
-"""How a drive leaves its task: ended for good, or released at rest for a later drive."""
+"""Ending a task for good, or releasing it at rest for a later drive."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from treadle.ports import AT_ONCE, InboxWaiting, JournalStore, ThreadChange, Thr
 async def end_task(
     store: JournalStore, writer: JournalWriter, state: TaskState, event: e.TaskEnded, *, keep_in_thread: bool
 ) -> bool:
-    """End the task and change its thread in one transaction, or neither; False when the inbox is to be read first.
+    """End the task and change its thread in one transaction, or do neither; False if the inbox must be read first.
 
-    `event` is the end as decided; the version of the thread is set here. With `keep_in_thread` the thread keeps the
-    messages of a task that failed or was cancelled, too.
+    Args:
+        store: the store of the task.
+        writer: the writer of its journal.
+        state: its state.
+        event: its end; the version of the thread is set here.
+        keep_in_thread: whether the thread also keeps the messages of a failed or cancelled task.
     """
     keeps = event.state in ("completed", "degraded") or keep_in_thread
     if state.covers:
@@ -42,7 +46,7 @@ async def end_task(
 
 
 async def _is_stale(store: JournalStore, state: TaskState, version: int) -> bool:
-    """Return whether messages that this task summarises were taken out of its thread since the task was made."""
+    """Return whether messages that this task summarises were removed from its thread since the task was created."""
     _, at_start = await store.thread(state.thread, version=state.base)
     _, now = await store.thread(state.thread, version=version)
     covered = [[m for m in members if m.version <= state.covers] for members in (at_start, now)]
@@ -58,10 +62,15 @@ def wanted_from(
     goes_on: bool,
     hands_on: bool = False,
 ) -> int:
-    """Return from when on adoption is to drive the task again, by the system's clock; 0 for not at all.
+    """Return when a driver is to adopt the task, by the system's clock; 0 for never.
 
-    `was_wanted` says that it was to be driven again before this drive, `goes_on` that something arrived for which it is
-    to be driven on, and `hands_on` that a caller asked for another driver to go on.
+    Args:
+        state: the state of the task.
+        writer: the writer of its journal.
+        spec: the specification of this drive.
+        was_wanted: whether a driver was to adopt it before this drive.
+        goes_on: whether an item arrived that requires another drive.
+        hands_on: whether a caller wants another driver to go on.
     """
     if state.ended is not None or state.pausing:
         return 0
@@ -72,6 +81,6 @@ def wanted_from(
     if spec.goal == "attend" and goes_on:
         return AT_ONCE
     if spec.goal in ("step", "attend") and not was_wanted:
-        return 0  # the caller who steps the task drives it on
+        return 0  # the caller that steps the task continues it
     due = state.next_due()
     return writer.to_system_time(due) if due is not None else 0

@@ -5,7 +5,7 @@
         deny           RequestJudged, and the attempt fails as `denied` without a request
         ask            RequestJudged, and the task pauses: resumed, it sends the request; in a headless run it is denied
 
-The begin of a judgement is not journalled: one that was cut off is made again.
+The begin of a judgement is not journalled: an interrupted judgement is made again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from treadle.policy.verdicts import Allow, AskPerson, Deny, PolicyVerdict, stric
 from treadle.ports import chosen_model
 
 POLICY = "policy"
-"""What asked for a pause."""
+"""The source of the pause, as `PauseRequested` names it."""
 
 
 class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
-    """The judgement on a request to a model that is to go out."""
+    """The judgement of a request to a model before it is sent."""
 
     __slots__ = ("_model", "_policy")
 
@@ -40,7 +40,7 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the effect for people."""
         return "the policy"
 
     def begin(self, record: Recorder) -> bool:
@@ -51,7 +51,7 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
         return True
 
     async def run(self) -> list[e.Event]:
-        """Judge the request, and return what was decided."""
+        """Judge the request, and return the events of the decision."""
         try:
             self.enter()
             context = self.context
@@ -66,7 +66,7 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the request is judged when the task goes on."""
+        """Return nothing: the request is judged when the task continues."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
@@ -74,7 +74,7 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
         return self._denied(Deny(None, f"it could not be judged: {text}", traceback))
 
     def is_overtaken(self, state: TaskState) -> bool:
-        """Whether the request is not wanted any more, or has gone out; a task that stops judges it when it goes on."""
+        """Whether the request is no longer wanted, or was sent; a task that stops judges it again when it continues."""
         call = self.effect.call
         if state.cancelling or state.interrupting or state.pausing or state.undo is not None:
             return True

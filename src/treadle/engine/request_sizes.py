@@ -1,8 +1,8 @@
-"""Whether a request to a model fits, by an estimate of its size, into the rest of limits on tokens and cost.
+"""Whether a request to a model fits into the remaining tokens and cost, by an estimate of its size.
 
-The estimate is reserved until the request ends: requests beside it, also those of other tasks of the tree, share the
-remainder. The real spending then takes its place. The answer is not part of the estimate, since its size is
-not known: a task overruns a limit by answers, and by errors of the estimate.
+The estimate is reserved until the request ends, and concurrent requests, also of other tasks of the tree, share the
+remainder. Then the actual spending replaces it. The answer is not part of the estimate, since its size is unknown: a
+task can exceed a limit by its answers, and by errors of the estimate.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def size_of_allowed(
 ) -> int | None:
     """Return the tokens counted in a request, and reserve its estimate; None if it does not fit.
 
-    A request that does not fit is recorded as a reached limit. Beside requests in flight it waits instead: when they
-    end, it is estimated again.
+    A request that does not fit is recorded as a reached limit. If other requests are in flight, it waits instead, and
+    is estimated again when they end.
     """
     state = context.state
     if state.graph is not None and state.limit is not None:
-        return None  # it was reached by a request beside this one
+        return None  # a concurrent request reached it
     try:
         size = _size(context, effect, offered)
-    except (Exception, SystemExit):  # noqa: BLE001  it is made again when it is run, and fails its request alone
+    except (Exception, SystemExit):  # noqa: BLE001  it is built again when it runs, and then fails only its request
         return 0
     estimate = _estimate(context, size, model)
     reached = _reached(context, effect, estimate)
@@ -55,7 +55,7 @@ def size_of_allowed(
 
 
 def _limits(context: EffectContext) -> list[Limits]:
-    """Return the limits of the task and of those above it."""
+    """Return the limits of the task and of the tasks above it."""
     subagents = context.subagents
     return [context.runtime.rules.limits] if subagents is None else subagents.account.all_limits
 
@@ -73,7 +73,7 @@ def _estimate(context: EffectContext, size: int, model: str) -> Spending:
 
 
 def _reached(context: EffectContext, effect: CallModel, estimate: Spending) -> e.LimitReached | None:
-    """Return the limit that a request of an estimated size would exceed, if it would exceed one."""
+    """Return the limit that a request of an estimated size would exceed; None if it fits."""
     state, rules, subagents = context.state, context.runtime.rules, context.subagents
     if subagents is not None:
         return subagents.account.forbids_request(final=effect.final, estimate=estimate)
@@ -85,10 +85,10 @@ def _reached(context: EffectContext, effect: CallModel, estimate: Spending) -> e
 
 
 def _has_room(context: EffectContext, final: CallModel, model: str) -> bool:
-    """Return whether the request for a last answer fits, which offers no tools."""
+    """Return whether the request for a last answer, without tools, would fit."""
     try:
         size = _size(context, final, None)
-    except (Exception, SystemExit):  # noqa: BLE001  it is made again when it is run, and fails its request alone
+    except (Exception, SystemExit):  # noqa: BLE001  it is built again when it runs, and then fails only its request
         return True
     return _reached(context, final, _estimate(context, size, model)) is None
 

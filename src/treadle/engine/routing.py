@@ -1,9 +1,9 @@
-"""Asking an agent's router how a step goes on, as an effect.
+"""Calling an agent's router to choose how a step continues, as an effect.
 
-    ChooseRoute --> the router --> RouteChosen, with the calls that it wants or none
-        it raises, or names no agent of its own    StepFailed: a resume asks it again
+    ChooseRoute --> the router --> RouteChosen, with the chosen calls or none
+        it raises, or names no agent of its own    StepFailed: a resume calls it again
 
-The begin is not journalled: a question that was cut off is asked again, an answer never is.
+The begin is not journalled: an interrupted call of the router is repeated, a finished one is not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from treadle.engine.step_threads import in_thread
 
 
 class RouteInFlight(EffectInFlight[ChooseRoute]):
-    """The question to an agent's router how a step goes on."""
+    """A call of an agent's router, which chooses how a step continues."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the effect for people."""
         return "the router"
 
     def begin(self, record: Recorder) -> bool:
@@ -41,7 +41,7 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
         return True
 
     async def run(self) -> list[e.Event]:
-        """Call the router, and return what it said."""
+        """Call the router, and return its choice."""
         step, agent = self.effect.step, self.context.runtime.agent
         try:
             self.enter()
@@ -79,7 +79,7 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
         return await answer if inspect.isawaitable(answer) else answer
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the router is asked again when the task goes on."""
+        """Return nothing: the router is called again when the task continues."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
@@ -89,7 +89,7 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
         return [e.StepFailed(self.effect.step.id, failure)]
 
     def is_overtaken(self, state: TaskState) -> bool:
-        """Whether the step does not wait for its router any more."""
+        """Whether the step no longer waits for its router."""
         step = self.effect.step
         stops = state.cancelling or state.interrupting or state.pausing or state.undo is not None
         return stops or state.step is not step or step.routed or step.status != "running"

@@ -1,4 +1,4 @@
-"""Steps that are functions as effects: entering the function, and consulting its worker before and after all steps."""
+"""Step functions as effects: running the function, and calling its worker before the first and after the last step."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from treadle.results.artifacts import checked_artifacts, checked_sources
 
 
 class StepFunctionInFlight(EffectInFlight[RunFunction]):
-    """A step that is a function. It has no begin of its own: after a crash it is entered again from its top."""
+    """A step that is a function. It has no begin event: after a crash it is run again from its top."""
 
     __slots__ = ()
 
-    ends_before_undo: ClassVar[bool] = False  # what is undone are its calls
+    ends_before_undo: ClassVar[bool] = False  # an undo takes back its calls
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the effect for people."""
         return f"the step {self.effect.node.plan.name}"
 
     def begin(self, record: Recorder) -> bool:
-        """Begin without an event: what the function did is served from the journal when it is entered again."""
+        """Begin without an event: when the function runs again, its finished calls are served from the journal."""
         return True
 
     async def run(self) -> list[e.Event]:
-        """Enter the function and return the step's end; nothing if it was cancelled, for it is entered again."""
+        """Run the function and return the step's end; nothing if it was cancelled, since it is run again."""
         context, node = self.context, self.effect.node
         state, agent = context.state, context.runtime.agent
         worker = agent.custom_worker
@@ -98,7 +98,7 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         return [*judged, end]
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the function is entered again."""
+        """Return nothing: the function is run again."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
@@ -106,7 +106,7 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         return self._failed(e.Failure("worker", "error", text, traceback=traceback))
 
     def _failure_of(self, error: BaseException) -> e.Failure:
-        while isinstance(error, BaseExceptionGroup):  # a group of tasks says only that something in it failed
+        while isinstance(error, BaseExceptionGroup):  # the group itself names no cause
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         traceback = self.traceback_of(error)
         if isinstance(error, ModelError):
@@ -124,7 +124,7 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         return [e.StepFailed(node.id, error, degrades)]
 
     def _skipped(self, why: str | Exception) -> e.StepSkipped:
-        """Return that the step gave itself up."""
+        """Return that the step skipped itself."""
         node, worker = self.effect.node, self.context.runtime.agent.function_worker
         if not isinstance(why, Exception):
             return e.StepSkipped(node.id, ITSELF, reason=why)
@@ -133,26 +133,26 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         return e.StepSkipped(node.id, ITSELF, reason=text, error=error, degrades=degrades)
 
     def is_overtaken(self, state: TaskState) -> bool:
-        """Whether the step was given up before its end."""
+        """Whether the step was skipped before its end."""
         return state.graph is not None and not state.graph.needs(self.effect.id)
 
 
 class ConsultationInFlight(EffectInFlight[ConsultWorker]):
-    """A question to a worker: for its first steps, or for its last look at the answer."""
+    """A call of a worker: for its first steps, or to finalise the answer."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the effect for people."""
         return "the worker"
 
     def begin(self, record: Recorder) -> bool:
-        """Begin without an event: a worker may be asked again."""
+        """Begin without an event: a worker may be called again."""
         return True
 
     async def run(self) -> list[e.Event]:
-        """Ask the worker and return what it answers."""
+        """Call the worker and return the event of its answer."""
         context = self.context
         state, agent = context.state, context.runtime.agent
         worker = agent.custom_worker
@@ -173,11 +173,11 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the worker is asked again."""
+        """Return nothing: the worker is called again."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the worker could not be asked."""
+        """Return that the worker failed."""
         return [
             e.WorkerFailed(
                 e.Failure("worker", "error", f"{self._method} failed: {text}", traceback=traceback)
@@ -194,7 +194,7 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
 
 
 def _read_output(agent: Agent[Any], output: Json) -> Json:
-    """Return the answer of a worker of the user's own as the agent's output type; raises `WorkerError`."""
+    """Return the answer of a custom worker, read as the agent's output type; raises `WorkerError`."""
     typed = agent.typed
     if typed is None or output is None:
         return output
@@ -208,4 +208,4 @@ KINDS: Final[Mapping[type, type[EffectInFlight[Any]]]] = {
     RunFunction: StepFunctionInFlight,
     ConsultWorker: ConsultationInFlight,
 }
-"""The classes of this module by the effects that they perform."""
+"""The classes of this module by their effects."""

@@ -1,4 +1,4 @@
-"""Requests of step functions to the drive: what they want recorded or run, and the answers."""
+"""Requests of step functions to the drive, such as calls and questions, and their answers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 class StepRequests:
-    """The desk of one drive: functions hand in, the drive takes down; both in the drive's event loop.
+    """The request queue of one drive: functions submit, the drive records; both in the drive's event loop.
 
     Args:
-        state: of the task.
+        state: the state of the task.
         clock: returns microseconds since 1970, UTC.
         vault: the secrets that keys must not hold.
-        headless: whether no person is there to be asked.
+        headless: whether no person is available to answer.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class StepRequests:
     # ----------------------------------------------------------------------------------- for functions
 
     def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
-        """Have an event recorded, if one is needed; the future is done when the call has ended, or the sleep."""
+        """Submit an event to record, if one is needed; the future is done when the call or the sleep has ended."""
         self._check_usable()
         done = self._loop.create_future()
         if event is None and not self._is_open(call_id):
@@ -62,7 +62,7 @@ class StepRequests:
         return done
 
     def keep(self, event: e.Event) -> Awaitable[None]:
-        """Have an event recorded; the future is done when it is."""
+        """Submit an event to record; the future is done when it is recorded."""
         self._check_usable()
         done = self._loop.create_future()
         self._unrecorded.append((event, done))
@@ -85,7 +85,7 @@ class StepRequests:
         return self._clock() / 1e6
 
     def expiry(self, seconds: float | None) -> int | None:
-        """Return when a question expires that is asked now, in microseconds since 1970, UTC; None for never."""
+        """Return the expiry of a question asked now, in microseconds since 1970, UTC; None for never."""
         return expires_at(self._clock(), seconds, headless=self._headless)
 
     def random(self) -> float:
@@ -99,11 +99,11 @@ class StepRequests:
         return self._vault.is_in(text)
 
     def wait(self, awaitable: Awaitable[T]) -> T:
-        """Wait in a thread for what the event loop does."""
+        """Wait in a thread for an awaitable of the event loop."""
         return step_threads.wait_from_thread(awaitable, self._loop, WorkerError)
 
     def in_thread(self, fn: Callable[[], T]) -> Awaitable[T]:
-        """Call a function in a thread; what it did not come to is lost if its step is stopped."""
+        """Call a function in a thread; if its step is stopped, the result is lost."""
         return step_threads.in_thread(fn)
 
     # ----------------------------------------------------------------------------------- for the drive
@@ -114,7 +114,7 @@ class StepRequests:
         return bool(self._unrecorded)
 
     def record_all(self, record: Recorder) -> None:
-        """Record the requests; those of a step that does not run any more, or was given up, are refused."""
+        """Record the requests; refuse those of a step that no longer runs or was skipped."""
         graph = self._state.graph
         while self._unrecorded:
             event: Any
@@ -128,13 +128,13 @@ class StepRequests:
                 done.set_result(None)
 
     def answer(self, call_id: str | None) -> None:
-        """Let the functions go on that wait for a call, an answer of the model, or the end of a sleep."""
+        """Wake the functions that wait for a call, an answer of the model, or the end of a sleep."""
         for done in self._waiting.pop(call_id or "", ()):
             if not done.done():
                 done.set_result(None)
 
     def refuse_calls(self, call_ids: Iterable[str]) -> None:
-        """Refuse calls that a step which was given up still waits for."""
+        """Refuse the pending calls of a step that was skipped."""
         for call_id in call_ids:
             self._fail(self._waiting.pop(call_id, ()))
 
@@ -181,7 +181,7 @@ class StepRequests:
         ) or self.is_withheld(call_id)
 
     def is_withheld(self, call_id: str) -> bool:
-        """Whether guardrails have not let the result of a call pass."""
+        """Whether guardrails have not passed the result of a call."""
         if not self.guarded_tools:
             return False
         call = self._state.find_call(call_id)
@@ -191,7 +191,7 @@ class StepRequests:
 
 
 def _request_of(event: Any) -> str:
-    """Return the id of the request that an event makes or ends; an empty text if it is about none."""
+    """Return the id of the request that an event begins or ends; empty if it concerns none."""
     if isinstance(event, e.QuestionOccurrence):
         return event.request_id
     return getattr(event, "call", None) or ""

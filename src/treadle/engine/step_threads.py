@@ -1,4 +1,4 @@
-"""Threads of functions that are not `async`: as many as run at a time, and none delays the exit of the process."""
+"""Threads for functions that are not `async`: one for each running call, and none delays the exit of the process."""
 
 from __future__ import annotations
 
@@ -19,19 +19,23 @@ _threads: Final = WeakKeyDictionary[asyncio.Future[Any], Thread]()
 """The threads by their waiting futures."""
 
 _alone: Final = set[asyncio.Future[Any]]()
-"""Functions at work that need nothing of the event loop."""
+"""Running functions that do not depend on the event loop."""
 
 
 def at_work() -> int:
-    """Return how many functions are in threads that need nothing of the event loop: its time may stand still."""
+    """Return how many functions run in threads that do not depend on the event loop: its time may stop for them."""
     return len(_alone)
 
 
 def in_thread(fn: Callable[[], T], *, alone: bool = False) -> Awaitable[T]:
-    """Call a function in a thread of its own, in a copy of this context; `alone` if it needs nothing of the event loop.
+    """Call a function in a thread of its own, in a copy of this context.
 
-    The executor of the event loop has few threads, and a process waits for them as it ends. A function that was
-    cancelled and does not end would occupy one of them, and delay the exit.
+    The executor of the event loop has few threads, and a process waits for them at its exit. A cancelled function that
+    does not end would occupy one of them, and delay the exit.
+
+    Args:
+        fn: the function.
+        alone: whether it does not depend on the event loop.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[T] = loop.create_future()
@@ -62,7 +66,7 @@ def thread_of(future: Any) -> int:
 
 
 def wait_from_thread(awaitable: Awaitable[T], loop: asyncio.AbstractEventLoop, refusal: type[Exception]) -> T:
-    """Return what an awaitable returns that runs in an event loop, waiting in another thread.
+    """Wait in another thread for an awaitable of an event loop, and return its value.
 
     Raises `refusal` in the thread of the event loop itself.
     """

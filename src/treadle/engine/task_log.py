@@ -1,9 +1,9 @@
-"""What the standard logger `treadle.tasks` is told: how tasks begin and stop, retries, takeovers and failures.
+"""Log records of the standard logger `treadle.tasks`: begins and stops of tasks, retries, takeovers and failures.
 
-Facts alone: no messages, arguments, results or texts of errors; but for the errors of the user's own code, which
-`user_errors` logs with their tracebacks. A record also has `task_id`, `agent`, `thread_id` and
-`event` (the tag of an event, or `drive_began`, `drive_ended`, `taken_over`, `lost`) as attributes. Where no handler
-would get a record, nothing is made, and a step is recorded as if this module were not there.
+Records hold facts only: no messages, arguments, results or texts of errors. Errors of the user's own code are the
+exception: `user_errors` logs them with their tracebacks. A record also has `task_id`, `agent`, `thread_id` and
+`event` (the tag of an event, or `drive_began`, `drive_ended`, `taken_over`, `lost`) as attributes. If no handler would
+get a record, none is created, and recording a step costs the same as without this module.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ LEVELS: Final[dict[type[e.Event], int]] = {
     e.QuestionAsked: logging.INFO,
     e.QuestionExpired: logging.WARNING,
 }
-"""The events that are told, each with its level; of ends of calls those without a result, of contents those refused."""
+"""The logged events, each with its level; ends of calls only without a result, judgements only if they refuse."""
 
 _STATES: Final = {"failed": logging.ERROR, "degraded": logging.WARNING}
-"""The levels of the states that a task stops in; other states are told as `INFO`."""
+"""The levels of the states that a task stops in; other states are logged as `INFO`."""
 
 
 def is_heard(level: int = logging.WARNING) -> bool:
@@ -51,7 +51,7 @@ def is_heard(level: int = logging.WARNING) -> bool:
 
 
 def tell_event(state: TaskState, event: e.Event) -> None:
-    """Log an event of one of the kinds in `LEVELS`, unless it is a result of a call, or a content that passed."""
+    """Log an event of one of the kinds in `LEVELS`, unless it is a call's result or a content that passed."""
     if isinstance(event, e.ToolEnded) and event.outcome == "ok":
         return
     if isinstance(event, e.GuardrailJudged) and event.verdict != "deny":
@@ -78,7 +78,7 @@ def tell_text_calls(state: TaskState, tools: tuple[str, ...]) -> None:
 
 
 def tell_stopped(state: TaskState, word: str) -> None:
-    """Log that a task is at rest, in a state."""
+    """Log that a task has stopped in a state."""
     level = _STATES.get(word, logging.INFO)
     if is_heard(level):
         why = f": {state.error.kind}" if word == "failed" and state.error is not None else ""
@@ -86,7 +86,7 @@ def tell_stopped(state: TaskState, word: str) -> None:
 
 
 def tell_taken_over(state: TaskState, epoch: int) -> None:
-    """Log that this process goes on with a task whose driver is gone: it crashed, or let its lease pass."""
+    """Log that this process takes over a task whose driver crashed or let its lease expire."""
     if is_heard():
         _tell(
             state,

@@ -1,4 +1,4 @@
-"""Answers that read like calls of tools: they are answers, and people are told."""
+"""Text answers that read like tool calls: they stay answers, and a warning is logged."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from treadle.engine.effect_context import EffectContext
 
 
 def text_calls_of(context: EffectContext, message: Message, typed: e.TypedAnswer | None) -> tuple[str, ...]:
-    """Return the tools that the text of an answer reads like calls of, and log them; empty for every other answer.
+    """Return the tools that the text of an answer seems to call, and log them; empty for any other answer.
 
-    A dialect reads calls in text itself, and a typed answer that was accepted is no call.
+    A dialect reads calls in text itself, and an accepted typed answer is not a call.
     """
     runtime, parts = context.runtime, message.parts
     if not runtime.tools or not parts or type(parts[-1]) is not Text:

@@ -1,8 +1,8 @@
-"""How a task enters its thread: at once, or queued behind the tasks that are driven there.
+"""How a task enters its thread: at once, or queued after the tasks that are driven there.
 
 The store decides which task holds a thread; this module waits for it. Of the tasks of this process that wait for one
-thread only the first asks the store, when the thread may have become free: when a task of this process left it, when
-another process wrote, and now and then, since a driver that was killed writes nothing.
+thread, only the first asks the store. It asks when the thread may have become free: when a task of this process left
+the thread, when another process wrote, and periodically, since a killed driver writes nothing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from treadle.errors import ThreadBusy
 from treadle.ports import OnBusyThread, QueuePosition
 
 RECHECK_SECONDS: Final = 0.5
-"""Seconds after which the first task of a queue asks again, unless it was woken before."""
+"""Seconds after which the first task of a queue asks again, unless it is woken earlier."""
 
 ENCLOSING_TASKS: ContextVar[tuple[str, ...]] = ContextVar("treadle_inside", default=())
-"""The tasks that the running code is part of: a tool of theirs that waited for their thread would wait for itself.
+"""The tasks that the running code is part of, with their tenants' prefixes.
 
-Their ids have their tenants before them.
+A tool of such a task that waited for the task's thread would wait for itself.
 """
 
 
 def wait_for_thread(state: TaskState, rules: Rules) -> Decision:
-    """Want the thread and nothing else: the worker of a task that has not entered its thread yet."""
+    """Wait for the thread: the worker of a task that has not entered its thread yet."""
     return Wait("thread")
 
 
@@ -44,7 +44,7 @@ class ThreadQueue:
         self._lock = Lock()
 
     def join(self, thread_id: str, task_id: str, number: int, wake: Callable[[], None]) -> None:
-        """Queue a task for a thread: `wake` is called, from any thread, when it is time to ask for the thread again."""
+        """Queue a task for a thread; `wake` is called, from any thread, when the task should ask again."""
         with self._lock:
             self._waiting.setdefault(thread_id, {})[task_id] = (number, wake)
 
@@ -63,7 +63,7 @@ class ThreadQueue:
         return self._first(thread_id) == task_id
 
     def wake_next(self, thread_id: str) -> None:
-        """Let the first who waits for a thread ask again."""
+        """Let the first task in the queue of a thread ask again."""
         with self._lock:
             waiting = self._waiting.get(thread_id)
             wake = min(waiting.values(), key=_number)[1] if waiting else None
@@ -71,7 +71,7 @@ class ThreadQueue:
             wake()
 
     def wake_next_of_all(self) -> None:
-        """Let the first of every thread ask again."""
+        """Let the first task of every queue ask again."""
         for thread_id in list(self._waiting):
             self.wake_next(thread_id)
 
@@ -87,12 +87,12 @@ def _number(waiting: tuple[int, Callable[[], None]]) -> int:
 
 @mutable
 class AdmissionHooks:
-    """What a task needs from its driver in order to enter its thread.
+    """The callbacks with which a task enters its thread; its driver provides them.
 
     Args:
         ask: asks the store for the thread.
-        record: journals an event and has it written soon.
-        read_history: begins the task with the messages that its thread holds at a version.
+        record: journals an event and submits it soon.
+        read_history: loads the messages of the thread at a version as the task's history.
         interrupt: stops a task that holds the thread.
         look_after: releases a task that is not driven here and could not be released before.
     """
@@ -105,12 +105,12 @@ class AdmissionHooks:
 
 
 class ThreadAdmission:
-    """One task that enters its thread.
+    """The admission of one task to its thread.
 
     Args:
-        position: what the store answered when the task was created or claimed; None if it was not asked.
-        how: what to do when other tasks are driven there.
-        tenant: whose task it is.
+        position: the store's answer when the task was created or claimed; None if it was not asked.
+        how: the policy for a busy thread.
+        tenant: the tenant of the task.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class ThreadAdmission:
         self._hooks = hooks
         self._waits = False
         self.recheck_wanted = False
-        """whether it is time to ask again"""
+        """whether to ask again now"""
 
     async def enter(self, wake: Callable[[], None]) -> bool:
-        """Ask for the thread; True when the task has it. Else it is queued, and `wake` is called when to ask again.
+        """Ask for the thread; True if the task has it. Else the task is queued, and `wake` is called when to ask again.
 
         Raises `ThreadBusy`.
         """
@@ -152,7 +152,7 @@ class ThreadAdmission:
         return True
 
     async def _join_queue(self, position: QueuePosition, wake: Callable[[], None]) -> QueuePosition | None:
-        """Handle a busy thread as the options say; return the task's position after that."""
+        """Handle a busy thread according to the options; return the task's position afterwards."""
         state, how = self._state, self._how
         if how == "parallel":
             return await self._hooks.ask(how)
@@ -172,7 +172,7 @@ class ThreadAdmission:
         return position
 
     async def _begin_with_history(self, version: int) -> None:
-        """Start from the present messages of the thread, unless the task has begun with others."""
+        """Start from the current messages of the thread, unless the task has already begun with others."""
         state = self._state
         if not state.began and state.forked_from is None and version != state.base:
             await self._hooks.read_history(version)

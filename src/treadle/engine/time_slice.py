@@ -14,7 +14,7 @@ SLICE_SECONDS: Final = 0.002
 
 
 class TimeSlice:
-    """Tells when a computation has held the event loop for long enough."""
+    """Measures whether a computation has held the event loop for too long."""
 
     __slots__ = ("_until",)
 
@@ -23,7 +23,7 @@ class TimeSlice:
 
     @property
     def is_over(self) -> bool:
-        """Whether other work is to get its turn now."""
+        """Whether other work should get its turn now."""
         return perf_counter() > self._until
 
     async def pause(self) -> None:
@@ -33,7 +33,7 @@ class TimeSlice:
 
 
 async def in_slices(items: Iterable[T]) -> list[T]:
-    """Return the items of an iterable that computes each of them when it is asked for."""
+    """Return the items of a lazy iterable, and pause between slices."""
     made, time_slice = list[T](), TimeSlice()
     for item in items:
         made.append(item)

@@ -9,7 +9,7 @@ from treadle.engine.journal_writer import JournalWriter, Recorder
 
 
 def fire_timers(state: TaskState, writer: JournalWriter, record: Recorder) -> float | None:
-    """Record all timers that have fired; return the seconds until the next fires, 0 if any did, None without one."""
+    """Record all timers that have fired; return the seconds until the next one, 0 if any fired, None without timers."""
     now, seconds_left = writer.clock(), None
     for timer in tuple(state.timers()):
         seconds = max(timer.due - now, 0) / 1e6
@@ -20,7 +20,7 @@ def fire_timers(state: TaskState, writer: JournalWriter, record: Recorder) -> fl
 
 
 def _fired(timer: Timer | Expiry | Sleep | TicketExpiry) -> e.Event:
-    """Return what a timer records when its time has come."""
+    """Return the event of a timer that has fired."""
     if isinstance(timer, TicketExpiry):
         return e.TicketExpired(timer.step, timer.call)
     if isinstance(timer, Sleep):

@@ -1,4 +1,4 @@
-"""Calls of tools as effects: the call itself, its compensation, and the question whether a lost call took effect."""
+"""Tool calls as effects: the call itself, its compensation, and the reconciliation of a lost call."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OPENING: Final = Lock()
 
 
 class ToolCallInFlight(EffectInFlight[CallTool]):
-    """A call of a tool that the model or a function asked for."""
+    """A tool call of the model or of a function."""
 
     __slots__ = (
         *("_access", "_arguments", "_execution", "_hung", "_left", "_record", "_requests", "_returned"),
@@ -60,33 +60,33 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     _tool: Tool
     _record: Recorder
     _execution: Execution | None
-    """its way through the middleware of its tool, if there is any"""
+    """its run through the middleware of its tool, if it has any"""
 
     _hung: str
-    """where its code was when its time was up, as a traceback"""
+    """the position of its code when its time was up, as a traceback"""
 
     _access: StateAccess | None
-    """the call's access to the task's state, once it looks"""
+    """the call's access to the task's state, once the tool reads it"""
 
     _requests: CallRequests | None
-    """what the tool asks people and keeps, once it does"""
+    """the questions and kept values of the tool, once it has any"""
 
     _ticket: str
-    """by which the call may end later; empty for a tool that leaves nothing in the background"""
+    """the ticket by which the call may end later; empty for a tool that leaves nothing in the background"""
 
     _left: Background | None
-    """what the tool said of the work that it left in the background, if it did"""
+    """the tool's return value, if it left work in the background"""
 
     _returned: ToolOutput | None
     """the return value of the tool itself; its middleware, or a check of the result, may still fail the call"""
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the called tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
-        """Record that the call begins; or its end, if a limit is reached or its arguments are invalid."""
+        """Record the begin of the call; or its end, if a limit is reached or its arguments are invalid."""
         context, call = self.context, self.effect.call
         if context.subagents is not None and not allows_call(context.subagents, call, record):
             return False
@@ -131,10 +131,10 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             else:
                 result = await self._through(context.runtime.layers.get(call.name, ()), ctx)
             if self._left is not None and type(result) is not Background:
-                # No middleware takes it back.
+                # Middleware cannot withdraw it.
                 result = Background(result.output, origin=result.origin, expires=self._left.expires)
             if context.vault.hide_in is not None:
-                # Before it is cut: half a secret is hard to recognise.
+                # Hide secrets before the result is cut: half a secret is hard to recognise.
                 result = context.vault.known.hide_data(result)
             if type(result) is Background:
                 end: e.ToolEnded | e.CallDeferred = self._deferred(result)
@@ -162,11 +162,11 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if self._requests is not None and self._requests.asked:
             return [
                 *self._requests.asked
-            ]  # the tool starts again: what else it did with its attempt does not count
+            ]  # the tool starts again, and other results of this attempt do not count
         return ends
 
     def _hang_by(self, cut: asyncio.CancelledError) -> str:
-        """Return where the code of the call was when its time was up: in a thread, or where its cancellation began."""
+        """Return the position of the call's code when its time was up: in its thread, or at its cancellation."""
         where: Any = cut.__cause__
         stack = where.stack if isinstance(where, HungThread) else stack_of_error(cut)
         trace = self.hang_of(stack)
@@ -184,7 +184,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     # ----------------------------------------------------------------------------------- middleware
 
     async def _through(self, layers: Sequence[Layer], ctx: ToolContext[Any]) -> ToolOutput:
-        """Run the tool inside of its middleware; the timeout counts from here, for both."""
+        """Run the tool inside its middleware; the timeout counts from here, for both."""
         context, call, tool = self.context, self.effect.call, self._tool
         if self.on_entry is not None:
             self.on_entry()
@@ -195,7 +195,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return await self._execution.run(ToolInvocation(tool, copied(call.arguments), ctx, definition))
 
     async def _reach(self, passed: ToolInvocation[Any], by: Sequence[str]) -> ToolOutput:
-        """Run the tool as its innermost middleware says."""
+        """Run the tool with the arguments of its innermost middleware."""
         execution, ctx, arguments = self._execution, passed.context, self._arguments
         assert execution is not None, "middleware runs as one"
         if by:
@@ -212,7 +212,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if self._tool.spec.host is None:
             self.entered = execution.reached = True
         elif self.timer is not None:
-            self.timer.cancel()  # it may wait for a process; its time counts anew from its start
+            self.timer.cancel()  # it may wait for a process; the timeout restarts when it runs
         result = self._returned = await self._tool.call(arguments, ctx)
         if type(result) is Background:
             self._left = result
@@ -225,7 +225,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         self.enter()
 
     def _cut_by_middleware(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return what a call comes to whose tool was stopped by its middleware, so that its outcome is not known."""
+        """Return the end of a call whose tool was stopped by its middleware; its outcome is unknown."""
         if self.cancel_reason is not None:
             return self.cut_off()
         call = self.effect.call
@@ -238,7 +238,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return [e.ToolStopped(call.step, call.id, "timeout", failure)]
 
     def _report(self, end: e.ToolEnded | e.CallDeferred) -> e.CallReport | None:
-        """Return what the middleware of a call did and noted, and whether its tool ran where that has a host."""
+        """Return the actions and notes of a call's middleware, and whether its tool ran if it runs on a host."""
         returned = isinstance(end, e.CallDeferred) or end.outcome == "ok"
         report = None if self._execution is None else self._execution.report(returned=returned)
         ran = self.entered or self.effect.call.host is None
@@ -247,7 +247,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return replace(report or e.CallReport(), secrets=tuple(sorted(self.secrets)), ran=ran)
 
     def cut_off(self) -> list[e.Event]:
-        """Return what a call that was stopped comes to: it may run again, or its outcome is unknown."""
+        """Return the end of a stopped call: it may run again, or its outcome is unknown."""
         call, reason = self.effect.call, self.cancel_reason or "interrupted"
         if not self.entered:
             if reason != "interrupted":
@@ -258,7 +258,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             stopped = e.ToolStopped(call.step, call.id, reason)
             if call.effect == "read":
                 return [stopped]
-            # Its begin was journalled and the tool never entered: that much is known.
+            # Its begin was journalled and the tool was never entered, so its outcome is known.
             return [stopped, e.OutcomeSettled(call.step, call.id, "not_happened", by="runner")]
         if reason == "interrupted":
             return [e.ToolStopped(call.step, call.id, reason)]
@@ -279,7 +279,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         call = self.effect.call
         failure = self._failure("error", text, traceback)
         if self._is_completed():
-            return [e.ToolStopped(call.step, call.id, "error", failure)]  # its result is there already
+            return [e.ToolStopped(call.step, call.id, "error", failure)]  # its result has arrived already
         end = failed_end(call, failure)
         end.report = self._report(end)
         if self._returned is not None and call.effect != "read":
@@ -288,7 +288,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return [end]
 
     def _output_for_undo(self, result: ToolOutput) -> Json:
-        """Return the output for a compensation of a result that the call does not have."""
+        """Return the tool's output for the compensation of a call that failed after its tool returned."""
         if self.context.vault.hide_in is not None:
             result = self.context.vault.known.hide_data(result)
         return None if flaw(result.output) else result.output
@@ -321,7 +321,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return call.attempt - call.attempts_that_asked <= self._tool.spec.retries
 
     def _open_requests(self) -> CallRequests:
-        """Return what the tool asks and keeps; from any thread."""
+        """Return the questions and kept values of this call; from any thread."""
         assert self.task is not None, "it runs"
         with _OPENING:
             if self._requests is None:
@@ -339,7 +339,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return e.Failure("tool", kind, text, self.effect.call.id, traceback=traceback)
 
     def _lost(self, text: str, traceback: str) -> list[e.Event]:
-        """Return the end of an attempt of which the tool cannot say whether it took effect."""
+        """Return the end of an attempt whose tool cannot tell whether it took effect."""
         call = self.effect.call
         failure = self._failure("lost", text, traceback)
         if call.effect != "write" and not self._has_retries():
@@ -365,7 +365,7 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the called tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
@@ -420,13 +420,13 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
 
 
 class ReconciliationInFlight(EffectInFlight[Reconcile]):
-    """The question to a tool's `reconcile=` whether a lost call took effect; its begin is not journalled."""
+    """A call of a tool's `reconcile=`: whether a lost call took effect. Its begin is not journalled."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """How people call the effect."""
+        """The name of the called tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
@@ -457,7 +457,7 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
         return [e.OutcomeUnresolved(call.step, call.id)]
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing, for the tool is asked again; unless it does not stop."""
+        """Return nothing, since the tool is asked again; an abandoned question stays unresolved."""
         return self.broken("it did not stop") if self.cancel_reason == "abandoned" else []
 
     def traceback_of(self, error: BaseException, function: str = "") -> str:
@@ -477,12 +477,12 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
 
 
 def level_of(tool: Tool) -> str | None:
-    """Return where a tool's function runs, as results say: at least what it declares."""
+    """Return the isolation of a tool's function, as results report it: at least the declared one."""
     return getattr(tool, "level", tool.spec.host)
 
 
 def issue_ticket(state: TaskState, call: CallState, record: Recorder) -> str:
-    """Record that a call has a ticket, and return its text, which is kept nowhere."""
+    """Record that a call has a ticket, and return the ticket's text, which is stored nowhere."""
     from base64 import urlsafe_b64encode  # most processes need none
 
     ticket = ticket_text(urlsafe_b64encode(os.urandom(32)).decode().rstrip("="), state.task_id)
@@ -491,7 +491,7 @@ def issue_ticket(state: TaskState, call: CallState, record: Recorder) -> str:
 
 
 def validated_arguments(context: EffectContext, call: CallState, record: Recorder) -> Any:
-    """Return the arguments of a call as its tool wants them; None when they are invalid, and the call has ended."""
+    """Return the validated arguments of a call; None if they are invalid, which also ends the call."""
     tools, dialect = context.runtime.tools, context.runtime.agent.dialect
     tool = tools.get(call.name)
     is_tools, raised = False, None
@@ -508,7 +508,7 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
         text = f"{not_begun(call)}: {problem_clause(call.problem)}."
     else:
         try:
-            # A tool may change its arguments; the journal keeps what the model asked for.
+            # A tool may change its arguments; the journal keeps the model's.
             return tool.validate(copied(call.arguments))
         except ToolArgumentsInvalid as error:
             why = context.vault.error_text(error)
@@ -538,7 +538,7 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
 
 
 def tool_end(call: CallState, result: ToolOutput, runtime: AgentRuntime) -> e.ToolEnded:
-    """Return the end of a call that returned; what the model sees of it is bounded."""
+    """Return the end of a call that returned; the model sees a bounded part of its result."""
     _check_output(result)
     seen: str | Sequence[Content]
     origin, is_output = result.origin, result.observation is None
@@ -549,7 +549,7 @@ def tool_end(call: CallState, result: ToolOutput, runtime: AgentRuntime) -> e.To
     else:
         seen = tuple([Text(part) if isinstance(part, str) else part for part in result.observation])
         if origin is None and call.label is not None and call.label.integrity == "trusted":
-            # A part that the tool itself does not trust makes the whole untrusted.
+            # A part that the tool marks as untrusted makes the whole result untrusted.
             origin = next(filter(None, (untrusted_origin(part.label) for part in seen)), None)
     end = e.ToolEnded(
         call.step,
@@ -567,7 +567,7 @@ def tool_end(call: CallState, result: ToolOutput, runtime: AgentRuntime) -> e.To
 
 
 def _check_output(result: ToolOutput) -> None:
-    """Raise for a result that cannot be journalled, as a tool of a user's own class may return."""
+    """Raise `TypeError` for a result that cannot be journalled; a user's own tool class may return any value."""
     if (beyond := flaw(result.output)) is not None:
         raise TypeError(f"the tool's output is {beyond}; it is of type {type(result.output).__name__}")
     if result.display is not None and not isinstance(result.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -589,19 +589,17 @@ def _check_output(result: ToolOutput) -> None:
 async def rewritten_arguments(
     in_flight: EffectInFlight[Any], record: Recorder, arguments: dict[str, Json], by: tuple[str, ...]
 ) -> Any:
-    """Return what middleware made of a call's arguments, as its tool takes them: checked, judged and journalled.
-
-    None if they are those that were asked for.
+    """Check, judge and journal the arguments that middleware wrote; return them validated, or None if unchanged.
 
     Args:
-        in_flight: the call, begun.
+        in_flight: the begun call.
         record: journals an event.
-        arguments: the other arguments.
+        arguments: the arguments of the middleware.
         by: the names of the middleware.
 
     Raises:
         ToolArgumentsInvalid: they do not fit the tool.
-        MiddlewareError: they are not what was approved, or a policy does not allow them.
+        MiddlewareError: they differ from the approved ones, or a policy does not allow them.
     """
     context, call, names = in_flight.context, in_flight.effect.call, ", ".join(by)
     try:
@@ -627,13 +625,13 @@ async def rewritten_arguments(
 
 
 def _read_only(state: TaskState, call: CallState, part: str) -> Callable[[], StateView]:
-    """Return what gives a function beside a tool, such as `undo=`, the task's state, as it is now."""
+    """Return a function that opens a read-only view of the current state, for a function such as `undo=`."""
     owner, refusal = f"{part} of tool {call.name!r}", "an undo restores it, and a question changes nothing"
     return lambda: StateView(StateAccess(state, state.seq, owner, refusal=refusal))
 
 
 def read_only_context(in_flight: EffectInFlight[Any], call: CallState, part: str) -> ToolContext[Any]:
-    """Return what a function beside a tool may know of a call that has not started; `part` names it for errors."""
+    """Return the context of a function beside a tool, for a call that has not started; `part` names it in errors."""
     state = in_flight.context.state
     return _tool_context(in_flight, call, call.attempt, _read_only(state, call, part), _no_services(part))
 
@@ -650,7 +648,7 @@ def _tool_context(
     open_services: Callable[[], CallServices],
     ticket: str = "",
 ) -> ToolContext[Any]:
-    """Return what a tool may know of the call it serves."""
+    """Return the context of a call for its tool."""
     context = in_flight.context
     state, channel, vault = context.state, context.channel, context.vault
     pieces: Pieces | None = None

@@ -1,7 +1,7 @@
 """Choosing the tools of a request: once, before its begin is recorded, and journalled with it.
 
-A request that has to be sent again (after a crash, after a failure, in a fork) has the same tools: the agent's function
-that chooses them is not called again.
+A request that is sent again (after a crash, after a failure, in a fork) has the same tools: the agent's selection
+function is not called again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from treadle.errors import ConfigurationError
 
 
 def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] | None, e.Failure | None]:
-    """Return the names of the tools that a request offers, in the agent's order; None for all it has.
+    """Return the names of the tools that a request offers, in the agent's order; None for all.
 
-    A choice that fails is the failure of the request: none is sent.
+    If the selection fails, so does the request, and it is not sent.
     """
     agent, call = context.runtime.agent, effect.call
     if agent.offer is None or effect.final or (call.request is not None and call.request.tools is not None):

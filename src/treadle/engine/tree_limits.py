@@ -1,7 +1,7 @@
 """Limits that a task shares with the tasks of its subagents: whether one more request or call may begin.
 
-The core enforces the limits of one task. What a tree of tasks spends together is known only to the drive, so the check
-is made here, just before an effect begins; what was refused is journalled.
+The core enforces the limits of one task. Only the drive knows the total spending of a tree of tasks, so it checks the
+limits here, just before an effect begins, and journals each refusal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOUNS: Final = {
 
 
 def allows_request(subagents: Subagents, effect: CallModel, record: Recorder) -> bool:
-    """Return whether the tree may send one more request; if not, record that once nothing else is under way."""
+    """Return whether the tree may send one more request; if not, record that once no other effect runs."""
     reached = subagents.refused if not effect.final else None
     subagents.refused = None
     reached = reached or subagents.account.refuses_request(final=effect.final)
@@ -33,7 +33,7 @@ def allows_request(subagents: Subagents, effect: CallModel, record: Recorder) ->
 
 
 def allows_call(subagents: Subagents, call: CallState, record: Recorder) -> bool:
-    """Return whether the tree may make one more call, and refuse the call if not; one that began before is counted."""
+    """Return whether the tree may make one more call; refuse the call if not. A retry is counted already."""
     reached = subagents.account.refuses_call() if not call.attempt else None
     if reached is None:
         return True
@@ -46,13 +46,13 @@ def allows_call(subagents: Subagents, call: CallState, record: Recorder) -> bool
 
 
 def refuse_call(call: CallState, reached: e.LimitReached, record: Recorder) -> None:
-    """Record the end of a call that a limit does not let begin."""
+    """Record the end of a call that a limit stopped before its begin."""
     text = f"{not_begun(call)}: {refused_text(reached)}"
     record(withheld_end(call, "refused", e.Failure("limit", reached.limit, text, call.id)))
 
 
 def refused_text(reached: e.LimitReached) -> str:
-    """Return which limit does not let a call begin."""
+    """Return the text of a limit that stopped a call before its begin."""
     return f"the limit of {reached.allowed:g} {_NOUNS[reached.limit]} is reached."
 
 

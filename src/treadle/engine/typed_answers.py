@@ -1,7 +1,7 @@
-"""Typed answers: how a model is asked for one, and how its text is read.
+"""Typed answers: how to request them from a model, and how to read them.
 
-An answer is read once, when it arrives, and the journal keeps the JSON data it was read as. Nothing that is decided
-later, here or after a crash, needs the type again. Only a result is made with it, from the JSON data of the journal.
+An answer is read once, when it arrives, and the journal stores its JSON data. No later decision, here or after a
+crash, needs the type again. Only a result is built with it, from the JSON data of the journal.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ TOOL: Final = "final_answer"
 
 @frozen
 class TypedAnswers:
-    """How the answers of an agent are asked for and read; computed once for all its tasks.
+    """How the typed answers of an agent are requested and read; computed once for all its tasks.
 
     Args:
         output: the type.
-        mode: how its model is asked.
-        tool: what the model calls to answer, in mode `tool`.
-        told: what is added to the instructions.
+        mode: how the model is asked for the type.
+        tool: the tool that the model calls to answer, in mode `tool`.
+        told: the addition to the instructions.
     """
 
     output: OutputType
@@ -93,7 +93,7 @@ def _json_in(text: str) -> Json:
 
 
 def typed_answers(agent: Agent[Any], output: OutputType, model: Model | None) -> TypedAnswers:
-    """Return how the typed answers of an agent are asked for and read; without a model as most models are asked."""
+    """Return how the typed answers of an agent are requested and read; without a model, in the most common way."""
     mode = agent.output_mode
     if mode == "auto":
         mode = output_mode_of(model) if model is not None else "tool"

@@ -1,4 +1,4 @@
-"""What an undo takes back, and what it took back: pure rules over the state."""
+"""The plan and the report of an undo: pure rules over the state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.results.results import UndoReport, all_steps
 
 @frozen
 class UndoPlan:
-    """The event that asks for an undo, and whether it needs the tools' own code."""
+    """The event that requests an undo, and whether the undo needs the code of tools."""
 
     event: e.UndoRequested
     needs_agent: bool
@@ -32,7 +32,7 @@ def plan(
     step: int | str | None = None,
     harmless: Container[str] = (),
 ) -> UndoPlan:
-    """Return what to record for an undo.
+    """Return the plan of an undo.
 
     Args:
         state: the task, in which no effect runs.
@@ -40,7 +40,7 @@ def plan(
         force: whether to rewind also calls that cannot be compensated.
         by: the name of the caller.
         step: the step to take back, with its dependents.
-        harmless: the open calls of agents whose tasks have changed nothing; see `child_effects`.
+        harmless: the open agent calls whose tasks have changed nothing; see `child_effects`.
 
     Raises:
         StepNotFound: there is no such step, or none to take back.
@@ -55,7 +55,7 @@ def plan(
         if may_have_acted(call) and call.id not in harmless
     ]
     irreversible = [call for call in calls if _irreversible(call)]
-    if irreversible and not force and state.undo is None:  # one that has begun was agreed to
+    if irreversible and not force and state.undo is None:  # an undo that has begun was agreed to
         raise _irreversible_step(state, irreversible)
     queue = tuple(call.id for call in calls if _compensable(call))
     needs_agent = any(
@@ -73,11 +73,11 @@ def forecast(
     step: int | str | None = None,
     harmless: Container[str] = (),
 ) -> UndoReport:
-    """Return the report on an undo that has not been requested: what it would do to each call, the newest first.
+    """Return the report of an undo that has not been requested: the result for each call, the newest first.
 
-    `complete` says that nothing would stop it but a compensation that fails, else `problem` says what would. A call
-    that runs just now, in a task that is `driven`, has the verdict `unknown`, since an undo waits for its end. The
-    errors are those of `plan`, but for `IrreversibleStep`: that is the `problem`.
+    `complete` means that only a failing compensation could stop it; else `problem` names the obstacle. A running call
+    of a task that is `driven` has the verdict `unknown`, since an undo waits for its end. Raises the errors of `plan`,
+    except for `IrreversibleStep`, which becomes the `problem`.
     """
     keep, steps = _taken_back(state, to, step)
     calls = [call for item in reversed(steps) for call in reversed(item.calls)]
@@ -149,7 +149,7 @@ def _ids(steps: list[StepState]) -> tuple[str, ...]:
 
 
 def _begun(state: TaskState) -> tuple[str, ...]:
-    """Return the ids of the steps that the present undo takes back."""
+    """Return the ids of the steps that the current undo takes back."""
     undo = state.undo
     return _ids([step for step in all_steps(state) if undo is not None and is_undone(undo, step)])
 
@@ -167,7 +167,7 @@ def _of_sequence(
 def _of_graph(
     state: TaskState, graph: Graph, to: int | str | None, step: int | str | None
 ) -> tuple[int, list[StepState]]:
-    """Return the same in a task with a graph: a step goes with all that depend on it, not its siblings."""
+    """Return the same for a task with a graph: a step is taken back with its dependents, not with its siblings."""
     steps = all_steps(state)
     own_steps = [item for item in steps if not graph.nodes[item.id].inherited]
     if not own_steps:
@@ -205,9 +205,9 @@ def _step_named(state: TaskState, steps: list[StepState], name: int | str) -> St
 
 
 def _compensable(call: CallState) -> bool:
-    """Whether the compensation of a call is to run: its tool returned, a result or work in the background.
+    """Whether the compensation of a call is to run: its tool returned a result, or left work in the background.
 
-    One that has begun is to end, however the work in the background ended meanwhile.
+    A compensation that has begun must end, however the background work ended meanwhile.
     """
     if not call.undo:
         return False
@@ -252,7 +252,7 @@ def _index_of(state: TaskState, steps: list[StepState], to: int | str) -> int:
 
 
 def report(state: TaskState, request: e.UndoRequested) -> UndoReport:
-    """Return what an undo has done so far."""
+    """Return the progress of an undo."""
     undo = state.undo
     if undo is None:
         return UndoReport(state.task_id, True, request.to, request.steps, state.last_undo)

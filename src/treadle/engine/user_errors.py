@@ -1,4 +1,4 @@
-"""Errors of the user's own code: logged once, kept with their traceback for people, and never shown to a model.
+"""Errors of the user's own code: logged once, stored with their traceback for people, never shown to a model.
 
     a function raises --> kept(error, ...) --> one record of `treadle.tasks`, with `exc_info`
                               |
@@ -6,8 +6,8 @@
                                           |
                                           +--> cause_of(failure): the error itself, or its text in the journal
 
-No secret that the runner knows is in any of them. An error whose traceback holds one is not handed on, nor one of which
-not all text was searched: its text in the journal takes its place.
+None of these holds a secret that the runner knows. If a traceback contains one, or could not be searched completely,
+its text in the journal replaces the error.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def kept(
     step: str = "",
     call: str = "",
 ) -> str:
-    """Log an error, and return its traceback for the journal; an empty text if no code of the user raised it.
+    """Log an error, and return its traceback for the journal; empty if the user's code did not raise it.
 
     An error of Treadle's that the user's code raises or passes on, such as `ToolError`, is an answer, and not logged.
 
     Args:
         error: the error.
-        state: of the task; None if none is at hand.
+        state: the state of the task; None outside of a drive.
         vault: hides secrets.
         function: the name of the function that raised, for people.
         step: the id of the step.
@@ -76,11 +76,11 @@ def kept_hang(
     step: str = "",
     call: str = "",
 ) -> str:
-    """Log where a function of the user was when its time was up, and return that for the journal, as `kept` does.
+    """Log the position of a user's function when its time was up, and return it for the journal, as `kept` does.
 
     Args:
-        stack: the frames, looked at when the time was up.
-        state: of the task; None if none is at hand.
+        stack: the frames at the time limit.
+        state: the state of the task; None outside of a drive.
         vault: hides secrets.
         function: the name of the function for people.
         step: the id of the step.
@@ -96,7 +96,7 @@ def kept_hang(
 
 
 def shown(error: BaseException, vault: Vault) -> BaseException:
-    """Return an error as a log may show it: without frames of Treadle above those of the user, and without secrets."""
+    """Return an error for a log: without frames of Treadle above those of the user, and without secrets."""
     raised = user_error(error)
     if raised is not None:
         return cause(_text(raised, vault))
@@ -104,7 +104,7 @@ def shown(error: BaseException, vault: Vault) -> BaseException:
 
 
 def _text(raised: UserError, vault: Vault) -> str:
-    """Return the traceback of an error without secrets; one without any leads to the error itself."""
+    """Return the traceback of an error without secrets; if it held none, it links to the error itself."""
     pieces, known = raised.pieces, vault.known
     if vault.hide_in is not None and not (raised.is_whole and _is_clean("".join(pieces), known)):
         hide = partial(known.hide, deep=True)

@@ -1,18 +1,18 @@
-"""The secrets of one runner: where they come from, and what hides them while this process knows them.
+"""The secrets of one runner: their sources, and the masking of their values while this process knows them.
 
-A tool asks for a secret by its name. Only then is its source read: a variable, a file or a function. The value goes to
-the tool and to nothing else of Treadle: from then on it is hidden in all that is journalled, shown to watchers, told to
-a model or logged. So are the keys of the models that the runner's agents use.
+A tool requests a secret by its name. Only then is its source read: a variable, a file or a function. The value goes to
+the tool alone: from then on it is masked in all that is journalled, sent to watchers or a model, or logged. The same
+holds for the keys of the models that the runner's agents use.
 
     ctx.secret("crm") --> does the tool declare it? --> its source --> known to the vault --> the value
                             SecretRefused               SecretUnavailable
 
-What has to be hidden where:
+When values are masked:
 
     results, errors and progress of tools      before they are cut, since half a secret is hard to recognise
-    deltas, answers and errors of models       as they come, since a secret may be split over two deltas
-    every event                                when it is recorded, also one that brings a person's words
-    commands to tasks                          before they lie in an inbox
+    deltas, answers and errors of models       as they arrive, since a secret may be split over two deltas
+    every event                                when it is recorded, also one with a person's message
+    commands to tasks                          before they are stored in an inbox
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError, SecretRefused, SecretUnavailable
 
 KNOWN_MAX: Final = 100
-"""How many values are hidden at a time; the one that was not asked for the longest is forgotten first."""
+"""Maximum number of masked values; the one that was requested least recently is forgotten first."""
 
 SecretSource: TypeAlias = str | os.PathLike[str] | Callable[[], str]
-"""Where a secret is: `env:NAME`, `file:PATH`, a path, or a function that returns it."""
+"""The source of a secret: `env:NAME`, `file:PATH`, a path, or a function that returns it."""
 
 
 @frozen
 class Source:
-    """Where one secret is read. `where` names the place for people, and never holds the value."""
+    """The source of one secret. `where` names the place for people, and never holds the value."""
 
     where: str
     read: Callable[[], str | None]
 
 
 class HidesSecrets(logging.Filter):
-    """Hides what a vault knows in records of the application's own logs, for the handlers that it is added to."""
+    """Masks a vault's known values in records of the application's own logs, for the handlers that it is added to."""
 
     def __init__(self, vault: Vault) -> None:
         super().__init__()
@@ -70,12 +70,12 @@ class HidesSecrets(logging.Filter):
 
 
 class Vault:
-    """The secrets that the tools of a runner may ask for, and those that this process knows by now.
+    """The secrets that the tools of a runner may request, and the values that this process knows by now.
 
     Safe to use from any thread.
 
     Args:
-        sources: by the names of the secrets.
+        sources: the sources, by the names of the secrets.
         on_known: called when a value becomes known.
     """
 
@@ -89,20 +89,20 @@ class Vault:
         self._lock = Lock()
         self.known = NO_SECRETS
         self.hide_in: Callable[[e.Event], None] | None = None
-        """hides what is known in an event that is about to be recorded; None as long as nothing is known"""
+        """masks known values in an event before it is recorded; None as long as no value is known"""
 
     def __repr__(self) -> str:
         return f"Vault({', '.join(self._sources)})"
 
     def where(self) -> dict[str, str]:
-        """Return where each secret is read, by name."""
+        """Return the place of each secret's source, by name."""
         return {name: source.where for name, source in self._sources.items()}
 
     def reveal(self, name: str, tool: str, declared: Collection[str]) -> str:
         """Return the value of a secret to a tool.
 
         Args:
-            name: of the secret.
+            name: the name of the secret.
             tool: the name of the tool.
             declared: the names of the secrets that it declares.
 
@@ -131,25 +131,25 @@ class Vault:
         return value
 
     def is_in(self, data: Any) -> bool:
-        """Whether JSON data holds something that this vault knows: a call with such arguments must not be recorded."""
+        """Whether JSON data holds a known value: a call with such arguments must not be recorded."""
         return self.hide_in is not None and self.known.hide_data(data) != data
 
     def error_text(self, error: BaseException) -> str:
-        """Return the text of an error for a model, without secrets; they are hidden before the text is cut."""
+        """Return the text of an error for a model; secrets are masked before the text is cut."""
         return self.text(whole_error_text(error))
 
     def text(self, text: str) -> str:
-        """Return the text of an error without secrets; they are hidden before the text is cut."""
+        """Return a text without secrets, cut to the length of an error; secrets are masked before the text is cut."""
         if self.hide_in is None:
             return bounded(text, ERROR_CHARS)
         return self.known.hide_and_cut(text, ERROR_CHARS)
 
     def learn(self, keys: Iterable[str] = (), *, declared: Iterable[str] = ()) -> None:
-        """Hide these values from now on.
+        """Mask these values from now on.
 
         Args:
-            keys: what may be secret: keys of models. They are hidden for good.
-            declared: what is secret by a declaration.
+            keys: values that may be secret, such as keys of models. They are masked for good.
+            declared: values that are secret by a declaration.
         """
         more = frozenset(keys)
         with self._lock:
@@ -170,7 +170,7 @@ class Vault:
             self._on_known()
 
     def _hide_in(self, event: e.Event) -> None:
-        """Hide what is known in an event. A call whose arguments held a secret does not run with what is left."""
+        """Mask known values in an event. A call whose arguments held one does not run with the rest."""
         known = self.known
         for item in fields(event):
             value = getattr(event, item.name)
@@ -188,7 +188,7 @@ def _hidden(known: Secrets, value: Any) -> Any:
 
 
 def _read(name: str, source: Source) -> str:
-    """Return what a source holds. No error of it is chained: it may hold the value, or what opens the source."""
+    """Return the value of a source. Errors are not chained: they may hold the value, or access data of the source."""
     problem, value = "", None
     try:
         value = source.read()
@@ -213,7 +213,7 @@ def checked_sources(label: str, value: Any, folder: Path | None = None) -> dict[
     Args:
         label: names the argument in errors.
         value: a mapping from names to `SecretSource`.
-        folder: what the paths of files are relative to; by default the working directory.
+        folder: the base of relative paths of files; by default the working directory.
 
     Raises:
         ConfigurationError: a name or a source is not valid; the text does not repeat the source.
