@@ -71,7 +71,7 @@ _LATER: Final = {
 if not TYPE_CHECKING:  # for a type checker, a module with this function has every name
 
     def __getattr__(name: str) -> Any:
-        """Import what not every tool needs when it is first used."""
+        """Import a rarely used name on first access."""
         module = _LATER.get(name)
         if module is not None:
             return getattr(import_module(f"treadle.tools.{module}"), name)

@@ -1,4 +1,4 @@
-"""What a tool says about approvals: functions that take its arguments by name, and a digest of its code."""
+"""Helpers for approvals: the arguments of an option's function by name, and a digest of a tool's code."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from types import CodeType
 from typing import Any, Final
 
 CONTEXT: Final = "ctx"
-"""The parameter in which a function beside a tool takes the `ToolContext`; the tool may call it otherwise."""
+"""The parameter name for the `ToolContext` in `needs_approval=` and `preview=`; the tool itself may use another."""
 
 
 def names_taken(fn: Callable[..., Any], known: Collection[str]) -> tuple[str, ...] | str:
-    """Return which of the known names a function takes as arguments, or what is wrong with its parameters.
+    """Return the known names that a function takes as arguments, or the problem with its parameters.
 
     Args:
-        fn: the function; with `**` it takes all.
+        fn: the function; with `**` it takes all names except the context.
         known: the names of the tool's arguments, and of the context.
     """
     names: list[str] = []
@@ -35,9 +35,9 @@ def names_taken(fn: Callable[..., Any], known: Collection[str]) -> tuple[str, ..
 
 
 def code_digest(fn: Any) -> str:
-    """Return a digest of a function's code: another one where the function would run differently.
+    """Return a digest of a function's own bytecode and constants; it changes with the function's behaviour.
 
-    Functions that it calls do not count. Empty for what has no Python code.
+    Functions that it calls are not included. Empty for a callable without Python code.
     """
     while isinstance(fn, functools.partial):
         fn = fn.func
@@ -52,12 +52,12 @@ def code_digest(fn: Any) -> str:
 
 
 def _facts(code: CodeType) -> str:
-    """Return what a piece of code does, without the places where it is written down."""
+    """Return the behaviour of a code object as text, without file names and line numbers."""
     return repr((code.co_code, code.co_names, code.co_varnames, [_constant(each) for each in code.co_consts]))
 
 
 def _constant(value: Any) -> str:
-    """Return a constant as text that is the same in each process."""
+    """Return a constant as text that is the same in every process."""
     if isinstance(value, CodeType):
         return _facts(value)
     if isinstance(value, frozenset):

@@ -1,4 +1,4 @@
-"""Whether a tool's function asks people, as its code tells: `ask` is called on the parameter with the `ToolContext`."""
+"""Find out from its bytecode whether a tool's function calls `ask` on its `ToolContext` parameter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOADS: Final = ("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE", "
 
 
 def asks(fn: Callable[..., Any], context: str | None) -> bool:
-    """Whether a function calls `ask` on its context; calls in functions that it calls are not seen.
+    """Return whether a function calls `ask` on its context; calls inside other functions are not seen.
 
     Args:
         fn: the function of a tool.

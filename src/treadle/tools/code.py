@@ -1,7 +1,7 @@
-"""Tools that run what a model writes: Python, a shell, or declared command lines. No agent has them by itself.
+"""Tools that run programs written by the model: Python, shell, or declared command lines. None is added by default.
 
-Each needs to be told where it runs: `host=Sandbox(...)`, or `host=Subprocess()` where that is really meant. What the
-model wrote is a program of its own in that process, never code in an interpreter of the driver's.
+Each needs an explicit host: `host=Sandbox(...)`, or `host=Subprocess()` to run without confinement. The model's program
+is a separate process on that host, never code in the driver's interpreter.
 
     agent = Agent(model, tools=[python_tool(host=Sandbox(folder="scratch"))])
 """
@@ -28,16 +28,16 @@ from treadle.tools.hosts.sandbox import Sandbox
 from treadle.tools.processes import BoundedOutput
 
 KEPT: Final = 100_000
-"""How much of each output of a program is kept, in bytes: one half from the start, the other from the end."""
+"""Most bytes kept of each output: half from the start, half from the end."""
 
 LISTED: Final = 100
-"""How many files of the working folder a result names."""
+"""Most files of the working folder that a result lists."""
 
 SECONDS: Final = 60.0
-"""How long a call may take by default."""
+"""Default timeout of a call, in seconds."""
 
 HANGING: Final = 0.5
-"""Seconds in which the outputs of a program that has ended are still read: what it started may hold them open."""
+"""Seconds to read the outputs of a program after it ended: its children may hold them open."""
 
 CodeTool: TypeAlias = FunctionTool[Any, dict[str, Json], Any]
 
@@ -46,23 +46,23 @@ CodeTool: TypeAlias = FunctionTool[Any, dict[str, Json], Any]
 def python_tool(*, host: Subprocess, name: str = "run_python", timeout: float | None = SECONDS) -> CodeTool:
     """Return a tool that runs a Python program and returns its exit code, its outputs and the files.
 
-    The program has the packages of this environment. Its working folder is that of the host. Further options are given
-    as to any tool: `tool(python_tool(host=...), needs_approval=True)`.
+    The program can import the packages of this environment. It runs in the host's working folder. Other options are set
+    with `tool`: `tool(python_tool(host=...), needs_approval=True)`.
 
     Args:
         host: where it runs: `Sandbox(...)`, or `Subprocess()`, which confines nothing.
-        name: what the model calls it.
-        timeout: seconds a call may take; None for no limit.
+        name: the tool's name for the model.
+        timeout: seconds that a call may take; None for no limit.
 
     Raises:
-        ConfigurationError: `host` is none of the two.
+        ConfigurationError: `host` is neither a `Sandbox` nor a `Subprocess`.
     """
     return FunctionTool(run_python, _options(host, name, timeout))
 
 
 @explains_call
 def shell_tool(*, host: Subprocess, name: str = "run_shell", timeout: float | None = SECONDS) -> CodeTool:
-    """Return a tool that runs a script by `/bin/sh`; all else is as with `python_tool`."""
+    """Return a tool that runs a script by `/bin/sh`; arguments and errors are those of `python_tool`."""
     return FunctionTool(run_shell, _options(host, name, timeout))
 
 
@@ -70,16 +70,16 @@ def shell_tool(*, host: Subprocess, name: str = "run_shell", timeout: float | No
 def command_tool(
     *commands: Command, host: Subprocess, name: str = "run_command", timeout: float | None = SECONDS
 ) -> CodeTool:
-    """Return a tool that runs those command lines that are declared, without a shell.
+    """Return a tool that runs declared command lines without a shell.
 
     Args:
-        commands: the programs with the roles of their arguments; a call that none of them allows does not start.
-        host: where it runs, as with `python_tool`.
-        name: what the model calls it.
-        timeout: seconds a call may take; None for no limit.
+        commands: the programs and the roles of their arguments; any other command line is refused before it starts.
+        host: where it runs, as for `python_tool`.
+        name: the tool's name for the model.
+        timeout: seconds that a call may take; None for no limit.
 
     Raises:
-        ConfigurationError: there is no command, or no host.
+        ConfigurationError: there is no command, or `host` is not valid.
     """
     if not commands or not all(isinstance(each, Command) for each in cast("tuple[Any, ...]", commands)):
         raise ConfigurationError("command_tool: name at least one Command(...)")
@@ -114,7 +114,7 @@ def run_command(command: list[str]) -> dict[str, Json]:
 
 
 class _CommandTool(FunctionTool[Any, dict[str, Json], Any]):
-    """`run_command`, with the check of command lines before a call starts."""
+    """`run_command`, which checks the command line before a call starts."""
 
     def __init__(self, commands: tuple[Command, ...], options: ToolOptions) -> None:
         lines = "".join(f"\n  {command}" for command in commands)
@@ -145,14 +145,14 @@ def _options(host: Any, name: str, timeout: float | None) -> ToolOptions:
         "host": host,
         "timeout": timeout,
         "executes": True,
-        # A sandbox that changes nothing outside leaves nothing unknown: after a crash the call is made again.
+        # A sandbox without outside effects leaves no unknown outcome: after a crash the call runs again.
         "read_only": confined and host.confines,
         "open_world": not confined or host.network,
     }
 
 
 def _run(command: tuple[str, ...], text: str) -> dict[str, Json]:
-    """Run a program in the working folder, and tell how it ended."""
+    """Run a program in the working folder, and return its exit code, outputs and files."""
     outputs = BoundedOutput(KEPT), BoundedOutput(KEPT)
     try:
         process = subprocess.Popen(
@@ -176,7 +176,7 @@ def _run(command: tuple[str, ...], text: str) -> dict[str, Json]:
         process.stdin.write(text.encode("utf-8", "replace"))
         process.stdin.close()
     except BrokenPipeError:
-        pass  # it did not read all of it
+        pass  # the program closed its input early
     code = process.wait()
     for reader in readers:
         reader.join(HANGING)
@@ -190,7 +190,7 @@ def _read(stream: Any, output: BoundedOutput) -> None:
 
 
 def _files() -> dict[str, Json]:
-    """Return the sizes of files in the working folder, in bytes, by their paths: of many, the nearest."""
+    """Return the sizes in bytes of at most `LISTED` files below the working folder, by path; nearest first."""
     found: dict[str, Json] = {}
     folders = ["."]
     for folder in folders:
@@ -199,7 +199,7 @@ def _files() -> dict[str, Json]:
                 if entry.is_dir(follow_symlinks=False):
                     folders += [entry.path] * (len(folders) < LISTED)
                 elif len(found) < LISTED:
-                    # A name may be any bytes; a result is text.
+                    # A file name can be any bytes; a result is text.
                     name = os.fsencode(entry.path).removeprefix(b"./").decode(errors="backslashreplace")
                     found[name] = entry.stat(follow_symlinks=False).st_size
     return found

@@ -1,12 +1,12 @@
-"""Command lines that a tool may run: each word has a declared role, and what has none is refused.
+"""Command lines that a tool may run: each word needs a declared role, any other word is refused.
 
-Nothing is guessed from the looks of a word. A program is allowed with the arguments and options that are written down
-for it: a word that begins with `-` has to be one of the options, any other word has the role of its place.
+A program is allowed with its declared arguments and options. A word that begins with `-` must be a declared option;
+any other word has the role of its position.
 
     Command("git", OneOf("log", "diff"), rest=PATH, options={"--oneline": None, "-n": NUMBER})
     Command("curl", Url("api.example.com"), options={"--silent": None})
 
-There is no shell: no word has a meaning beside that of an argument.
+There is no shell: every word is a plain argument.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from treadle.core.data import frozen
 from treadle.errors import ConfigurationError
 
 WORDS: Final = 200
-"""How many words a command line may have."""
+"""Most words in a command line."""
 
 LENGTH: Final = 10_000
-"""How many characters a word may have."""
+"""Most characters in a word."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _HOST: Final = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _PLACE: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?")
-"""A host and its port: what a program could take for several hosts, or decode to another, is none."""
+"""A host with its port, without characters that programs decode, or split into several hosts."""
 
 
 @frozen
@@ -56,7 +56,7 @@ class Number:
 
 @frozen
 class RelativePath:
-    """A path below the working folder; a sandbox holds where links in it lead."""
+    """A path below the working folder; only a sandbox checks where its symbolic links lead."""
 
     def __str__(self) -> str:
         return "PATH"
@@ -69,7 +69,7 @@ class RelativePath:
 
 @dataclass(frozen=True, init=False)
 class OneOf:
-    """One of some words: subcommands, for example."""
+    """One of several fixed words, such as subcommands."""
 
     words: tuple[str, ...]
 
@@ -89,7 +89,7 @@ class OneOf:
 
 @dataclass(frozen=True, init=False)
 class Url:
-    """A URL of HTTP whose host is one of these: `api.example.com`, or all names below one, `*.example.org`."""
+    """An HTTP URL on one of the hosts: `api.example.com`, or all subdomains of one, `*.example.org`."""
 
     hosts: tuple[str, ...]
 
@@ -109,7 +109,7 @@ class Url:
             host, _ = parts.hostname or "", parts.port
         except ValueError:
             return "is no URL"
-        # What programs read differently is refused: a user in it, a backslash, and characters that some cut away.
+        # Programs parse these in different ways: a user name, a backslash, and characters that some of them strip.
         if (
             parts.scheme not in ("http", "https")
             or (parts.netloc and not _PLACE.fullmatch(parts.netloc))
@@ -134,14 +134,14 @@ class Command:
     """A program that a tool may run, and the roles of its arguments.
 
     Args:
-        program: its name as it is found on PATH, or its absolute path.
-        arguments: the role of each argument; the last ones may be left out by the model.
+        program: its name on PATH, or its absolute path.
+        arguments: the role of each argument; the model may leave out the last ones.
         rest: the role of all further arguments; None allows none.
-        options: the options that it may have, each with the role of its value, or None for one without a value. The
-            value follows as the next word, or after `=` in the same one.
+        options: the allowed options, each with the role of its value; None for an option without a value. The value
+            is the next word, or follows `=` in the same word.
 
     Raises:
-        ConfigurationError: a part of it is none.
+        ConfigurationError: a name, a role or an option is not valid.
     """
 
     program: str
@@ -172,13 +172,13 @@ class Command:
         object.__setattr__(self, "options", dict(options or {}))
 
     def __str__(self) -> str:
-        """Return it as a line for the model."""
+        """Return the usage line that the model reads."""
         options = [f"[{name}]" if role is None else f"[{name} {role}]" for name, role in self.options.items()]
         rest = () if self.rest is None else (f"[{self.rest} ...]",)
         return " ".join((self.program, *options, *(f"<{role}>" for role in self.arguments), *rest))
 
     def problem(self, words: Sequence[str]) -> str | None:
-        """Return why the words after the program are not allowed; None if they are."""
+        """Return why the words after the program are refused; None if they are allowed."""
         places, following = iter(self.arguments), iter(words)
         for word in following:
             if word.startswith("-") and word != "-":
@@ -216,7 +216,7 @@ def _check_role(role: Any, where: str) -> None:
 
 
 def command_problem(commands: Sequence[Command], words: Sequence[str]) -> str | None:
-    """Return why no command allows a command line; None if one does."""
+    """Return why every command refuses a command line; None if one allows it."""
     if not words:
         return "the command line is empty"
     if len(words) > WORDS or any(len(word) > LENGTH for word in words):

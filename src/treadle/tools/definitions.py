@@ -1,4 +1,4 @@
-"""Tools that others define: their names, texts, schemas and effects, as Treadle's. Pure."""
+"""Convert names, texts, schemas and effects of foreign tool definitions to Treadle's. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, Final, NoReturn, cast
 from treadle.core.messages import Json
 
 MAX_DESCRIPTION: Final = 8_000
-"""Characters of a description that a model sees."""
+"""Most characters of a description that a model sees."""
 
 MAX_SCHEMA: Final = 200_000
-"""Characters of the JSON of a schema."""
+"""Most characters of a schema as JSON."""
 
 MAX_NAME: Final = 64
 
@@ -23,15 +23,15 @@ FLAGS: Final = (
     *("read_only", "idempotent", "destructive", "open_world"),
     *("sends", "spends", "executes", "private"),
 )
-"""The effects that may be declared for a tool."""
+"""The effects that can be declared for a tool."""
 
 
 def plain_name(name: str, whole: str | None = None) -> str:
-    """Return a name in the letters that all providers take; where it is too long, cut, with a mark that tells it apart.
+    """Return a name in letters that all providers accept; a name that is too long is cut and ends in a digest.
 
     Args:
-        name: as it is defined.
-        whole: what the mark is made of; by default the name.
+        name: the original name.
+        whole: the text of the digest; by default the name.
     """
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     if len(plain) <= MAX_NAME:
@@ -44,11 +44,11 @@ def plain_name(name: str, whole: str | None = None) -> str:
 
 
 def checked_effects(effects: Any, refuse: Callable[[str, str], NoReturn]) -> Mapping[str, tuple[str, ...]]:
-    """Return what is declared of tools: effects by patterns of their names.
+    """Check and return declared effects by patterns of tool names.
 
     Args:
         effects: such as `{"get_*": ["read_only"]}`; None for nothing.
-        refuse: raises an error about `effects`, which it is told, and what is wrong with it.
+        refuse: raises an error; it takes a field name and a problem.
     """
     if effects is None:
         return {}
@@ -67,7 +67,7 @@ def checked_effects(effects: Any, refuse: Callable[[str, str], NoReturn]) -> Map
 
 
 def effects_of(effects: Mapping[str, Sequence[str]], *names: str) -> frozenset[str] | None:
-    """Return what is declared of a tool by the first pattern that one of its names matches; None for nothing."""
+    """Return the effects of the first pattern that matches one of a tool's names; None if no pattern matches."""
     for pattern, flags in effects.items():
         if any(fnmatchcase(name, pattern) for name in names):
             return frozenset(flags)
@@ -78,7 +78,7 @@ def effects_of(effects: Mapping[str, Sequence[str]], *names: str) -> frozenset[s
 
 
 def described(text: str) -> str:
-    """Return a description as models see it: without hidden characters, and of a length that leaves room for others."""
+    """Return a description for models: without hidden characters, cut to `MAX_DESCRIPTION`."""
     text = clean(text)
     if len(text) > MAX_DESCRIPTION:
         return f"{text[:MAX_DESCRIPTION]} [cut after {MAX_DESCRIPTION:,} characters]"
@@ -89,7 +89,7 @@ _KEPT_CONTROLS: Final = "\n\t"
 
 
 def clean(text: str) -> str:
-    """Return a text without characters that people do not see: controls, zero-width, bidirectional marks, tags."""
+    """Remove invisible characters: controls, zero-width characters, bidirectional marks, tags."""
     return "".join(
         letter
         for letter in text
@@ -98,7 +98,7 @@ def clean(text: str) -> str:
 
 
 def cleaned(value: Any, depth: int = 64) -> Any:
-    """Return JSON data with all its texts cleaned; what is nested deeper than `depth` is left out."""
+    """Return JSON data with all its texts cleaned; values deeper than `depth` become None."""
     if isinstance(value, str):
         return clean(value)
     if depth == 0:
@@ -125,9 +125,9 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def problems_of(arguments: Mapping[str, Json], schema: Any) -> list[str]:
-    """Return what is wrong with the arguments of a call, as far as the top of its schema tells.
+    """Return the problems of a call's arguments that the top level of its schema shows.
 
-    Patterns and nested schemas are left to what runs the tool: they are not our text, and checking could take any time.
+    Patterns and nested schemas are left to the tool: they are foreign text, and a check could take unbounded time.
     """
     properties: Any = schema.get("properties")
     known = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}

@@ -1,4 +1,4 @@
-"""Errors of a tool that must not reach the event loop: exits, interrupts and cancellations that it raised itself."""
+"""Contain errors of a tool that must not reach the event loop: its own exits, interrupts and cancellations."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from treadle.errors import ToolError
 
 
 class _Raised(StandsForCause, ToolError):
-    """A tool raised an error that no coroutine may raise."""
+    """A tool raised an error that a coroutine must not raise."""
 
 
 def contained(error: BaseException) -> Exception:
-    """Return an error that a coroutine may raise: this one if ordinary, else a `ToolError` that names it.
+    """Return an ordinary error as it is, and any other as a `ToolError` with its text.
 
-    Raises `AwaitingAnswer`, which is no error.
+    Re-raises `AwaitingAnswer`, which is not an error.
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
@@ -29,7 +29,7 @@ def contained(error: BaseException) -> Exception:
 
 
 def from_outside(error: BaseException) -> bool:
-    """Return whether an error is not the tool's own: its task is cancelled, its coroutine closed, a person asked."""
+    """Return whether an error comes from outside the tool: cancellation, a closed coroutine, a question to a person."""
     if isinstance(error, AwaitingAnswer):
         return True
     if isinstance(error, asyncio.CancelledError):
@@ -38,6 +38,6 @@ def from_outside(error: BaseException) -> bool:
     if isinstance(error, GeneratorExit):
         try:
             return asyncio.current_task() is None
-        except RuntimeError:  # no loop runs, so the coroutine is being thrown away
+        except RuntimeError:  # no loop runs: the coroutine is being garbage-collected
             return True
     return False

@@ -1,13 +1,13 @@
-"""How much of a message from another process is parsed: what is short to send may take much memory and time to read."""
+"""Limit the size of parsed messages from other processes: short JSON can take much memory and time to parse."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_PARTS: Final = 100_000
-"""Objects and lists of one message: to parse more would hold up the loops in which tasks are driven."""
+"""Most objects and lists in one message. Parsing more would block the event loops that drive tasks."""
 
 
 def parts_of(data: bytes) -> int:
-    """Return how many objects and lists a message may hold at most, without parsing it."""
+    """Return an upper bound of the objects and lists in a message, without parsing it."""
     return data.count(b"{") + data.count(b"[")

@@ -1,12 +1,12 @@
-"""Files of one folder for tools: a path that a model writes never leads out of it.
+"""Files of one folder for tools: no path that a model writes leads out of it.
 
-Text is no proof of where a path leads: a part of it may be a symbolic link, or become one between a check and the use.
-So no path is checked and then opened. Each part is opened below the handle of the one before it, and a part that is a
-symbolic link is refused by the system itself. What is opened at the end is looked at once it is open: a regular file
-with one name. A file that has other names (hard links) may be a file outside of the folder.
+The text of a path does not prove where it leads: a part may be a symbolic link, or become one after a check. So paths
+are opened part by part, each below the handle of the previous one, and the system refuses symbolic links (O_NOFOLLOW).
+The final handle is checked after it is open: it must be a regular file with a single name. A file with several hard
+links may also exist outside the folder.
 
-A file is written under another name, which then takes the place of the old file: a reader sees the old text or the new
-one. A link, a pipe or a device in that place is refused; one that is put there just then is replaced, never followed.
+A file is written under a temporary name, then renamed over the old file: a reader sees the old text or the new one. A
+link, a pipe or a device at the target is refused; one that appears after the check is replaced, never followed.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 MAX_BYTES: Final = 10_000_000
-"""How much of a file is read or written by default, in bytes."""
+"""Default limit for reading or writing a file, in bytes."""
 
 PATH_MAX: Final = 4_096
-"""Length of the longest path, in characters."""
+"""Most characters of a path."""
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK opening a named pipe waits for its other end.
+# Without O_NONBLOCK, opening a named pipe blocks until its other end is opened.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class PathRefused(ToolError):
-    """A path that does not lead to a file inside the folder of a tool."""
+    """The path does not lead to a file inside the tool's folder."""
 
 
 class Folder:
-    """A folder whose files a tool may use, as an annotation of an argument: `path: Annotated[FolderPath, NOTES]`.
+    """A folder whose files a tool may use, in the annotation of an argument: `path: Annotated[FolderPath, NOTES]`.
 
     Args:
-        root: the folder; it has to exist when a path in it is used. It may be reached through symbolic links.
-        writable: whether files may be written, and folders made and removed, in it.
-        max_bytes: how large a file may be that is read or written, in bytes.
+        root: the folder; it must exist when a path in it is used. The way to it may contain symbolic links.
+        writable: whether files may be written and removed, and folders made, in it.
+        max_bytes: the largest file that may be read or written, in bytes.
 
     Raises:
-        ConfigurationError: `root` is no path, or `max_bytes` is not a whole number from 1 up.
+        ConfigurationError: `root` is not a path, or `max_bytes` is not a whole number from 1 up.
     """
 
     __slots__ = ("max_bytes", "root", "writable")
@@ -71,7 +71,7 @@ class Folder:
         return f"Folder({self.root!r}, writable={self.writable})"
 
     def path(self, text: str) -> FolderPath:
-        """Return a path below this folder; nothing is opened or looked up.
+        """Return a path below this folder; the file system is not accessed.
 
         Args:
             text: the path, relative to the folder, with `/` between its parts; `.` is the folder itself.
@@ -105,10 +105,10 @@ class Folder:
 
 @frozen
 class FolderPath:
-    """A path below a folder; made by `Folder.path`, or of a tool's argument.
+    """A path below a folder, made by `Folder.path` or from a tool's argument.
 
-    Its methods raise `PathRefused` where the path leads through or to a symbolic link, to a file with several hard
-    links, or to what is neither a file nor a folder, and `ToolError` where the file is too large or not there.
+    Its methods raise `PathRefused` if the path leads through or to a symbolic link, to a file with several hard links,
+    or to a device, pipe or socket. They raise `ToolError` if the file is missing or too large.
     """
 
     folder: Folder
@@ -126,7 +126,7 @@ class FolderPath:
         return FolderPath(self.folder, (*self.parts, *_parts(text)))
 
     def exists(self) -> bool:
-        """Whether a file or folder of this path is there, and not a link."""
+        """Return whether the path is a file or a folder; False for links."""
         try:
             with self._parent() as parent:
                 mode = os.stat(self.name or ".", dir_fd=parent, follow_symlinks=False).st_mode
@@ -135,7 +135,7 @@ class FolderPath:
         return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
     def read_bytes(self) -> bytes:
-        """Return what a file holds."""
+        """Return the content of a file."""
         with self._errors("read"), self._parent() as parent:
             file = self._opened(parent)
             with os.fdopen(file, "rb") as opened:
@@ -145,11 +145,11 @@ class FolderPath:
         return data
 
     def read_text(self) -> str:
-        """Return what a file holds, as UTF-8; bytes that are none are replaced."""
+        """Return the content of a file as UTF-8; invalid bytes are replaced."""
         return self.read_bytes().decode("utf-8", "replace")
 
     def write_bytes(self, data: bytes) -> int:
-        """Write a file, in place of one that is there; return how many bytes it has."""
+        """Write or replace a file; return its size in bytes."""
         self._check_writable(len(data))
         with self._errors("write"), self._parent() as parent:
             self._check_place(parent)
@@ -167,11 +167,11 @@ class FolderPath:
         return len(data)
 
     def write_text(self, text: str) -> int:
-        """Write a file as UTF-8, in place of one that is there; return how many bytes it has."""
+        """Write or replace a file as UTF-8; return its size in bytes."""
         return self.write_bytes(text.encode("utf-8", "replace"))
 
     def mkdir(self) -> None:
-        """Make a folder; there may be one."""
+        """Make a folder, unless it exists."""
         self._check_writable(0)
         with self._errors("make"), self._parent() as parent:
             if not self._is_directory(parent):
@@ -184,7 +184,7 @@ class FolderPath:
             os.unlink(self.name, dir_fd=parent)
 
     def names(self) -> list[str]:
-        """Return the names of what is in a folder, in alphabetical order; links are left out."""
+        """Return the names in a folder in alphabetical order, without links."""
         with self._errors("list"), self._parent() as parent:
             directory = os.open(self.name or ".", _DIRECTORY, dir_fd=parent)
             try:
@@ -195,7 +195,7 @@ class FolderPath:
 
     @contextmanager
     def _parent(self) -> Generator[int]:
-        """Open the folder that the last part is in, part by part."""
+        """Open the parent folder of the last part, part by part."""
         try:
             handle = os.open(self.folder.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -213,7 +213,7 @@ class FolderPath:
             os.close(handle)
 
     def _opened(self, parent: int) -> int:
-        """Open the file for reading; it is a regular one, and has no name besides this one."""
+        """Open the file for reading; raise unless it is a regular file with a single name."""
         try:
             file = os.open(self.name or ".", _FILE, dir_fd=parent)
         except OSError as error:
@@ -231,7 +231,7 @@ class FolderPath:
         raise PathRefused(f"{self} is neither a file nor a folder")
 
     def _check_place(self, parent: int) -> None:
-        """Raise unless a file may be put here: there is none, or a regular file, which it takes the place of."""
+        """Raise unless the path is free or a regular file, which may be replaced."""
         if self._is_directory(parent):
             raise IsADirectoryError
         with suppress(FileNotFoundError):
@@ -250,7 +250,7 @@ class FolderPath:
             return False
 
     def _named(self, error: OSError, part: str, handle: int) -> Exception:
-        """Return what is wrong with a part that could not be opened: links are refused as links."""
+        """Return the error for a part that could not be opened; `PathRefused` if it is a symbolic link."""
         with suppress(OSError):
             if stat.S_ISLNK(os.stat(part, dir_fd=handle, follow_symlinks=False).st_mode):
                 return PathRefused(f"{self}: {part!r} is a symbolic link, and links are not followed")
@@ -264,7 +264,7 @@ class FolderPath:
 
     @contextmanager
     def _errors(self, verb: str) -> Generator[None]:
-        """Say what is wrong in words for the model: the path of the folder itself is not told."""
+        """Translate errors for the model, without the path of the folder itself."""
         try:
             yield
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`@tool`: a Python function, sync or async or a generator of either kind, as a tool that a model may call."""
+"""`@tool`: make a tool of a Python function; sync, async, or a generator of either kind."""
 
 from __future__ import annotations
 
@@ -57,29 +57,28 @@ class ToolOptions(TypedDict, total=False):
     """The options of `tool`.
 
     Args:
-        name: what the model calls it; by default the function's name.
-        description: what the model reads; by default the docstring, without its sections.
+        name: the tool's name for the model; by default the function's name.
+        description: the tool's description for the model; by default the docstring, without its sections.
         read_only, idempotent, destructive, open_world, sends, spends, executes, private: declared effects, as in
             `ToolSpec`; a tool that declares nothing may write and is never started twice.
         return_direct: a successful result is the task's answer.
-        timeout: seconds a call may take, and likewise its `undo=` and `reconcile=`, more than 0; None for no limit.
+        timeout: seconds that a call may take, more than 0; also for `undo=` and `reconcile=`. None for no limit.
         retries: how often a failed call is tried again; only for read-only and idempotent tools.
         undo: compensates a finished call; it takes the `ToolCall` with its `output`, and a `ToolContext`.
         reconcile: finds out whether a call begun before a crash took effect; returns `Happened(output)`,
             `NotHappened()` or `Unknown()`.
-        needs_approval: whether a person has to approve each call before it starts; or a function, sync or async, that
-            returns it. It takes those of the tool's arguments that it names, and `ctx`, the `ToolContext`.
+        needs_approval: whether a person must approve each call before it starts; or a sync or async function that
+            returns it. The function takes any of the tool's arguments by name, and the `ToolContext` as `ctx`.
         background: a call may return `ctx.background()`: it then ends when `ctx.ticket` is completed.
-        preview: a function of the same kind that returns what the call would do, as text or other JSON data: the
-            approver sees it.
-        secrets: names of the secrets that the tool may ask for, by `ctx.secret(name)`.
-        recipients: names of the parameters that say where the tool sends data, such as `("to", "cc")`: all of them.
-        trusted: whether all that the tool says is the developer's own, such as a time, a sum or one of a few words:
-            nothing that a stranger may have written. Results of other tools are untrusted.
-        middleware: async functions `(call, next)` around each call, the first outermost; inside of those of the runner
-            and of the agent.
-        host: where the function runs, and `undo`, `reconcile` and `preview` with it: `"inline"`, in the event loop, as
-            async functions do; `"thread"`, as others do; or `Subprocess(...)`, in a process of its own for each call.
+        preview: a function with the same arguments; it describes the call for the approver, as text or JSON data.
+        secrets: names of the secrets that the tool may read by `ctx.secret(name)`.
+        recipients: names of all parameters that say where the tool sends data, such as `("to", "cc")`.
+        trusted: whether the developer controls every text in the tool's results, as for a time, a sum or a fixed set of
+            words. Results of other tools are untrusted.
+        middleware: async functions `(call, next)` around each call, the first outermost; inside the middleware of the
+            runner and the agent.
+        host: where the function, `undo`, `reconcile` and `preview` run: `"inline"` in the event loop (the default of
+            async functions), `"thread"` (the default of others), or `Subprocess(...)`, a new process for each call.
     """
 
     name: str | None
@@ -122,9 +121,9 @@ _FLAGS = (*_EFFECTS, "return_direct", "background", "trusted")
 
 @explains_names("tool")
 class FunctionTool(Generic[P, R, ContextT_contra]):
-    """A function made a tool by `tool`; called directly, it is still that function.
+    """A tool made by `tool`. Calling it directly calls the function.
 
-    Async functions run in the caller's loop. Sync functions and sync generators run in a thread, so they may block.
+    Async functions run in the caller's event loop. Sync functions and generators run in a thread, so they may block.
     """
 
     __name__: str
@@ -184,7 +183,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
     def with_options(
         self, options: ToolOptions, frame: FrameType | None = None
     ) -> FunctionTool[P, R, ContextT_contra]:
-        """Return a tool of the same function, with these options over its own."""
+        """Return a tool of the same function; these options override its own."""
         return FunctionTool(self.function, {**self.options, **options}, frame)
 
     @property
@@ -193,7 +192,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
     @property
     def context_type(self) -> Any:
-        """The type that the context has to be of, by the function's `ToolContext[...]`; None if it names none."""
+        """The context type that the function's `ToolContext[...]` names; None if it names none."""
         return self._arguments.context_type
 
     @property
@@ -203,11 +202,11 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
     @property
     def level(self) -> str | None:
-        """Where the function runs, as results say; None for this process."""
+        """Where the function runs, as recorded in results; None for this process."""
         return None if self._hosted is None else self._hosted.host.level
 
     def validate(self, arguments: dict[str, Json]) -> dict[str, Any]:
-        """Return the arguments as the function takes them; those of a function elsewhere, which converts them there."""
+        """Return validated arguments: converted, or as JSON if the function runs in another process."""
         try:
             converted = self._validate(arguments)
             return converted if self._hosted is None else arguments
@@ -215,10 +214,10 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             raise self._arguments.problems(error, arguments) from error
 
     def as_taken(self, arguments: dict[str, Json]) -> dict[str, Json] | None:
-        """Return arguments as JSON in the form that the function is given; None if JSON has no form for them."""
+        """Return converted arguments as JSON; None if they have no JSON form."""
         try:
             return self._arguments.as_taken(copied(arguments))
-        except Exception:  # noqa: BLE001  a type without a JSON form is judged as the model wrote it
+        except Exception:  # noqa: BLE001  rules then see the arguments as the model wrote them
             return None
 
     async def call(self, arguments: dict[str, Any], ctx: ToolContext[ContextT_contra]) -> ToolOutput:
@@ -263,11 +262,11 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
     @cached_property
     def code(self) -> str:
-        """A digest of the function's code: an approval holds for the code that it was asked for."""
+        """A digest of the function's code: an approval holds only for the code that it was given for."""
         return code_digest(self.function)
 
     async def needs_approval(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> bool:
-        """Return whether a person has to approve a call with these arguments."""
+        """Return whether a person must approve a call with these arguments."""
         if not can_be_called(self._asks):
             return self._asks
         needed: Any = await self._told("needs_approval", self._asks, arguments, ctx)
@@ -279,7 +278,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         return needed
 
     async def preview(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> Any:
-        """Return what a call with these arguments would do, for its approver."""
+        """Return the preview of a call with these arguments, for its approver."""
         if self._preview is None:
             raise ToolError(f"tool {self._spec.name!r} has no preview=")
         if self._hosted is not None:
@@ -289,7 +288,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
     async def _told(
         self, option: str, fn: Callable[..., Any], arguments: dict[str, Any], ctx: ToolContext[Any]
     ) -> Any:
-        """Return what a function beside the tool returns for the arguments of a call."""
+        """Call `needs_approval=` or `preview=` with the arguments that it names, and return its value."""
         if self._hosted is not None:
             arguments = self._validate(arguments)
         bound = inspect.signature(self._fn).bind_partial(**arguments)
@@ -299,7 +298,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         return await self._beside(fn, ctx, lambda _: fn(**keywords))
 
     def _hosted_function(self, host: Any, name: str) -> HostedFunction | None:
-        """Return the function as it runs in a process of its own, if it is declared to."""
+        """Return the function to run in a process of its own, if the tool declares one."""
         is_async = self._is_coroutine or self._is_async_generator
         if host is None or host == ("inline" if is_async else "thread"):
             return None
@@ -353,7 +352,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
     async def _beside(
         self, fn: Callable[..., Any], ctx: ToolContext[Any], run: Callable[[Job[Any] | None], Any]
     ) -> Any:
-        """Run a function beside the tool: in the loop if it is async, else in a thread, as the job it is there."""
+        """Run an option's function: in the loop if it is async, else as a job in a thread."""
         try:
             if _is(inspect.iscoroutinefunction, fn):
                 return await run(None)
@@ -374,14 +373,14 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
 
 class _Anything:
-    """What only a parameter takes that takes any object: such a function does not name its context."""
+    """A type that only parameters of any type accept: such a function does not type its context."""
 
 
 class ToolDecorator(Protocol):
-    """What `tool(...)` with options returns: it makes a function a tool.
+    """Makes a function a tool: the return type of `tool(...)` with options.
 
-    The type of the context is known to type checkers where a `ToolContext` is the first parameter; a tool that has it
-    elsewhere is checked when a task begins.
+    Type checkers see the type of the context if a `ToolContext` is the first parameter. In any other position it is
+    checked when a task begins.
     """
 
     @overload
@@ -412,16 +411,16 @@ def tool(**options: Unpack[ToolOptions]) -> ToolDecorator: ...
 def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a function a tool: `@tool`, `@tool(read_only=True)`, or `tool(function, name="...")`.
 
-    The schema comes from signature and docstring. A parameter annotated `ToolContext` is filled in and hidden from
-    the model. Each value a generator yields is progress; its result is what it returns, else the last value yielded.
-    A tool passed with options makes a new tool, with these options over its own.
+    The schema comes from signature and docstring. A parameter annotated `ToolContext` is filled in and hidden from the
+    model. Each value that a generator yields is progress; the result is its return value, or else the last value that
+    it yielded. Options for an existing tool make a new tool and override its options.
 
     Args:
         fn: a sync or async function, a generator function of either kind, or a bound method.
         options: see `ToolOptions`.
 
     Raises:
-        ToolDefinitionError: the function or an option cannot be; the text names tool and field.
+        ToolDefinitionError: the function or an option is not valid; the text names tool and field.
     """
     frame = defining_frame()
 
@@ -434,7 +433,7 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 
 
 def _recipients(options: ToolOptions, parameters: Json, name: str) -> tuple[str, ...]:
-    """Return the parameters that say where a tool sends data; raises `ToolDefinitionError` for others."""
+    """Return the names of the recipient parameters; raises `ToolDefinitionError` for unknown ones."""
     names: Any = options.get("recipients", ())
     schema = cast("dict[str, Any]", parameters)
     known: dict[str, Any] = schema.get("properties", {})
@@ -457,7 +456,7 @@ def _with_stopping(ctx: ToolContext[Any], job: Job[Any]) -> ToolContext[Any]:
 
 
 def _exhausted(values: Generator[Any, None, Any], ctx: ToolContext[Any], job: Job[Any]) -> ToolOutput:
-    """Run a sync generator to its end, in the thread of its call."""
+    """Run a sync generator to its end in the thread of its call."""
     last = ToolOutput(None)
     try:
         while True:
@@ -479,12 +478,12 @@ async def _drained(values: AsyncGenerator[Any, None], ctx: ToolContext[Any]) -> 
             ctx.progress(last.output)
             await asyncio.sleep(
                 0
-            )  # a generator that never waits must not keep the loop, nor miss its cancellation
+            )  # lets the loop run, and lets a cancellation in, if the generator never awaits
     return last
 
 
 def _misfit(host: object, *, is_async: bool) -> str:
-    """Return why a function cannot run where its author says."""
+    """Return why a function cannot run on its declared host."""
     if host == "inline":
         return "inline: a function that is not async would stop the event loop; leave host= out, or make it async"
     if host == "thread":
@@ -495,7 +494,7 @@ def _misfit(host: object, *, is_async: bool) -> str:
 
 
 def _is(kind: Callable[[Any], bool], fn: Callable[..., Any]) -> bool:
-    """Whether a function, or the `__call__` of an object, is of a kind."""
+    """Return whether a function, or the `__call__` of an object, is of a kind."""
     return kind(fn) or (not inspect.isroutine(fn) and kind(getattr(fn, "__call__", None)))  # noqa: B004
 
 

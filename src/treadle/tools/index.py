@@ -1,10 +1,10 @@
-"""`ToolIndex`: of many tools, each request offers the few that fit the newest messages.
+"""`ToolIndex`: offer the model, from many tools, the few that fit the newest messages.
 
-Tools are ranked by words, by an embedding if there is one, or by both. An index asks no model and has no state on which
-a choice depends: the same conversation gives the same tools.
+Tools are ranked by words, by an embedding, or by both. An index asks no model, and its choice depends on no state: the
+same conversation gets the same tools.
 
-How a request is made: the texts of the newest messages, each with a weight (`_Query`), are ranked one by one, by words
-and by embedding; the rankings are fused; the best tools are offered with those called of late and `always`.
+The texts of the newest messages, each with a weight (`_Query`), are ranked one by one, by words and by embedding. The
+rankings are fused. The request offers the best tools, recently called tools, and `always`.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
     from treadle.tools.meaning import Embed, Meaning
 
 _RECENT: Final = 24
-"""How many of the newest messages are read: older ones say little about the next step."""
+"""How many of the newest messages count: older ones say little about the next step."""
 
 _NOW, _RESULT, _TASK, _BEFORE = 1.0, 0.75, 0.75, 0.5
-"""The weights of rankings: by the newest message of the user, and by the model's after it; by results of tools; by the
-input of the task, if the user wrote more since; by the model's message before the user's."""
+"""Weights of rankings: the user's newest message and the model's message after it; tool results; the task's input, if
+the user wrote again since; the model's message before the user's."""
 
 _CHARS: Final = 2_000
-"""How many characters of each text are read, half from its head and half from its tail."""
+"""Characters of each text that count, half from its head and half from its tail."""
 
 _POOL: Final = 4
-"""How many times more tools than are offered each ranking adds to a fusion."""
+"""How many times `top` tools each ranking adds to a fusion."""
 
 _DAMPING: Final = 10
-"""How much a fusion evens out the ranks: the higher, the less the first rank counts more than the next."""
+"""Damping of a fusion: the higher it is, the smaller the lead of the first rank over the next."""
 
 _AGENTS: Final = 8
 
 
 @explains_arguments
 class ToolIndex:
-    """Offers the tools that fit the conversation: `Agent(tools=many, offer=ToolIndex())`.
+    """Offer the model only the tools that fit the conversation: `Agent(tools=many, offer=ToolIndex())`.
 
-    Tools called in the newest messages stay offered, so that a model can call them again; so do tools that it called
-    although they were not offered. Agents may share one index.
+    Recently called tools stay offered, so that a model can call them again; this includes tools that it called although
+    they were not offered. Agents may share one index.
 
     Args:
         top: how many of the best-fitting tools each request offers, from 1 up.
         always: names of tools that every request also offers.
-        embed: returns the vectors of texts, all of one length; tools are then ranked by these vectors too, and both
-            rankings fused. Called in the event loop, with at most 64 texts: once for all tools, then for each request.
+        embed: returns the vectors of texts, all of one length. Tools are then also ranked by these vectors, and both
+            rankings are fused. Called in the event loop with at most 64 texts: once for all tools, then per request.
         lexical: whether tools are ranked by words; False ranks by `embed` alone.
 
     Raises:
@@ -133,7 +133,7 @@ class ToolIndex:
 
 
 class _Built:
-    """What is derived once from the tools of an agent; it keeps a reference to them."""
+    """The index of one agent's tools; it keeps a reference to them."""
 
     def __init__(self, tools: tuple[Tool, ...], *, lexical: bool, meaning: Meaning | None) -> None:
         specs = [tool.spec for tool in tools]
@@ -144,9 +144,9 @@ class _Built:
 
 
 class _Query:
-    """What tools are ranked by: `texts` of the conversation with their weights, the user's first.
+    """The texts of a conversation with their weights, the user's first.
 
-    `called` has the names of the tools called of late.
+    `called` contains the names of recently called tools.
 
     Args:
         ctx: the request.
@@ -193,7 +193,7 @@ def _excerpt(text: str) -> str:
 
 
 def _fused(rankings: list[tuple[list[int], float]], pool: int) -> list[int]:
-    """Return one ranking of several, by the sum of their reciprocal ranks, each times the weight of its ranking."""
+    """Fuse rankings into one, by the weighted sum of reciprocal ranks."""
     if len(rankings) == 1:
         return rankings[0][0]
     scores: dict[int, float] = {}

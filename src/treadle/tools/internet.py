@@ -1,4 +1,4 @@
-"""Which addresses are of the internet: a table of our own, since each version of Python knows another one.
+"""Decide whether an address is on the internet, by a table of our own: the tables of Python versions differ.
 
 Sources: the special-purpose address registries of IANA (iana-ipv4-special-registry and its twin of IPv6), and its
 registries of multicast and of IPv6 address space, as of 2025. Blocks that IANA lists as globally reachable for
@@ -29,10 +29,10 @@ SPECIAL_IPV4: Final = (
     ("224.0.0.0/4", "multicast, RFC 5771"),
     ("240.0.0.0/4", "reserved and limited broadcast, RFC 1112 and RFC 8190"),
 )
-"""Blocks of IPv4 that are no part of the internet."""
+"""IPv4 blocks outside the internet."""
 
 GLOBAL_UNICAST: Final = ("2000::/3", "global unicast, RFC 4291")
-"""The one block of IPv6 from which addresses of the internet are assigned."""
+"""The IPv6 block from which addresses of the internet are assigned."""
 
 SPECIAL_IPV6: Final = (
     ("2001::/23", "IETF protocol assignments, with Teredo, benchmarking and ORCHID, RFC 2928"),
@@ -40,7 +40,7 @@ SPECIAL_IPV6: Final = (
     ("2002::/16", "6to4, deprecated, RFC 3056 and RFC 7526"),
     ("3fff::/20", "documentation, RFC 9637"),
 )
-"""Blocks of global unicast that are no part of the internet."""
+"""Blocks of global unicast outside the internet."""
 
 _IPV4: Final = tuple([ipaddress.IPv4Network(block) for block, _ in SPECIAL_IPV4])
 _IPV6: Final = tuple([ipaddress.IPv6Network(block) for block, _ in SPECIAL_IPV6])
@@ -50,7 +50,7 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def is_of_internet(address: Address) -> bool:
-    """Return whether an address is one of the internet; of an IPv4 address inside an IPv6 one, whether that is."""
+    """Return whether an address is on the internet; an IPv6 address with an embedded IPv4 address counts as IPv4."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in block for block in _IPV4)
     if address in _MAPPED or address in _NAT64:

@@ -1,7 +1,6 @@
-"""Ranking by words: BM25 of SQLite's full-text search over names, descriptions and parameters, words by their stems.
+"""Rank tools by words: BM25 of SQLite's full-text search over stemmed names, descriptions and parameters.
 
-The index is in memory. SQLite is asked once per word which tools the word finds and how well; the answer is cached, so
-that a request costs some additions.
+The index is in memory. SQLite is queried once for each word; the scores are cached, so a request costs only additions.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CACHED_WORDS: Final = 4_096
 _WORD: Final = re.compile(r"[^\W_]+")
 _HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-# English words that say nothing about a tool. Particles (off, out, up, back) are not among them: they make other verbs.
+# English words without information about a tool. Particles (off, out, up, back) are left in: they change a verb.
 _STOP_WORDS: Final = """
 a an the this that these those some any each every no
 i me my mine we us our ours you your yours he him his she her hers it its they them their theirs
@@ -41,7 +40,7 @@ _STOP: Final = frozenset(_STOP_WORDS.split())
 
 
 class Lexical:
-    """Finds tools by words.
+    """A full-text index of tools.
 
     Args:
         specs: the tools; a ranking refers to them by position.
@@ -70,33 +69,33 @@ class Lexical:
         self._scores = lru_cache(_CACHED_WORDS)(self._ask)
 
     def rank(self, text: str) -> list[int]:
-        """Return the positions of the tools that any word of a text finds, best first; of equals the earlier first."""
+        """Return the positions of the tools that match any word of a text, best first; ties in order of `specs`."""
         scores: dict[int, float] = {}
         for term in significant_words(text):
             for position, score in self._scores(term):
                 scores[position] = scores.get(position, 0.0) + score
-        # Rounded: a sum in another order is not always the same to the last digit.
+        # Rounded, because the last digits of a sum depend on its order.
         return sorted(scores, key=lambda position: (-round(scores[position], 9), position))
 
     def _ask(self, term: str) -> tuple[tuple[int, float], ...]:
-        """Return the tools that a word finds, and how well."""
+        """Return the tools that match a word, with their scores."""
         with self._lock:
             return tuple(self._connection.execute(_RANK, (f'"{term}"',)))
 
 
 def split_name(name: str) -> str:
-    """Return a name as words: split where it has underscores, hyphens or humps."""
+    """Split a name into words at underscores, hyphens and changes of case."""
     return _HUMPS.sub(" ", name).replace("_", " ").replace("-", " ")
 
 
 def significant_words(text: str) -> list[str]:
-    """Return the words of a text without stop words, each once, in order."""
+    """Return the distinct words of a text in order, without stop words."""
     found_words = _WORD.findall(_HUMPS.sub(" ", text).lower())
     return [term for term in dict.fromkeys(found_words) if term not in _STOP]
 
 
 def text_of(spec: ToolSpec) -> str:
-    """Return all that a tool says of itself, as one text."""
+    """Return a tool's name, description and parameters as one text."""
     return "\n".join([split_name(spec.name), spec.description, _parameters(spec)])
 
 
@@ -106,5 +105,5 @@ def _parameters(spec: ToolSpec) -> str:
 
 
 def _description(schema: Any) -> str:
-    """Return what a schema says of its value; the shortest schemas are True and False."""
+    """Return the description in a schema; empty if there is none, as in the schemas True and False."""
     return str(cast("dict[str, Any]", schema).get("description", "")) if isinstance(schema, dict) else ""

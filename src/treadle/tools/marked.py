@@ -1,8 +1,8 @@
-"""Programs that leave the group they were started in: found by a mark in their environment, which they hand on.
+"""Kill processes that left their process group: they inherit a mark in their environment.
 
-A group is killed as one, but a program leaves it by one call. Where `/proc` shows the environments of processes, as on
-Linux, what carries the mark of an ended program is killed too. A program that empties the environment of what it starts
-is not found: only a sandbox holds a program that hides.
+A group is killed as a whole, but a process can leave it. Where `/proc` shows environments, as on Linux, processes with
+the mark of an ended program are killed too. A program that clears the environment of its children escapes: only a
+sandbox contains a program that hides.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ VARIABLE: Final = "TREADLE_STARTED_AS"
 """The environment variable that holds the mark."""
 
 ROUNDS: Final = 12
-"""How often it is looked at most."""
+"""Most scans of `/proc`."""
 
 EMPTY: Final = 3
-"""How often in a row nothing is to be found: a program that detaches itself starts others while it is looked for."""
+"""Consecutive empty scans before the search ends: a daemonizing program forks while it is searched for."""
 
 PAUSE: Final = 0.02
-"""Seconds until it is looked again where nothing was found."""
+"""Seconds between two scans if the last one was empty."""
 
 _PROCESSES: Final = Path("/proc")
 
 
 def new_mark() -> str:
-    """Return a mark that no other program has."""
+    """Return a unique mark."""
     return secrets.token_hex(16)
 
 
 def kill_marked(mark: str) -> int:
-    """Kill the processes of this user that carry a mark; return how many there were."""
+    """Kill the processes of this user that have a mark; return their number."""
     killed = empty = 0
     for _ in range(ROUNDS if hasattr(os, "pidfd_open") else 0):
         found = sum(map(_kill, _marked(mark)))
@@ -50,10 +50,10 @@ def kill_marked(mark: str) -> int:
 
 
 def _marked(mark: str) -> Iterator[int]:
-    """Yield the handles of processes that carry a mark; the caller closes them."""
+    """Yield pidfds of processes that have a mark; the caller closes them."""
     wanted = f"{VARIABLE}={mark}".encode()
     for folder in _PROCESSES.glob("[0-9]*"):
-        # The handle comes first: else the number could be that of another process by the time it is killed.
+        # The pidfd is opened first: otherwise the pid could belong to another process by the time of the kill.
         with suppress(OSError):
             handle = os.pidfd_open(int(folder.name))
             try:
@@ -67,7 +67,7 @@ def _marked(mark: str) -> Iterator[int]:
 
 
 def _kill(handle: int) -> bool:
-    """Kill a process by its handle, and close that; return whether the process was there."""
+    """Kill a process by its pidfd and close the pidfd; return whether the process existed."""
     try:
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:

@@ -1,4 +1,4 @@
-"""Ranking by an embedding: the cosine between the vectors of a text and of each tool's description.
+"""Rank tools by an embedding: the cosine between the vectors of a text and of each tool's description.
 
 This module needs the extra `index`.
 """
@@ -25,7 +25,7 @@ _BATCH: Final = 64
 
 
 class Meaning:
-    """Ranks texts by an embedding; the vector of each text to find is computed once.
+    """Ranks texts by an embedding; the vectors of the ranked texts are computed once.
 
     Args:
         embed: returns the vectors of texts, all of one length.
@@ -36,7 +36,7 @@ class Meaning:
         self._vectors: dict[str, Rows] = {}
 
     def rows(self, texts: Sequence[str]) -> Rows:
-        """Return the vectors of texts to find, a row each."""
+        """Return the vectors of the texts to rank, one row each."""
         missing = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         for at in range(0, len(missing), _BATCH):
             batch = missing[at : at + _BATCH]

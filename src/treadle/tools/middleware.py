@@ -1,4 +1,4 @@
-"""Ready-made middleware around tools: results that are cached, redacted, and calls that are timed."""
+"""Ready-made tool middleware: caching, redaction, timing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from treadle.errors import ConfigurationError, ToolError
 from treadle.ports import Tool, ToolOutput
 
 ENTRIES: Final = 1_000
-"""How many results a cache holds unless it is told otherwise."""
+"""Default size of a cache, in results."""
 
 _Key = tuple[int, str]
 
 
 class _Cache:
-    """See `cached`."""
+    """The middleware that `cached` returns."""
 
     __name__ = "cached"
 
@@ -47,7 +47,7 @@ class _Cache:
         if not call.spec.read_only or (self._by is None and getattr(call.tool, "takes_context", True)):
             return await next(call)
         other = None if self._by is None else self._by(call)
-        # A tool is known by its object, too: methods of two objects are two tools with one definition.
+        # The key has the tool's identity too: bound methods of two objects are two tools with the same definition.
         key = (id(call.tool), digest_of([call.definition(), call.arguments, other]))
         with self._lock:
             entry = self._entries.get(key)
@@ -60,7 +60,7 @@ class _Cache:
             return replace(entry[2], output=copied(entry[2].output))
         result = await next(call)
         with self._lock:
-            # The entry holds the tool, so that no other object has its id meanwhile.
+            # The entry references the tool, so that its id is not reused for another object.
             self._entries[key] = self._clock(), call.tool, replace(result, output=copied(result.output))
             self._entries.move_to_end(key)
             if len(self._entries) > self._most:
@@ -75,16 +75,16 @@ def cached(
     by: Callable[[ToolInvocation[Any]], Json] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ToolMiddleware:
-    """Return middleware that repeats the results of read-only tools from memory.
+    """Return middleware that caches the results of read-only tools.
 
-    Calls are the same if tool, definition and arguments are. Only tools declared `read_only=True` are cached. A tool
-    that takes a `ToolContext` may return something else for another user, so it is cached only with `by`. The event of
-    a call that is answered so names `cached`, and its notes say how old the result is.
+    A call is cached by tool, definition and arguments. The result of a tool that takes a `ToolContext` may also depend
+    on the user, so such a tool is cached only if `by` is set. The event of a call that the cache answered names
+    `cached` and notes the age of the result.
 
     Args:
-        ttl: seconds that a result is repeated for, more than 0.
-        entries: how many results are kept; the one not used for longest goes first.
-        by: returns what results depend on besides, as JSON data, such as the user; then all read-only tools are cached.
+        ttl: seconds until an entry expires, more than 0.
+        entries: the size of the cache, in results; the least recently used entry is evicted first.
+        by: returns a further part of the key as JSON data, such as the user; tools with a `ToolContext` need it.
         clock: returns the time in seconds.
 
     Raises:
@@ -102,10 +102,10 @@ def timed(
     *,
     clock: Callable[[], float] = time.perf_counter,
 ) -> ToolMiddleware:
-    """Return middleware that measures what is inside of it, and notes the seconds on the end of the call.
+    """Return middleware that measures a call and notes its seconds on the call's end event.
 
     Args:
-        report: is called with the call and the seconds it took, also if it failed or was cancelled.
+        report: called with the call and its seconds, also if the call failed or was cancelled.
         clock: returns the time in seconds.
     """
 
@@ -128,27 +128,28 @@ PERSONAL: Final = {
     "iban": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b",
     "phone": r"(?<!\w)\+\d(?:[ ()/.-]?\d){6,14}\b",
 }
-"""Patterns that `redacted` knows by name."""
+"""Patterns that `redacted` accepts by name."""
 
 
 def redacted(*patterns: str | re.Pattern[str], by: str = "[redacted]") -> ToolMiddleware:
-    """Return middleware that replaces what matches a pattern in results, errors and progress.
+    """Return middleware that replaces matches of patterns in results, errors and progress.
 
-    What it replaces is never journalled, and no model and no watcher sees it. The notes of the call say how often it
-    replaced something.
+    The matched text reaches neither the journal nor a model nor a watcher. The call's notes count the replacements.
 
     Args:
         patterns: `email`, `card`, `iban`, `phone`, or regular expressions.
-        by: what stands in place of a match.
+        by: the replacement for a match.
 
     Raises:
-        ConfigurationError: there is no pattern, or one is not a regular expression.
+        ConfigurationError: no pattern, or an invalid regular expression.
     """
     if not patterns:
         raise ConfigurationError(
             "redacted: give patterns: 'email', 'card', 'iban', 'phone', or regular expressions"
         )
-    ordered = sorted(patterns, key=lambda pattern: pattern == "card")  # its digits stand in an IBAN, too
+    ordered = sorted(
+        patterns, key=lambda pattern: pattern == "card"
+    )  # last: its digits also match part of an IBAN
     try:
         compiled = [
             re.compile(PERSONAL.get(each, each) if isinstance(each, str) else each) for each in ordered
@@ -176,7 +177,7 @@ def redacted(*patterns: str | re.Pattern[str], by: str = "[redacted]") -> ToolMi
             result = await next(call.with_progress(lambda value: with_texts(value, text, data)))
             result = with_texts(result, text, data)
         except Exception as error:
-            message = whole_error_text(error)  # a pattern does not find half of its text beside a cut
+            message = whole_error_text(error)  # whole: a pattern does not match a text that was cut
             if (shown := text(message)) == message:
                 raise
             raise ToolError(shown) from None

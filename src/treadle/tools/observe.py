@@ -1,6 +1,6 @@
-"""The value that a tool returned, as plain JSON data and content parts; any other value is a `ToolError`.
+"""Convert the return value of a tool to plain JSON data and content parts, or raise `ToolError`.
 
-Containers are copied, so a tool that changes its own lists later changes no task.
+Containers are copied: a tool may change its own lists later without changing the task.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from treadle.errors import ToolError
 from treadle.ports import Background, ToolOutput
 
 MAX_VALUES = 1_000_000
-"""How many values one output may hold, so that a small object that expands to a huge one is an error."""
+"""Most values in one output. It bounds small objects that expand to huge ones."""
 
 _type: Callable[[object], type[Any]] = type
-_MAX_INT_BITS = 14_000  # Python itself reads no longer number from text
+_MAX_INT_BITS = 14_000  # Python refuses to parse longer numbers from text
 
 
 class _Budget:
-    """How many values and characters one output may still hold."""
+    """The values and characters that one output may still add."""
 
     __slots__ = ("characters", "values")
 
@@ -36,7 +36,7 @@ class _Budget:
         self.values, self.characters = MAX_VALUES, MAX_CHARACTERS
 
     def take(self, characters: int) -> None:
-        """Count characters; raises `_NotJson` when there are too many."""
+        """Count characters; raises `_NotJson` above the limit."""
         self.characters -= characters
         if self.characters < 0:
             raise _NotJson(
@@ -45,7 +45,7 @@ class _Budget:
 
 
 class _NotJson(Exception):
-    """A value that JSON cannot hold; `path` grows on the way out."""
+    """A value without a JSON form; `path` collects its position while the error propagates."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -53,13 +53,13 @@ class _NotJson(Exception):
 
 
 def to_output(value: Any) -> ToolOutput:
-    """Return the value that a tool returned, as a `ToolOutput`.
+    """Return a tool's return value as a `ToolOutput`.
 
-    A `ToolOutput` keeps its fields. Content parts, alone or in a list with text, become the observation, with a
-    description of them as output. Any other value becomes plain JSON data.
+    A `ToolOutput` keeps its fields. Content parts, alone or in a list with text, become the observation; their
+    descriptions become the output. Any other value becomes plain JSON data.
 
     Raises:
-        ToolError: the value cannot be JSON (NaN, a lone surrogate, a cycle, an object without data, ...).
+        ToolError: the value has no JSON form (NaN, a lone surrogate, a cycle, an object without data, ...).
     """
     if value is None or value is True or value is False:
         return ToolOutput(value)
@@ -125,7 +125,7 @@ def _artifacts(value: Any) -> tuple[File, ...]:
 
 
 def _artifact(part: File | Image) -> File:
-    """Return a file that a tool made, with a name, a type, and its bytes or its URL."""
+    """Return an artifact with a name, a media type, and its bytes or its URL."""
     from pathlib import PurePath
     from urllib.parse import unquote, urlsplit
 
@@ -230,7 +230,7 @@ def _described(part: Image | File) -> dict[str, Json]:
 
 
 def _plain(value: Any, above: list[int], budget: _Budget) -> Json:
-    """Return plain JSON data; `above` holds the ids of the containers around it, `budget` what may still be added."""
+    """Return plain JSON data; `above` lists the ids of the enclosing containers, `budget` limits the size."""
     kind = _type(value)
     if kind is str:
         budget.take(len(value))
@@ -337,7 +337,7 @@ def _key(key: Any) -> str:
 
 
 def _foreign_value(value: Any, above: list[int], budget: _Budget) -> Json:
-    """Return data for a value that is not plain: a subclass, container, model, or common type of the library."""
+    """Return plain data for a subclass, a container, a model, or a common library type."""
     if isinstance(value, Enum):
         return _plain(value.value, above, budget)
     if isinstance(value, str):
@@ -392,7 +392,7 @@ def _sorted(items: list[Json]) -> list[Json]:
 
 
 def _scalar(value: Any) -> str | float | dict[str, Json] | None:
-    """Return the JSON value of a single value of the standard library; None for another value."""
+    """Return the JSON value of a date, time, duration, bytes, or a type written as text; None for other values."""
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -414,7 +414,7 @@ def _written_as_text() -> tuple[type, ...]:
 
 
 def _bytes(data: bytes) -> str | dict[str, Json]:
-    """Return bytes as text if they are UTF-8, else as marked base64."""
+    """Return UTF-8 bytes as text, and other bytes as base64 in an object."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Programs that tools start: they end with the call that started them, and with the process that drives it.
+"""Run programs for tools: they end with the call that started them, and with this process.
 
-A program runs in a session of its own, so that it and all it starts can be reached as one group. A small watcher
-process, one for each process that starts programs, kills the groups of a driver that crashed.
+A program runs in its own session, so that it and its children form one process group. A small watcher process, one for
+each driver process, kills these groups if the driver crashes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ GRACE: Final = 0.5
 """Seconds between SIGTERM and SIGKILL."""
 
 TICK: Final = 0.05
-"""Seconds between two checks whether a silent program has ended or has to stop."""
+"""Seconds between two checks whether a silent program has ended or must stop."""
 
 MAX_BYTES: Final = 1_000_000
-"""How much of each output of a program is kept."""
+"""Default limit of each captured output, in bytes."""
 
 SHOWN: Final = 2_000
-"""How many characters of its output an error message has, from the end."""
+"""Most characters of the output's end in an error message."""
 
 _CHUNK: Final = 65_536
 
-# The program starts when it can read a line, which is written once its group is watched. If this process crashes
-# before, the program never starts: there is no moment in which it could be left behind.
+# The program starts after it reads a line, which is written once the watcher knows its group. If this process crashes
+# before that, the program never starts, so no crash leaves it running.
 GATE: Final = 'read -r _ && exec "$@"'
 
 Argument = str | os.PathLike[str]
@@ -50,8 +50,8 @@ class ProcessResult:
 
     Args:
         exit_code: its exit code, or the negative number of the signal that killed it.
-        stdout: its output as text; bytes that are not UTF-8 are replaced, and a cut in the middle is marked.
-        stderr: its error output, likewise.
+        stdout: its output as text. Bytes that are not UTF-8 are replaced; a cut in the middle is marked.
+        stderr: its error output, in the same form.
     """
 
     exit_code: int
@@ -69,23 +69,23 @@ async def run_process(
     check: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> ProcessResult:
-    """Run a program, without a shell, and return how it ended.
+    """Run a program without a shell, and return its exit code and outputs.
 
-    If the caller is cancelled, the timeout is over or the program leaves others of its group behind, the group gets
-    SIGTERM, and half a second later SIGKILL. If this process crashes, the group is killed.
+    The program's group gets SIGTERM, and SIGKILL half a second later, if the caller is cancelled, the timeout passes,
+    or if the program ends before others in its group. If this process crashes, the group is killed.
 
     Args:
         program: its name or path.
-        arguments: its arguments, one by one; nothing in them is interpreted.
+        arguments: its arguments, one by one; they are passed on unchanged.
         cwd: its working directory; by default that of this process.
         env: all its environment variables; by default those of this process.
         input: its standard input, empty by default.
-        timeout: seconds it may take; None for no limit of its own.
+        timeout: seconds that it may take; None for no limit.
         check: whether an exit code other than 0 is an error.
-        max_bytes: how much of stdout, and of stderr, is kept: one half from the start, the other from the end.
+        max_bytes: most bytes kept of stdout, and of stderr: half from the start, half from the end.
 
     Raises:
-        ToolError: it took too long, or its exit code was not 0; the message has the end of its output.
+        ToolError: the program timed out or its exit code was not 0; the message has the end of its output.
         OSError: the working directory or `/bin/sh` does not exist. For an unknown program the exit code is 127.
     """
     running = _Program((program, *arguments), cwd, env, input, timeout, max_bytes)
@@ -97,7 +97,7 @@ async def run_process(
 
     result = await in_thread(work, tool=running.name, task_id="", call_id="")
     if served[0].stopping:
-        raise asyncio.CancelledError  # it ended by itself just then, but its caller is cancelled
+        raise asyncio.CancelledError  # the program had just ended, but its caller is cancelled
     return result
 
 
@@ -111,10 +111,10 @@ def run_process_sync(
     check: bool = True,
     max_bytes: int = MAX_BYTES,
 ) -> ProcessResult:
-    """Do what `run_process` does, in a tool that is a plain function.
+    """Run a program as `run_process` does, for sync tools.
 
-    It ends when the call of that tool is cancelled, by raising `asyncio.CancelledError` in the tool's thread. A thread
-    that the tool itself starts does not get its cancellation, unless it runs in a copy of the tool's context.
+    It raises `asyncio.CancelledError` in the tool's thread when the tool's call is cancelled. Threads that the tool
+    starts are cancelled only if they run in a copy of the tool's context.
     """
     job = current_job.get()
     running = _Program((program, *arguments), cwd, env, input, timeout, max_bytes)
@@ -125,7 +125,7 @@ def run_process_sync(
 
 
 class BoundedOutput:
-    """The first and the last bytes of an output that may be of any length."""
+    """The first and last bytes of an output of any length."""
 
     def __init__(self, limit: int) -> None:
         self._head_limit, self._tail_limit = limit - limit // 2, limit // 2
@@ -149,14 +149,14 @@ class BoundedOutput:
         return self._head.decode(errors="replace") + note + tail.decode(errors="replace")
 
     def ending(self) -> tuple[str, bool]:
-        """Return the last part of the output without a gap, and whether anything was cut before it."""
+        """Return the contiguous end of the output, and whether earlier output was cut."""
         is_cut = self._length > len(self._head) + min(len(self._tail), self._tail_limit)
         kept = self._tail[-self._tail_limit :] if is_cut else self._head + self._tail
         return kept.decode(errors="replace"), is_cut
 
 
 class _Program:
-    """One program, from its start until it is reaped and its group is gone."""
+    """One program, from its start until it is reaped and its group is killed."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Program:
         self._selector: selectors.BaseSelector
 
     def run(self, asked_to_stop: Callable[[], bool], *, check: bool) -> ProcessResult:
-        """Run it in the calling thread."""
+        """Run the program in the calling thread."""
         if asked_to_stop():
             raise asyncio.CancelledError
         process = self._start()
@@ -226,7 +226,7 @@ class _Program:
         return process
 
     def _attend(self, process: subprocess.Popen[bytes], asked_to_stop: Callable[[], bool]) -> bool:
-        """Write and read until the program has ended, or has to be stopped; return whether it took too long."""
+        """Exchange data until the program ends or must stop; return whether it timed out."""
         late_at = time.monotonic() + self._timeout if self._timeout is not None else None
         kill_at, is_late, pause = None, False, 0.001
         while True:
@@ -237,7 +237,7 @@ class _Program:
             if kill_at is None:
                 is_late = not ended and late_at is not None and now >= late_at
                 if ended or is_late or asked_to_stop():
-                    # The program ended by itself, but others of its group hold its outputs open.
+                    # The program has ended, but others of its group hold its outputs open.
                     signal_group(process, signal.SIGTERM)
                     kill_at = now + GRACE
             elif now >= kill_at:
@@ -249,7 +249,7 @@ class _Program:
                 pause = min(2 * pause, TICK)
 
     def _exchange(self, seconds: float) -> None:
-        """Write and read what is possible, and wait for it at most so long."""
+        """Write and read the available data; wait at most `seconds` for some."""
         for key, _ in self._selector.select(seconds):
             try:
                 if key.data is None:
@@ -267,7 +267,7 @@ class _Program:
                 self._hang_up(key.fileobj)
 
     def _read_remaining(self) -> None:
-        """Read what is in the pipes of a killed program and no more: another process may hold them open."""
+        """Read the data in a killed program's pipes without waiting: another process may hold them open."""
         for key in list(self._selector.get_map().values()):
             if key.data is None:
                 self._hang_up(key.fileobj)
@@ -286,39 +286,39 @@ class _Program:
 
 
 def _output_end(result: ProcessResult) -> str:
-    """Return the end of a program's output, as the rest of a sentence about it."""
+    """Return the end of a program's output, as the end of a sentence."""
     text = (result.stderr.strip() or result.stdout.strip())[-SHOWN:]
     return f": {text}" if text else ", and said nothing"
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a program has ended; without reaping it where possible, so that its group's number is not reused."""
+    """Return whether a program has ended; where possible without reaping it, so that its group id is not reused."""
     if sys.platform == "darwin":
         return process.poll() is not None
     try:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
-        return True  # other code in this process reaped it
+        return True  # already reaped by other code in this process
 
 
 def signal_group(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to a program and to all of its group."""
+    """Send a signal to a program's process group."""
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
-        return  # the group is empty; macOS also says so if all of it has ended and is not reaped
+        return  # the group is empty, or (macOS) all of it has ended and is not reaped
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program that is not reaped, with all of its group, which is watched no longer."""
+    """Kill the group of a program that is not reaped, and stop watching it."""
     signal_group(process, signal.SIGKILL)
     watcher.remove(process.pid)
 
 
 # ------------------------------------------------------------------------------------------ the watcher
 
-# Reads "+ GROUP" and "- GROUP" until the writer is gone; then kills the groups that are left. "* MARK" and "/ MARK" do
-# so for the processes that carry a mark (`marked.py`).
+# Reads lines "+ GROUP" and "- GROUP" until its input closes, then kills the remaining groups. "* MARK" and "/ MARK" do
+# the same for processes with a mark (`marked.py`).
 _WATCH: Final = """
 trap '' TERM INT HUP QUIT
 PATH=/usr/bin:/bin
@@ -350,7 +350,7 @@ done
 
 
 class Watcher:
-    """A small process that kills the groups of this process once it is gone, in any way; and what carries its marks."""
+    """A small process that kills the groups and marked processes of this process after it ends or crashes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -371,7 +371,7 @@ class Watcher:
                 self._notify_watcher("-", group)
 
     def add_mark(self, mark: str) -> None:
-        """Have the processes that carry a mark killed, too."""
+        """Also kill the processes that have a mark."""
         with self._lock:
             self._marks.add(mark)
             if self._process is None or not self._notify_watcher("*", mark):
@@ -384,7 +384,7 @@ class Watcher:
                 self._notify_watcher("/", mark)
 
     def end(self) -> None:
-        """Have it kill what is left, when this process ends in good order."""
+        """Close the watcher when this process exits; it then kills the remaining groups."""
         with self._lock:
             if self._process is not None and self._process.stdin is not None:
                 self._process.stdin.close()
@@ -392,10 +392,10 @@ class Watcher:
                 self._process = None
 
     def forget(self) -> None:
-        """In a forked child: close the pipe, else the parent seems to live as long as the child."""
+        """Close the pipe in a forked child: otherwise the watcher would wait for the child too."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-            self._process.returncode = 0  # only the parent waits for it
+            self._process.returncode = 0  # it is the parent's child, not this process's
         self.__init__()
 
     def _begin(self) -> None:
@@ -417,7 +417,7 @@ class Watcher:
             self._notify_watcher("*", mark)
 
     def _notify_watcher(self, sign: str, name: int | str) -> bool:
-        """Write a line about a group or a mark to the watcher; return False if the watcher is gone."""
+        """Send the watcher a line about a group or a mark; return False if the watcher is gone."""
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -428,7 +428,7 @@ class Watcher:
 
 
 watcher = Watcher()
-"""Of this process; a transport that starts programs adds their groups, too."""
+"""The watcher of this process; MCP servers over stdio use it too."""
 atexit.register(watcher.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=watcher.forget)

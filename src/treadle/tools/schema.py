@@ -1,6 +1,6 @@
-"""A function's signature and docstring as a JSON schema and a validator that does not call it.
+"""Convert a function's signature and docstring to a JSON schema and a validator that does not call the function.
 
-The only module that knows pydantic and griffe; both are imported when the first tool is defined.
+Only this module imports pydantic and griffe, and only when the first tool is defined.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _SECTIONS = re.compile(
 
 @frozen
 class Arguments:
-    """The parameters of a function: the schema for models, and the validator that makes keyword arguments.
+    """A function's parameters: the schema for models, and the validator that builds keyword arguments.
 
     Args:
-        parameters: JSON schema, an object that takes nothing else.
+        parameters: JSON schema of an object without additional properties.
         description: the docstring without its sections.
-        context: the name of the parameter that wants the `ToolContext`, or None.
-        validator: checks and converts arguments; it leaves out optional ones that were not passed.
+        context: the name of the `ToolContext` parameter, or None.
+        validator: checks and converts arguments; it leaves out optional arguments that were not passed.
         serializer: writes converted arguments as JSON.
-        context_type: X if that parameter is a `ToolContext[X]`; None if it names no type.
+        context_type: X if that parameter is a `ToolContext[X]`; None without a type argument.
     """
 
     parameters: dict[str, Json]
@@ -50,17 +50,17 @@ class Arguments:
     context_type: Any = None
 
     def as_taken(self, arguments: dict[str, Json]) -> dict[str, Json]:
-        """Return arguments as they are once converted, as JSON; without defaults that were not passed."""
+        """Return converted arguments as JSON, without defaults for arguments that were not passed."""
         converted = self.validator.validate_python(arguments)
         written = self.serializer.to_python(
             converted, mode="json", by_alias=True, exclude_unset=True, warnings=False
         )
         if arguments.keys() - self.parameters["properties"].keys():
-            return written  # an argument was passed under another name than that of the schema
+            return written  # an argument was passed by its alias
         return {name: value for name, value in written.items() if name in arguments}
 
     def problems(self, error: Exception, arguments: Json) -> ToolArgumentsInvalid:
-        """Return a compact form of the validator's error about these arguments."""
+        """Return a compact error from the validator's error for these arguments."""
         from pydantic import ValidationError
 
         if not isinstance(error, ValidationError):
@@ -72,15 +72,15 @@ class Arguments:
 
 
 def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | None = None) -> Arguments:
-    """Return what `fn` takes.
+    """Return the parameters of `fn`.
 
     Args:
         fn: any callable with a signature.
         name: the tool's name, for errors.
-        frame: where the tool is defined: annotations may name local types of this frame and its callers.
+        frame: the defining frame: annotations may name local types of this frame and its callers.
 
     Raises:
-        ToolDefinitionError: a parameter cannot be filled from JSON, or its annotation cannot be resolved.
+        ToolDefinitionError: a parameter has no JSON schema, or its annotation cannot be resolved.
     """
     try:
         signature = inspect.signature(fn)
@@ -123,7 +123,7 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
 
 
 def _target(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that carries annotations and docstring."""
+    """Return the function that has the annotations and the docstring."""
     fn = inspect.unwrap(fn)
     while isinstance(fn, partial):
         fn = fn.func
@@ -150,7 +150,7 @@ def _check_kind(parameter: inspect.Parameter, position: int, fn: Callable[..., A
 
 
 class _Scope:
-    """Where the names in annotations are looked up: module, closure, and the frames around the definition."""
+    """The namespace for annotations: the module, the closure, and the frames around the definition."""
 
     def __init__(self, fn: Callable[..., Any], frame: types.FrameType | None) -> None:
         target = _target(fn)
@@ -160,14 +160,14 @@ class _Scope:
         self._locals: dict[str, Any] | None = None
 
     def resolve(self, annotation: Any, tool: str, parameter: str) -> Any:
-        """Return the type of an annotation; Any without one."""
+        """Return the type of an annotation; Any if there is none."""
         if annotation is inspect.Parameter.empty:
             return Any
         try:
             return self._evaluated(annotation)
         except Exception as error:
             if "ToolContext" in str(getattr(annotation, "__forward_arg__", annotation)):
-                return ToolContext  # its argument may be a name known to type checkers only
+                return ToolContext  # its type argument may be imported for type checkers only
             raise ToolDefinitionError(
                 f"tool {tool!r}: parameter {parameter!r}: its annotation {annotation!r} cannot be resolved: "
                 f"{error_text(error, 300)}"
@@ -181,7 +181,7 @@ class _Scope:
         return hints["it"]
 
     def _names(self) -> dict[str, Any]:
-        """Return local names, nearest first; last of all `ToolContext`, often imported for type checkers only."""
+        """Return local names, inner scopes first; adds `ToolContext`, often imported for type checkers only."""
         if self._locals is not None:
             return self._locals
         names: dict[str, Any] = {} if "ToolContext" in self._globals else {"ToolContext": ToolContext}
@@ -210,13 +210,13 @@ class _Scope:
 
 _CONTEXT: Final = frozenset({"ToolContext"})
 _CALLED_CONTEXT: Final = frozenset({"ctx", "run_context", "tool_context"})
-"""The name, for people, of the parameter that is the context of a call."""
+"""Usual names of context parameters; one of them without an annotation is an error."""
 
 _OTHER_CONTEXTS: Final = frozenset({"NodeContext", "RequestContext", "RunContext", "StepContext"})
 
 
 def _named(hint: Any, names: Set[str]) -> str | None:
-    """Return which of our classes of these names a type is, with or without its argument, optional or annotated."""
+    """Return which of these classes of Treadle a type is; generic, optional and annotated types count."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         return _named(typing.get_args(hint)[0], names)
@@ -241,14 +241,14 @@ def _field(hint: Any, default: Any) -> Any:
 
 
 def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, SchemaSerializer, dict[str, Json]]:
-    """Return what checks, writes and describes keyword arguments; a typed dict takes any name a parameter may have."""
+    """Return the validator, serializer and schema of a typed dict, whose keys may be any parameter name."""
     from pydantic import ConfigDict, TypeAdapter
     from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
     from pydantic.json_schema import GenerateJsonSchema
     from typing_extensions import TypedDict
 
     class Compact(GenerateJsonSchema):
-        """Leaves out titles, which repeat the names, and does not warn of defaults that JSON has no form for."""
+        """A schema without titles, which repeat the names; it does not warn of defaults without a JSON form."""
 
         ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
@@ -286,7 +286,7 @@ def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, Schem
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Return a docstring's text, and its description of each parameter (Google, NumPy or Sphinx style)."""
+    """Split a docstring into its text and its parameter descriptions (Google, NumPy or Sphinx style)."""
     if not _SECTIONS.search(text):
         return text.strip(), {}
     from griffe import Docstring, infer_docstring_style
@@ -307,7 +307,7 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def defining_frame() -> types.FrameType | None:
-    """Return the nearest calling frame outside this package."""
+    """Return the nearest calling frame outside `treadle.tools`."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("treadle.tools"):
         frame = frame.f_back

@@ -1,8 +1,7 @@
-"""Where sync tools run: a process-wide pool of daemon threads that survives tools which never end.
+"""Run sync tools in a process-wide pool of daemon threads; it survives tools that never return.
 
-A thread cannot be killed. A call that is not waited for any more is therefore *abandoned*: its thread is listed until
-it really ends, and a limit on abandoned threads turns a stall of everything into an error of one call
-(`core/abandoned.py`).
+Python cannot kill a thread. If the caller stops waiting, the call is *abandoned*: its thread is listed until it ends.
+A limit on abandoned threads makes new calls fail, instead of stalling the whole process (`core/abandoned.py`).
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ T = TypeVar("T")
 _LOG: Final = logging.getLogger("treadle.tools")
 
 MAX_THREADS = 32
-"""How many calls run in threads at the same time; more wait for a free thread.
+"""Most calls that run in threads at the same time; further calls wait for a free thread.
 
-A call that runs an agent, and so waits for calls of that agent's, lends its place to one of them after the other.
+A call that runs an agent waits for that agent's calls. It lends its place to one of them at a time.
 """
 
 IDLE_SECONDS = 30.0
-"""A thread without work for so long ends."""
+"""Seconds without work after which a thread ends."""
 
 
 @frozen
@@ -43,7 +42,7 @@ class _Outcome(Generic[T]):
 
 
 class Job(Generic[T]):
-    """One call on its way through a thread. Its work asks `stopping` now and then, and ends early when true."""
+    """One call in a thread. Its work polls `stopping`, and returns early once that is true."""
 
     __slots__ = (
         *("context", "future", "loop", "names", "outcome", "started", "stopping", "work"),
@@ -62,31 +61,31 @@ class Job(Generic[T]):
         self.thread = 0
         caller = current_job.get()
         self.caller = caller if caller is not None and caller.outcome is None else None
-        """the call whose work, in its own thread, came to this one: it waits for it"""
+        """the call that made this one from its own thread and waits for it"""
 
         self.lends_to: Job[Any] | None = None
-        """the call that runs in its place"""
+        """the call that runs in this call's place"""
 
         self.on_loan = False
-        """whether it runs in the place of its caller, and not in one of the pool's"""
+        """whether this call runs in its caller's place, not in one of the pool's"""
 
     def run(self) -> _Outcome[T]:
-        """Do the work in the calling thread; an error it raises is an outcome."""
+        """Run the work in the calling thread; an error that it raises is part of the outcome."""
         self.context.run(current_job.set, self)
         self.thread = threading.get_ident()
         try:
             return _Outcome(self.context.run(self.work, self))
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller who waits, in its own loop
+        except BaseException as error:  # noqa: BLE001 - re-raised in the caller's event loop
             return _Outcome(error=error)
         finally:
-            self.context.run(current_job.set, None)  # no cycle through the context
+            self.context.run(current_job.set, None)  # avoids a reference cycle through the context
 
     def report(self, outcome: _Outcome[T]) -> None:
-        """Wake the loop that waits, if it still runs."""
+        """Wake the waiting event loop, if it still runs."""
         try:
             self.loop.call_soon_threadsafe(self._settle, outcome)
         except RuntimeError:
-            return  # the loop is closed: no caller waits any more
+            return  # the loop is closed, so no caller waits
 
     def _settle(self, outcome: _Outcome[T]) -> None:
         if not self.future.done():
@@ -94,11 +93,11 @@ class Job(Generic[T]):
 
 
 current_job: contextvars.ContextVar[Job[Any] | None] = contextvars.ContextVar("treadle_job", default=None)
-"""The job whose work runs here: how code deep inside it learns that it is to end."""
+"""The job that runs in this thread. Nested code polls its `stopping`."""
 
 
 class _Pool:
-    """Threads made on demand, ended when idle, replaced when abandoned."""
+    """Threads that are started on demand, end when idle, and are replaced when abandoned."""
 
     def __init__(self) -> None:
         self._wake = threading.Condition()
@@ -116,7 +115,7 @@ class _Pool:
                 self._lend(job.caller)
 
     def withdraw(self, job: Job[Any]) -> bool:
-        """Take back a job that no thread has begun."""
+        """Remove a job that has not started; return whether it was removed."""
         with self._wake:
             if job.started:
                 return False
@@ -124,7 +123,7 @@ class _Pool:
             return True
 
     def abandon(self, job: Job[T]) -> _Outcome[T] | None:
-        """Abandon a job's thread; or return the outcome, if there is one by now."""
+        """Abandon a job's thread; if the job has ended meanwhile, return its outcome instead."""
         with self._wake:
             if job.outcome is None:
                 call = AbandonedCall(*job.names, since=time.monotonic())
@@ -145,7 +144,7 @@ class _Pool:
             return len(self._waiting) + self._threads + self._on_loan - self._idle
 
     def _serve(self) -> bool:
-        """See to it that what waits gets a thread; whether there is one for all of it. The lock is held."""
+        """Wake or start a thread for waiting jobs; return whether there is one for each. The lock is held."""
         if self._idle >= len(self._waiting):
             self._wake.notify()
         elif self._waiting and self._threads < MAX_THREADS:
@@ -156,9 +155,9 @@ class _Pool:
         return True
 
     def _lend(self, caller: Job[Any]) -> None:
-        """Begin a call in the place of the one that waits for it; the lock is held.
+        """Start a nested call in the place of the call that waits for it. The lock is held.
 
-        Without that, calls that wait for calls of their own could take all places, and none would ever end.
+        Without lending, calls that wait for nested calls could take all places and deadlock.
         """
         job = next((job for job in self._waiting if job.caller is caller), None)
         if job is not None and caller.outcome is None and caller.lends_to is None:
@@ -168,7 +167,7 @@ class _Pool:
             threading.Thread(target=self._work_on_loan, args=(job,), daemon=True).start()
 
     def _give_back(self, job: Job[Any]) -> None:
-        """Give a place back to the call that lent it; the lock is held."""
+        """Return a place to the call that lent it. The lock is held."""
         self._on_loan -= 1
         if job.caller is not None:
             job.caller.lends_to = None
@@ -194,10 +193,10 @@ class _Pool:
             me.name = f"treadle-tools: {job.names[0]} {job.names[2]}"
             outcome = job.run()
             if self._is_abandoned(job, outcome):
-                return  # its place in the pool was given away
+                return  # abandon() already freed its place in the pool
             job.report(outcome)
             me.name = "treadle-tools"
-            del job, outcome  # an idle thread holds on to nothing
+            del job, outcome  # an idle thread keeps no references
 
     def _work_on_loan(self, job: Job[Any]) -> None:
         threading.current_thread().name = f"treadle-tools: {job.names[0]} {job.names[2]}"
@@ -208,7 +207,7 @@ class _Pool:
             job.report(outcome)
 
     def _is_abandoned(self, job: Job[T], outcome: _Outcome[T]) -> bool:
-        """Record the outcome of a job; return whether it was abandoned before."""
+        """Record a job's outcome; return whether the job was abandoned before."""
         with self._wake:
             job.outcome = outcome
             call = self._abandoned.remove(job)
@@ -232,19 +231,19 @@ def _the_pool() -> _Pool:
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads, so it begins with a pool of its own."""
+    """Start a new pool in a forked child, which has none of its parent's threads."""
     global _pool, _pool_lock  # noqa: PLW0603
     _pool = None
     _pool_lock = threading.Lock()
 
 
 def abandoned() -> tuple[AbandonedCall, ...]:
-    """Return the abandoned calls that still run in their threads."""
+    """Return the abandoned calls whose threads still run."""
     return _pool.abandoned() if _pool is not None else ()
 
 
 def at_work() -> int:
-    """Return how many calls are in threads just now, or wait for one; abandoned calls do not count."""
+    """Return how many calls run in threads or wait for one; abandoned calls do not count."""
     return _pool.at_work() if _pool is not None else 0
 
 
@@ -256,11 +255,11 @@ async def in_thread(
     call_id: str,
     on_left_behind: Callable[[Callable[[], bool]], None] | None = None,
 ) -> T:
-    """Return `work(job)`, done in a thread with the caller's context variables.
+    """Run `work(job)` in a thread with the caller's context variables, and return its result.
 
-    When cancelled it tells the job to stop and goes on waiting, so that what the thread did is known; when
-    cancelled again it lists the call as abandoned; `on_left_behind` then gets a function that says whether it
-    still runs. Work no thread has begun is withdrawn at once.
+    The first cancellation sets `job.stopping` and waits, so that the work's outcome is known; work that has not
+    started is withdrawn at once. A second cancellation abandons the call: `on_left_behind` receives a function that
+    returns whether the call still runs.
 
     Raises:
         ToolError: too many abandoned calls still run.
@@ -284,10 +283,10 @@ async def in_thread(
                     on_left_behind(lambda: job.outcome is None)
                 raise again from where
         if isinstance(outcome.error, asyncio.CancelledError):
-            raise cut from where  # the work stopped because it was asked to
+            raise cut from where  # the work stopped as requested
     if outcome.error is not None:
         try:
             raise contained(outcome.error)
         finally:
-            del outcome  # no cycle through the traceback
+            del outcome  # avoids a reference cycle through the traceback
     return outcome.value  # pyright: ignore[reportReturnType]

@@ -1,8 +1,8 @@
-"""HTTP clients for tools: they reach the hosts they are told, on the internet, and nothing inside the network.
+"""HTTP clients for tools: they reach the declared hosts on the internet, and no address of the internal network.
 
-The host of a URL is no proof of where a connection leads: a name resolves to any address, and to another one a moment
-later. So the client resolves each name itself, looks at all addresses of the answer, and connects to one of those that
-it looked at. A redirect is another request: its host and its addresses are looked at likewise.
+A host name does not prove where a connection leads: it resolves to any address, and to a different one a moment later
+(DNS rebinding). So the client resolves each name itself, checks all addresses of the answer, and connects to one that
+it checked. A redirect is a new request with the same checks.
 
     search = http_client("api.example.com", "*.example.org")
 
@@ -33,12 +33,12 @@ except ImportError as error:
     raise MissingExtra("http", "http_client") from error
 
 MAX_BYTES: Final = 10_000_000
-"""How long a response may be by default, in bytes."""
+"""Default limit of a response, in bytes."""
 
 MAX_REDIRECTS: Final = 5
 
 SECONDS: Final = 30.0
-"""How long a connection, or a silence of the server, may last by default."""
+"""Default time for a connection, or for a silence of the server, in seconds."""
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -48,30 +48,30 @@ _OWN_HEADERS: Final = frozenset(
         *("host", "transfer-encoding", "user-agent"),
     }
 )
-"""Headers that hold no secret; with any other one a request is not sent on to another host."""
+"""Headers without secrets. A request with any other header is not redirected to another host."""
 
 
 class ConnectionRefused(ToolError):
-    """A request that leads to a host or an address that a tool may not reach."""
+    """The request leads to a host or an address that the tool may not reach."""
 
 
 class ResponseRefused(ConnectionRefused):
-    """A response that a client does not take: its request was sent, and may have been carried out."""
+    """The client refused a response. The request was sent and may have taken effect."""
 
 
 class RedirectRefused(ConnectionRefused):
-    """A redirect that a client does not take: its request was answered, and may have been carried out."""
+    """The client refused a redirect. The request was answered and may have taken effect."""
 
 
 class Reach:
-    """What an HTTP client may reach.
+    """The hosts and networks that an HTTP client may reach.
 
     Args:
-        hosts: names, such as `api.example.com`, or all names below one: `*.example.org`; `*` stands for every name.
-        networks: networks that may be reached though they are no part of the internet, such as `10.1.0.0/16`.
+        hosts: names (`api.example.com`), all subdomains of a name (`*.example.org`), or `*` for every name.
+        networks: networks outside the internet that may also be reached, such as `10.1.0.0/16`.
 
     Raises:
-        ConfigurationError: there are no hosts, or one of them or of the networks is none.
+        ConfigurationError: `hosts` is empty, or a host or network is not valid.
     """
 
     def __init__(self, hosts: Iterable[str], networks: Iterable[str] = ()) -> None:
@@ -88,7 +88,7 @@ class Reach:
             raise ConfigurationError(f"http_client: networks: {error}") from None
 
     def check_host(self, url: httpx2.URL) -> None:
-        """Raise `ConnectionRefused` unless the scheme and host of a URL may be asked."""
+        """Raise `ConnectionRefused` unless the scheme and the host of a URL are allowed."""
         _check_scheme(url)
         host = url.host.lower().rstrip(".")
         for allowed in self.hosts:
@@ -98,7 +98,7 @@ class Reach:
         raise ConnectionRefused(f"the host {url.host!r} is not allowed: {', '.join(self.hosts)}")
 
     def checked(self, host: str, addresses: Iterable[str]) -> str:
-        """Return the first of the addresses of a host; raise `ConnectionRefused` unless all of them may be reached."""
+        """Return the first address of a host; raise `ConnectionRefused` unless all its addresses are allowed."""
         found = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
         for address in found:
             if not any(address in network for network in self.networks) and not is_of_internet(address):
@@ -110,7 +110,7 @@ class Reach:
         return str(found[0])
 
     def directed(self, request: httpx2.Request, address: str) -> httpx2.Request:
-        """Return a request that connects to an address; the server's certificate is still that of its host."""
+        """Return a request that connects to an address, and verifies the certificate of its host."""
         host = request.url.host
         return httpx2.Request(
             request.method,
@@ -138,21 +138,21 @@ def http_client(
     timeout: float = SECONDS,
     **more: Any,
 ) -> httpx2.AsyncClient:
-    """Return an HTTP client that reaches some hosts alone.
+    """Return an HTTP client that reaches only the declared hosts.
 
-    It follows up to 5 redirects, each to a host that it may reach. One to another host or port, or from https to http,
-    is refused if the request has headers of its own, which may hold a key. The client knows no proxy, and no encoding
-    of responses, whose length has a limit.
+    It follows up to 5 redirects, each to an allowed host. A redirect to another host or port, or from https to http, is
+    refused if the request has headers that may contain a key. The client uses no proxy and accepts no compressed
+    responses.
 
     Args:
-        hosts: names, such as `api.example.com`, or all names below one: `*.example.org`; `*` stands for every name.
-        networks: networks that may be reached though they are no part of the internet, such as `10.1.0.0/16`.
-        max_bytes: how long a response may be, in bytes.
-        timeout: seconds that a connection, or a silence of the server, may last; the tool's timeout limits the whole.
+        hosts: names (`api.example.com`), all subdomains of a name (`*.example.org`), or `*` for every name.
+        networks: networks outside the internet that may also be reached, such as `10.1.0.0/16`.
+        max_bytes: the largest response, in bytes.
+        timeout: seconds that a connection, or a silence of the server, may last. The tool's timeout limits the total.
         more: further arguments of `httpx2.AsyncClient`, such as `headers` and `auth`.
 
     Raises:
-        ConfigurationError: a host or a network is none, or an argument would make the client reach something else.
+        ConfigurationError: a host or a network is not valid, or an argument would bypass the checks.
     """
     transport = _AsyncTransport(Reach(hosts, networks), max_bytes)
     return _AsyncClient(transport=transport, **_arguments(timeout, more))
@@ -165,7 +165,7 @@ def http_client_sync(
     timeout: float = SECONDS,
     **more: Any,
 ) -> httpx2.Client:
-    """Return what `http_client` does for tools that are not `async`; its arguments and errors are the same."""
+    """Return an `httpx2.Client` with the arguments and checks of `http_client`, for sync tools."""
     transport = _SyncTransport(Reach(hosts, networks), max_bytes)
     return _SyncClient(transport=transport, **_arguments(timeout, more))
 
@@ -180,7 +180,7 @@ def _arguments(timeout: float, more: dict[str, Any]) -> dict[str, Any]:
     return {"trust_env": False, "timeout": timeout, "headers": headers, **more}
 
 
-# A client of `httpx2` takes a URL without a host, such as `file:///etc/passwd`, for a path of its `base_url`.
+# Without this check, `httpx2` takes a URL without a host, such as `file:///etc/passwd`, as a path of its `base_url`.
 
 
 class _AsyncClient(httpx2.AsyncClient):
@@ -197,14 +197,14 @@ class _SyncClient(httpx2.Client):
         return super().build_request(method, url, **more)
 
 
-# Connections are not kept: one to an address would be used for another host of that address, whose certificate was not
-# looked at.
+# Connections are not pooled: httpx2 would reuse a connection to an address for another host at the same address, whose
+# certificate was never verified.
 _NONE_KEPT: Final = httpx2.Limits(max_keepalive_connections=0)
 
 
 @cache
 def _tls() -> SSLContext:
-    """Return the system's certificates, which take longer to read than a request takes."""
+    """Return the system's TLS context; loading its certificates takes longer than a request."""
     return httpx2.create_ssl_context()
 
 
@@ -254,7 +254,7 @@ class _SyncTransport(httpx2.BaseTransport):
 
 
 def _check_response(request: httpx2.Request, response: httpx2.Response) -> None:
-    """Refuse a response whose length is not known before it is decoded, and a redirect that would tell a key."""
+    """Refuse an encoded response, whose decoded size is unknown, and a redirect that would leak a key."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding.lower() not in ("identity", ""):
         raise ResponseRefused(
@@ -272,7 +272,7 @@ def _check_response(request: httpx2.Request, response: httpx2.Response) -> None:
 
 
 def _is_same_service(url: httpx2.URL, target: httpx2.URL) -> bool:
-    """Whether a redirect stays with the server that was asked, and goes from http to https at most."""
+    """Return whether a redirect stays on the same server, or only upgrades it from http to https."""
     if (target.scheme, target.host, target.port) == (url.scheme, url.host, url.port):
         return True
     is_upgrade = (url.scheme, target.scheme) == ("http", "https") and url.port is target.port is None
@@ -284,7 +284,7 @@ def _origin(url: httpx2.URL) -> str:
 
 
 class _Limited(httpx2.AsyncByteStream, httpx2.SyncByteStream):
-    """The stream of a response, which ends with an error where it is longer than allowed."""
+    """A response stream that raises `ResponseRefused` above its limit."""
 
     def __init__(self, stream: Any, most: int) -> None:
         self._stream, self._left, self._most = stream, most, most

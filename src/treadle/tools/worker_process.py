@@ -1,4 +1,4 @@
-"""The part of a tool's process that knows tools: it loads the function's module, and runs the one call."""
+"""The tool side of a tool's process: load the function's module and run one call."""
 
 from __future__ import annotations
 
@@ -26,25 +26,23 @@ from treadle.tools.hosts.messages import call_from_json, output_to_json, verdict
 from treadle.tools.observe import to_output
 
 SCRIPT: Final = "__mp_main__"
-"""The name of the script that the driver runs, if tools are defined in it: it is not `__main__` here."""
+"""The name of the driver's script in this process, if it defines tools; its `__main__` block does not run here."""
 
 WHERE: Final = "a tool that runs in a process of its own"
 
 _ERROR_CHARS: Final = 250_000
-"""Characters of an error that the driver is sent: it hides secrets before it cuts the text to the usual length."""
+"""Most characters of an error that is sent. The driver removes secrets before it cuts the text further."""
 
 
 def serve(channel: Channel, setup: dict[str, Any]) -> None:
-    """Load the function's module, wait for the call, and answer it."""
+    """Load the function's module, wait for the request, and answer it."""
     make_inert()
     try:
         os.environ[LOADING] = "1"
         _load(setup["module"], setup["script"])
-        FunctionTool(
-            _load, {"name": "load"}
-        )  # what the first tool imports is imported before the call's time runs
+        FunctionTool(_load, {"name": "load"})  # imports pydantic before the call's timeout starts
         del os.environ[LOADING]
-    except BaseException as error:  # noqa: BLE001  also of a module that exits
+    except BaseException as error:  # noqa: BLE001  a module may also call sys.exit()
         text = error_text(error, _ERROR_CHARS) + limit_behind(error, setup["limits"])
         channel.send({"failed": f"its module {setup['module']} could not be loaded: {text}"})
         return
@@ -55,7 +53,7 @@ def serve(channel: Channel, setup: dict[str, Any]) -> None:
 
 
 class _NotRunnable(Exception):
-    """The function that a request names is not the one that the driver has."""
+    """The named function is missing here, or differs from the driver's."""
 
 
 async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits: dict[str, int]) -> None:
@@ -66,7 +64,7 @@ async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits:
         answer = {"failed": error_text(error, _ERROR_CHARS)}
     except ToolOutcomeUnknown as error:
         answer = {"error": error_text(error, _ERROR_CHARS), "unknown": True}
-    except BaseException as error:  # noqa: BLE001  what the function raises is the call's error
+    except BaseException as error:  # noqa: BLE001  any error of the function is the call's error
         answer: dict[str, Any] = {"error": error_text(error, _ERROR_CHARS) + limit_behind(error, limits)}
         raised = user_error(error)
         if raised is not None and not isinstance(raised.error, TreadleError):
@@ -77,7 +75,7 @@ async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits:
 
 
 async def _performed(request: dict[str, Any], caller: _Caller) -> Any:
-    """Do what a request asks for, and return its result as JSON data."""
+    """Run the requested operation, and return its result as JSON data."""
     tool, ctx = _tool(request), caller.context(request["context"])
     match request["do"]:
         case "call":
@@ -97,7 +95,7 @@ async def _performed(request: dict[str, Any], caller: _Caller) -> Any:
 
 
 def _load(module: str, script: str | None) -> None:
-    """Import a module; or run the driver's script under another name, so that it does not do its work as a program."""
+    """Import a module; or run the driver's script under another name, so that its `__main__` block is skipped."""
     if script is None:
         import_module(module)
         return
@@ -108,7 +106,7 @@ def _load(module: str, script: str | None) -> None:
 
 
 def _tool(request: dict[str, Any]) -> FunctionTool[..., Any, Any]:
-    """Return the tool that a request names, to run here."""
+    """Return the requested tool, without its host, middleware and approval."""
     found = _found(request["function"])
     function = found.function if isinstance(found, FunctionTool) else found
     if code_digest(function) != request["code"]:
@@ -129,7 +127,7 @@ def _tool(request: dict[str, Any]) -> FunctionTool[..., Any, Any]:
 
 
 def _found(reference: str) -> Any:
-    """Return what a reference `module:qualname` names."""
+    """Return the object that `module:qualname` names."""
     module, _, qualname = reference.partition(":")
     try:
         found: Any = import_module(module)
@@ -146,7 +144,7 @@ def _found(reference: str) -> Any:
 
 
 class _Caller:
-    """The driver, as a function reaches it through its context; from any thread."""
+    """The driver, as seen by the function through its context; thread-safe."""
 
     def __init__(self, channel: Channel, limit: int) -> None:
         self._channel = channel
@@ -155,10 +153,8 @@ class _Caller:
         self._is_over = False
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Send the answer, the last message: what threads of the function report from now on is dropped."""
-        self._is_over = (
-            True  # before the lock, which a thread that reports without end would take again and again
-        )
+        """Send the answer as the last message; later progress from threads of the function is dropped."""
+        self._is_over = True  # set before the lock: a thread that reports in a loop could starve it
         with self._lock:
             self._channel.send(message)
 
@@ -205,7 +201,7 @@ def _no_state() -> NoReturn:
 
 
 class _NoContext:
-    """Stands for a context that is no JSON data: each use raises `ToolError`."""
+    """Placeholder for a context that is not JSON data: each use raises `ToolError`."""
 
     def __init__(self, kind: str) -> None:
         self.__dict__["kind"] = kind

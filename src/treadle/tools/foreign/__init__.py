@@ -1,4 +1,4 @@
-"""Tools that other libraries and documents define, as tools of an agent; each module takes those of one kind."""
+"""Adapters for tools that other libraries and documents define, one module for each kind."""
 
 from __future__ import annotations
 

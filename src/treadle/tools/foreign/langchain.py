@@ -1,4 +1,4 @@
-"""Tools of LangChain as tools of an agent. Nothing of LangChain is imported: its objects bring what is needed."""
+"""LangChain tools as tools of an agent. LangChain itself is not imported: the caller's objects suffice."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def langchain_tools(
     timeout: float | None = None,
     retries: int = 0,
 ) -> list[ForeignTool]:
-    """Return tools of LangChain as tools of an agent: `Agent(tools=[*langchain_tools(search, pay)])`.
+    """Return LangChain tools as tools of an agent: `Agent(tools=[*langchain_tools(search, pay)])`.
 
-    Names, descriptions, schemas and `return_direct` are kept. A tool with a coroutine runs in the event loop, another
-    one in a thread. The artifact of a `content_and_artifact` tool is the result's `output`, and its content is what the
-    model sees; documents in it are the sources. A `ToolException` is the call's error, also a handled one.
+    Names, descriptions, schemas and `return_direct` are kept. A tool with a coroutine runs in the event loop, any other
+    in a thread. For a `content_and_artifact` tool, the artifact becomes the result's `output`, the content becomes the
+    observation, and its documents become the sources. A `ToolException` is the call's error, even if it is handled.
 
     Args:
         tools: objects of subclasses of `BaseTool`, such as functions decorated with LangChain's `@tool`.
-        effects: what tools do, by patterns of their names: `{"search*": ["read_only"]}`. The first that matches counts.
-            A tool for which it says nothing may write, and is never started twice.
-        timeout: seconds a call may take; None for no limit.
+        effects: declared effects by patterns of tool names, `{"search*": ["read_only"]}`; the first match counts. A
+            tool without declared effects may write and is never started twice.
+        timeout: seconds that a call may take; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
 
     Raises:
-        ConfigurationError: an argument is not valid, or is no tool of LangChain.
-        ToolDefinitionError: a tool wants arguments that LangGraph would inject.
+        ConfigurationError: an argument is not valid, or not a LangChain tool.
+        ToolDefinitionError: a tool needs arguments that LangGraph would inject.
     """
     terms = Terms.of("langchain_tools", effects, timeout, retries)
     checked_tools("langchain_tools", tools, _wrong)
@@ -77,8 +77,8 @@ def _made(tool: Any, terms: Terms) -> ForeignTool:
             f"langchain_tools: the tool {name!r} wants {', '.join(injected)} injected by LangGraph, and no graph runs "
             "here: write a function with @tool that passes it, such as from ctx.context, and calls the tool"
         )
-    # Only a message tells an error that the tool handled from a result, and carries an artifact; without these,
-    # the plain value is more: data stays data.
+    # A message is needed to tell a handled error from a result, and to carry an artifact. Otherwise the plain value is
+    # better: it keeps its data types.
     as_message = None in hidden.values() or tool.response_format != "content" or bool(tool.handle_tool_error)
     runs_in_loop = _has_coroutine(tool)
 
@@ -93,7 +93,7 @@ def _made(tool: Any, terms: Terms) -> ForeignTool:
         return arguments
 
     async def call(arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
-        # `run`, not `invoke`, which takes arguments that look like a call for the call, with the arguments inside.
+        # `run`, because `invoke` treats arguments that look like a tool call as the call, with the arguments inside.
         options: Any = {"config": {"configurable": {}}, "tool_call_id": ctx.call_id if as_message else None}
         if runs_in_loop:
             value = await tool.arun(dict(arguments), **options)
@@ -110,9 +110,9 @@ def _made(tool: Any, terms: Terms) -> ForeignTool:
 
 
 def _schema(tool: Any) -> tuple[Any, dict[str, Json]]:
-    """Return the pydantic model of a tool's arguments, None if it has none, and their JSON schema."""
+    """Return the pydantic model of a tool's arguments, or None, and their JSON schema."""
     if tool.args_schema is None and "tool_input" in tool.args:
-        # Of the oldest kind, `Tool(name, func, description)`, whose function takes one text.
+        # The oldest kind, `Tool(name, func, description)`: its function takes one text.
         return None, {"type": "object", "properties": dict(tool.args), "required": ["tool_input"]}
     model = tool.tool_call_schema
     if isinstance(model, dict):
@@ -123,7 +123,7 @@ def _schema(tool: Any) -> tuple[Any, dict[str, Json]]:
 
 
 def _hidden(tool: Any) -> dict[str, bool | None]:
-    """Return the arguments that no model gives, and whether a tool needs each; None for the id of its call."""
+    """Return the arguments that are hidden from models, each with whether it is required; None for the call's id."""
     hidden: dict[str, bool | None] = {}
     if not isinstance(tool.args_schema, dict):
         seen: Any = getattr(tool.tool_call_schema, "model_fields", None)
@@ -131,7 +131,7 @@ def _hidden(tool: Any) -> dict[str, bool | None]:
         for name, field in cast("dict[str, Any]", declared or {}).items():
             if seen is not None and name not in seen:
                 hidden[name] = None if _is_call_id(field) else bool(field.is_required())
-    # Such as `ToolRuntime`: found in the signature of the function, and in no schema.
+    # Arguments such as `ToolRuntime` appear in the function's signature and in no schema.
     found = cast("set[str]", getattr(tool, "_injected_args_keys", set[str]()))
     parameters: Mapping[str, inspect.Parameter] = {}
     if found:
@@ -144,7 +144,7 @@ def _hidden(tool: Any) -> dict[str, bool | None]:
 
 
 def _aliases(tool: Any, names: Collection[str]) -> set[str]:
-    """Return the other names by which the model of a tool's arguments takes some of its fields."""
+    """Return the aliases of a tool's argument names in its pydantic model."""
     aliases = set[str]()
     declared: Any = None if isinstance(tool.args_schema, dict) else tool.get_input_schema()
     for name, field in cast("dict[str, Any]", getattr(declared, "model_fields", None) or {}).items():
@@ -152,7 +152,7 @@ def _aliases(tool: Any, names: Collection[str]) -> set[str]:
             continue
         found: Any = field.validation_alias
         for alias in (field.alias, *getattr(found, "choices", (found,))):
-            path: Any = getattr(alias, "path", (alias,))  # of an `AliasPath`, the field that it begins in
+            path: Any = getattr(alias, "path", (alias,))  # for an `AliasPath`, its first field
             aliases |= {path[0]} if isinstance(path[0], str) else set()
     return aliases
 
@@ -162,7 +162,7 @@ def _is_call_id(field: Any) -> bool:
 
 
 def _has_coroutine(tool: Any) -> bool:
-    """Return whether a tool has async code of its own; LangChain runs that of any other one in a thread."""
+    """Return whether a tool has its own async code; LangChain runs other tools in a thread."""
     if hasattr(tool, "coroutine"):
         return tool.coroutine is not None
     owner = next(kind for kind in type(tool).__mro__ if "_arun" in vars(kind))
@@ -170,7 +170,7 @@ def _has_coroutine(tool: Any) -> bool:
 
 
 def _function(tool: Any) -> Any:
-    """Return the code that a tool runs: the function that it was made of, or a method of its class."""
+    """Return the code that a tool runs: its function, or a method of its class."""
     function = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
     return function if callable(function) else tool._run  # noqa: SLF001  where each subclass has its code
 
@@ -179,7 +179,7 @@ def _function(tool: Any) -> Any:
 
 
 def _output(value: Any, name: str) -> ToolOutput:
-    """Return what a tool returned; raises `ToolError` where it says that it failed."""
+    """Convert a tool's return value; raises `ToolError` if it reports a failure."""
     if is_of(value, "langchain_core.messages.tool") and hasattr(value, "tool_call_id"):
         return _message_output(value, name)
     if is_of(value, "langgraph"):
@@ -202,7 +202,7 @@ def _message_output(message: Any, name: str) -> ToolOutput:
         return ToolOutput(seen.output, seen.observation)
     try:
         output: Json = to_output(message.artifact).output
-    except ToolError as error:  # an object of the application's, which never was for the model
+    except ToolError as error:  # the artifact is an object for the application
         output = {"content": _text(content), "artifact": str(error)}
     return to_output(ToolOutput(output, observation, sources=_sources(message.artifact)))
 
@@ -219,7 +219,7 @@ def _sources(value: Any) -> tuple[Json, ...]:
 
 
 def _blocks(value: Any) -> list[Content] | None:
-    """Return content blocks as content parts; None for a value that is none, or holds what is no text and no image."""
+    """Return content blocks as content parts; None if the value is not a list of text and image blocks."""
     if not isinstance(value, list) or not value:
         return None
     parts: list[Content] = []
@@ -255,7 +255,7 @@ def _part(block: Any) -> Content | None:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message's content, and the kinds of what else is in it."""
+    """Return the text of a message's content, with the kinds of its other blocks in brackets."""
     if not isinstance(content, list):
         return str(content)
     texts: list[str] = []

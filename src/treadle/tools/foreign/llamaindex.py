@@ -1,4 +1,4 @@
-"""Tools of LlamaIndex as tools of an agent. Nothing of LlamaIndex is imported: its objects bring what is needed."""
+"""LlamaIndex tools as tools of an agent. LlamaIndex itself is not imported: the caller's objects suffice."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def llamaindex_tools(
     timeout: float | None = None,
     retries: int = 0,
 ) -> list[ForeignTool]:
-    """Return tools of LlamaIndex as tools of an agent: `Agent(tools=[*llamaindex_tools(manual, add)])`.
+    """Return LlamaIndex tools as tools of an agent: `Agent(tools=[*llamaindex_tools(manual, add)])`.
 
-    Names, descriptions, schemas and `return_direct` are kept. A function that is not async runs in a thread. The nodes
-    that a query engine or a retriever found are the result's sources.
+    Names, descriptions, schemas and `return_direct` are kept. A sync function runs in a thread. The nodes that a query
+    engine or a retriever found are the result's sources.
 
     Args:
         tools: objects of subclasses of `BaseTool`: `FunctionTool`, `QueryEngineTool`, `RetrieverTool` and the like.
-        effects: what tools do, by patterns of their names: `{"search*": ["read_only"]}`. The first that matches counts.
-            A tool for which it says nothing may write, and is never started twice.
-        timeout: seconds a call may take; None for no limit.
+        effects: declared effects by patterns of tool names, `{"search*": ["read_only"]}`; the first match counts. A
+            tool without declared effects may write and is never started twice.
+        timeout: seconds that a call may take; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
 
     Raises:
-        ConfigurationError: an argument is not valid, or is no tool of LlamaIndex.
-        ToolDefinitionError: a tool wants the context of a workflow, or has no name.
+        ConfigurationError: an argument is not valid, or not a LlamaIndex tool.
+        ToolDefinitionError: a tool needs the context of a workflow, or has no name.
     """
     terms = Terms.of("llamaindex_tools", effects, timeout, retries)
     checked_tools("llamaindex_tools", tools, _wrong)
@@ -82,7 +82,7 @@ def _made(tool: Any, terms: Terms) -> ForeignTool:
     names = list(cast("dict[str, Json]", schema.get("properties", {})))
     model = metadata.fn_schema
     function = getattr(tool, "real_fn", None)
-    # Only a function takes its arguments by name for sure; others are given a single one by position.
+    # Functions take arguments by name. Other tools may not, so a single argument is passed by position.
     by_position = function is None and len(names) == 1
     runs_in_loop = inspect.iscoroutinefunction(function) if function is not None else hasattr(tool, "acall")
 
@@ -111,7 +111,7 @@ def _made(tool: Any, terms: Terms) -> ForeignTool:
 
 
 def _output(result: Any, name: str) -> ToolOutput:
-    """Return what a tool returned; raises `ToolError` where it says that it failed."""
+    """Convert a tool's return value; raises `ToolError` if it reports a failure."""
     content: str = result.content
     if result.is_error:
         raise ToolError(content or f"{name} failed")
@@ -123,7 +123,7 @@ def _output(result: Any, name: str) -> ToolOutput:
     try:
         output = to_output(result.raw_output).output
     except ToolError:
-        output = content  # an object of the application's; the text is what the library makes of it
+        output = content  # an object for the application; `content` is its text
     return to_output(ToolOutput(output, None if output == observation else observation))
 
 
@@ -143,7 +143,7 @@ def _sources(value: Any) -> tuple[Json, ...]:
 
 
 def _parts(blocks: Sequence[Any]) -> list[Content] | None:
-    """Return blocks as content parts; None if they are text alone."""
+    """Return blocks as content parts; None if all are text."""
     if all(block.block_type == "text" for block in blocks):
         return None
     return [_part(block) for block in blocks]

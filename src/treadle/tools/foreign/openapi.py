@@ -1,4 +1,4 @@
-"""Operations of an OpenAPI document as tools of an agent: only the host that the caller names is asked."""
+"""Operations of an OpenAPI document as tools of an agent; requests go only to the host that the caller names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import httpx2
 
 MAX_RESPONSE: Final = 1_000_000
-"""Bytes of a response, by default."""
+"""Default limit of a response, in bytes."""
 
 _MAX_TOOLS: Final = 1_000
 _MAX_EXCERPT: Final = 2_000
@@ -58,35 +58,35 @@ def openapi_tools(
     networks: Sequence[str] = (),
     trusted: bool = False,
 ) -> list[ForeignTool]:
-    """Return operations of an OpenAPI 3 document as tools of an agent, called `name__operation`.
+    """Return operations of an OpenAPI 3 document as tools of an agent, named `name__operation`.
 
-    GET and HEAD only read. All other operations may write, and are never started twice, unless `effects` says
-    otherwise. Requests go to `base_url` alone, through `http_client`; the servers of the document are ignored. A status
-    from 300 up is the call's error. If the answer to an operation that may write is lost, its outcome is unknown.
+    GET and HEAD are read-only. All other operations may write, and are never started twice, unless `effects` declares
+    otherwise. Requests go only to `base_url`, through `http_client`; the servers in the document are ignored. A status
+    from 300 up is the call's error. If the response to an operation that may write is lost, its outcome is unknown.
 
     Args:
         document: the document, its path, or its URL; YAML needs the extra `openapi`.
-        name: what the names of the tools begin with: at most 32 letters, digits, `-` and single `_`.
-        base_url: where the paths of the document begin, such as `https://api.example.com/v1`.
-        include: patterns of operations, by their names or as `GET /pets/*`; the others are left out. All by default.
-        exclude: patterns of operations that are left out.
-        auth: for each security scheme of the document the name of the secret that is sent, as `Runner(secrets=)` has
-            it: a token, a key, or `user:password` for the scheme `basic`. No call holds it, and no journal.
-        headers: further headers of each request; no secrets. Parameters of these names are no arguments.
-        effects: what operations do, by the same patterns: `{"POST /search": ["read_only"]}`. The first that matches
-            counts, in place of what the method says.
-        idempotency_header: a header in which the service takes a key that is the same for each attempt of a call, such
-            as `Idempotency-Key`.
-        timeout: seconds a call may take; None for no limit.
+        name: the prefix of the tools' names: at most 32 letters, digits, `-` and single `_`.
+        base_url: the URL before the paths of the document, such as `https://api.example.com/v1`.
+        include: patterns of operations, by name or as `GET /pets/*`; only these become tools. By default all do.
+        exclude: patterns of operations that do not become tools.
+        auth: for each security scheme of the document the name of a secret in `Runner(secrets=)`: a token, a key, or
+            `user:password` for the scheme `basic`. The secret appears in no call and in no journal.
+        headers: further headers of each request, without secrets. Parameters with these names are not offered.
+        effects: declared effects by the same patterns, `{"POST /search": ["read_only"]}`. The first match counts, and
+            replaces the default of the method.
+        idempotency_header: a header in which the service accepts an idempotency key, such as `Idempotency-Key`; each
+            attempt of a call sends the same key.
+        timeout: seconds that a call may take; None for no limit.
         retries: how often a failed call of a read-only or idempotent operation is tried again.
-        max_bytes: how long a response may be, in bytes.
-        networks: networks that may be reached though they are no part of the internet, such as `10.1.0.0/16`.
-        trusted: whether the document is your own. Otherwise its texts are those of a stranger: a request that offers
-            its tools counts as one that read something untrusted, from `web:HOST`.
+        max_bytes: the largest response, in bytes.
+        networks: networks outside the internet that may be reached, such as `10.1.0.0/16`.
+        trusted: whether the document is your own. Otherwise a request that offers its tools counts as one that has
+            read untrusted content, from `web:HOST`.
 
     Raises:
-        ConfigurationError: an argument is not valid, the document cannot be read, or an operation needs what is not
-            supported; the text names it.
+        ConfigurationError: an argument is not valid, the document cannot be read, or an operation needs an
+            unsupported feature; the text names it.
         MissingExtra: the extra `http` is not installed.
     """
     terms = Terms.of("openapi_tools", effects, timeout, retries)
@@ -115,7 +115,7 @@ def openapi_tools(
 def _made(
     chosen: Sequence[Listed], document: Mapping[str, Any], as_tool: Callable[[Operation], ForeignTool]
 ) -> list[ForeignTool]:
-    """Return the tools of operations; raises `ConfigurationError` that names those that cannot be called."""
+    """Return the tools of operations; raises `ConfigurationError` with the names of unsupported operations."""
     made: list[ForeignTool] = []
     problems: dict[str, list[str]] = {}
     for entry in chosen:
@@ -130,7 +130,7 @@ def _made(
 
 
 def _several(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
+    """Return the first few names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"{', '.join(names[:5])}{more}"
 
@@ -151,13 +151,13 @@ def _refuse(why: str) -> NoReturn:
 
 @frozen
 class Service:
-    """Where requests go.
+    """The destination of requests.
 
     Args:
         base_url: without a slash at its end.
-        host: the only host that is reached.
-        headers: of each request.
-        networks: that may be reached though they are no part of the internet.
+        host: the only reachable host.
+        headers: headers of each request.
+        networks: networks outside the internet that may be reached.
         max_bytes: of a response.
     """
 
@@ -168,10 +168,10 @@ class Service:
     max_bytes: int
 
     def client(self) -> httpx2.AsyncClient:
-        """Return a client for one call: callers may have an event loop each."""
+        """Return a client for one call: callers may use different event loops."""
         from treadle.tools.web import http_client
 
-        # A redirect that is followed sends a write again, or loses the answer to one that was carried out.
+        # Redirects are not followed: that could repeat a write, or lose the response to one that took effect.
         return http_client(
             self.host, networks=self.networks, max_bytes=self.max_bytes, follow_redirects=False
         )
@@ -189,7 +189,7 @@ def _service(base_url: Any, headers: Any, networks: Sequence[str], max_bytes: An
     for key, value in dict[Any, Any](headers or {}).items():
         fixed[str(key)] = _fixed_header(str(value), f"headers[{key!r}]")
     service = Service(base_url.rstrip("/"), parts.hostname, fixed, tuple(networks), max_bytes)
-    service.client()  # says what is wrong with host and networks, and whether the extra is there
+    service.client()  # validates host and networks, and raises MissingExtra
     return service
 
 
@@ -201,7 +201,7 @@ def _fixed_header(text: str, where: str) -> str:
 
 
 def _fetched(url: str, networks: Sequence[str]) -> bytes:
-    """Return a document from the network, which the caller named."""
+    """Return a document from the network; the caller named its URL."""
     import httpx2
 
     from treadle.tools.web import http_client_sync
@@ -225,10 +225,10 @@ class Scheme:
     """How a secret is sent.
 
     Args:
-        name: in the document.
-        secret: name of the secret.
+        name: the scheme's name in the document.
+        secret: the secret's name.
         place: `header`, `query` or `cookie`.
-        key: the name of the header, of the parameter or of the cookie.
+        key: the name of the header, parameter or cookie.
         form: `plain`, `bearer` or `basic`.
     """
 
@@ -239,7 +239,7 @@ class Scheme:
     form: str
 
     def value(self, secret: str) -> str:
-        """Return what is sent."""
+        """Return a secret in the form in which it is sent."""
         if self.form == "basic":
             return f"Basic {base64.b64encode(secret.encode()).decode()}"
         return f"Bearer {secret}" if self.form == "bearer" else secret
@@ -280,7 +280,7 @@ def _scheme(name: str, secret: str, facts: Mapping[str, Any]) -> Scheme:
 
 
 def _chosen_schemes(operation: Operation, schemes: Mapping[str, Scheme]) -> tuple[Scheme, ...]:
-    """Return what an operation is sent for authentication: the first alternative for which there are secrets."""
+    """Return the schemes of an operation: its first alternative for which the caller named secrets."""
     for alternative in sorted(operation.security, key=lambda names: not names):
         if all(name in schemes for name in alternative):
             return tuple(schemes[name] for name in alternative)
@@ -294,13 +294,13 @@ def _chosen_schemes(operation: Operation, schemes: Mapping[str, Scheme]) -> tupl
 
 
 class _OperationCall:
-    """Calls of an operation.
+    """The calls of one operation.
 
     Args:
-        operation: as the document describes it.
-        service: where requests go.
-        schemes: which secrets are sent.
-        idempotency_header: the header for the key of a call, if there is one.
+        operation: the operation of the document.
+        service: the destination of requests.
+        schemes: the schemes of the secrets to send.
+        idempotency_header: the header for the call's key, if any.
     """
 
     def __init__(
@@ -372,7 +372,7 @@ class _OperationCall:
     async def _addressed(
         self, request: Prepared, ctx: ToolContext[Any]
     ) -> tuple[str, dict[str, str], Secrets]:
-        """Return the URL and the headers of a request, with its secrets; and what hides these."""
+        """Return the URL and headers of a request with its secrets, and a filter that masks these secrets."""
         import asyncio
 
         headers = {"accept": "application/json, */*;q=0.5", **self._service.headers, **request.headers}
@@ -413,7 +413,7 @@ class _OperationCall:
             try:
                 return ToolOutput(to_output(json.loads(response.content)).output)
             except (ValueError, RecursionError, ToolError):
-                pass  # it says that it is JSON, and is not: then it is a text
+                pass  # declared as JSON, but invalid: kept as text
         elif (
             media_type
             and not media_type.startswith("text/")
@@ -442,7 +442,7 @@ class _OperationCall:
 
 
 def _excerpt(text: str, secrets: Secrets, most: int) -> str:
-    """Return the beginning of a text without secrets, which are searched before it is cut: a half is not recognised."""
+    """Return the beginning of a text with secrets masked; they are masked before the cut, which could split one."""
     searched = text[:_MAX_SEARCHED]
     if len(searched) < len(text):
         searched = searched[: secrets.open_end(searched)]
@@ -453,12 +453,12 @@ def _excerpt(text: str, secrets: Secrets, most: int) -> str:
 def _text(response: httpx2.Response) -> str:
     try:
         return response.content.decode(response.charset_encoding or "utf-8", "replace")
-    except LookupError:  # an encoding that there is not
+    except LookupError:  # an unknown encoding
         return response.content.decode("utf-8", "replace")
 
 
 def _file_name(response: httpx2.Response) -> str:
-    """Return a name for a file that was answered: the last part of its path."""
+    """Return a name for a file in a response: the last part of its URL's path."""
     return (
         re.sub(r"[^A-Za-z0-9._-]", "_", response.url.path.rstrip("/").rpartition("/")[2])[:100] or "response"
     )

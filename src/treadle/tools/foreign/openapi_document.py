@@ -1,7 +1,7 @@
-"""An OpenAPI document: read, its references followed, its schemas made to stand for themselves.
+"""Read an OpenAPI document, follow its references, and make its schemas self-contained.
 
-A document is a text of others. So it is bounded in every direction, a `$ref` leads nowhere but into the document
-itself, and what it says of servers is not believed.
+A document is foreign text. Its size and depth are limited, a `$ref` must point into the document itself, and its list
+of servers is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from treadle.errors import ConfigurationError, MissingExtra
 from treadle.tools.definitions import cleaned, plain_name
 
 MAX_DOCUMENT: Final = 20_000_000
-"""Bytes of a document."""
+"""Largest document, in bytes."""
 
 _MAX_DEPTH: Final = 40
 _MAX_NODES: Final = 20_000
@@ -27,22 +27,22 @@ _MAX_REFERENCES: Final = 32
 
 
 class Unsupported(Exception):
-    """An operation needs what is not supported; the text says what."""
+    """An operation needs an unsupported feature; the text names it."""
 
 
 # ------------------------------------------------------------------------------------------- reading
 
 
 def read_document(source: Any, fetch: Callable[[str], bytes]) -> Mapping[str, Any]:
-    """Return a document.
+    """Read a document.
 
     Args:
         source: the document itself, its path, or its URL.
-        fetch: returns what a URL leads to.
+        fetch: returns the content of a URL.
 
     Raises:
-        ConfigurationError: it cannot be read, or is no OpenAPI 3 document.
-        MissingExtra: it is YAML, and there is no package that reads it.
+        ConfigurationError: it cannot be read, or is not OpenAPI 3.
+        MissingExtra: it is YAML, and no package that reads YAML is installed.
     """
     where = "the document"
     if isinstance(source, (str, os.PathLike)):
@@ -86,7 +86,7 @@ def _parsed(data: bytes, where: str) -> Any:
 
 
 def _parsed_yaml(text: str) -> Any:
-    """Return YAML as JSON data: dates are text, and `on` and `no` are the words that they are."""
+    """Return YAML as JSON data: dates stay text, and so do `on` and `no`."""
     try:
         import yaml
     except ImportError:
@@ -117,13 +117,13 @@ def refuse(why: str) -> NoReturn:
 
 
 class References:
-    """Follows the references of a document, inside of it."""
+    """Follows references within a document."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
 
     def followed(self, value: Any) -> Mapping[str, Any]:
-        """Return an object, or the one that it refers to; raises `Unsupported`."""
+        """Return an object, or the target of its reference; raises `Unsupported`."""
         for _ in range(_MAX_REFERENCES):
             if not isinstance(value, Mapping):
                 raise Unsupported("it holds something else where an object should be")
@@ -135,7 +135,7 @@ class References:
         raise Unsupported("its references go round in circles")
 
     def target(self, reference: str) -> Any:
-        """Return what a reference leads to; raises `Unsupported` where that is no part of the document."""
+        """Return the target of a reference; raises `Unsupported` if it is not in the document."""
         if not reference.startswith("#/"):
             raise Unsupported(
                 f"it refers to {reference!r:.200}, which is not in the document, and is not fetched"
@@ -170,10 +170,10 @@ _LEFT_OUT: Final = frozenset(
 
 
 class Schemas:
-    """Makes the schemas of one operation stand for themselves: what they refer to is put into its `$defs`.
+    """Make the schemas of one operation self-contained: their references are copied into `$defs`.
 
     Args:
-        references: of the document.
+        references: the references of the document.
     """
 
     def __init__(self, references: References) -> None:
@@ -183,7 +183,7 @@ class Schemas:
         self.definitions: dict[str, Json] = {}
 
     def taken(self, value: Any, depth: int = 0) -> Json:
-        """Return a schema in the words of JSON schema; raises `Unsupported`."""
+        """Return an OpenAPI schema as JSON schema; raises `Unsupported`."""
         self._nodes += 1
         if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
             raise Unsupported("its schemas are larger, or deeper, than a model could read")
@@ -199,7 +199,7 @@ class Schemas:
         return self._whole(facts, depth + 1)
 
     def _defined(self, reference: str) -> str:
-        """Return the name under which what a reference leads to is defined."""
+        """Define the target of a reference in `$defs`, and return its name there."""
         if reference not in self._names:
             base = plain_name(reference.rpartition("/")[2])
             name, number = base, 1
@@ -208,7 +208,7 @@ class Schemas:
                 name = f"{base}_{number}"
             self._names[reference] = name
             self.definitions[name] = {}
-            # Its depth counts anew: a definition may refer to itself, and is taken once.
+            # Its depth starts at 0: a definition may refer to itself, and is copied once.
             self.definitions[name] = self.taken(self._references.target(reference))
         return self._names[reference]
 
@@ -232,7 +232,7 @@ class Schemas:
         return _nullable(schema) if facts.get("nullable") is True else schema
 
     def _without_read_only(self, facts: Mapping[str, Any], schema: dict[str, Json]) -> None:
-        """Take out properties that only responses have."""
+        """Remove properties that only responses have."""
         properties: Any = facts.get("properties")
         if not isinstance(properties, Mapping):
             return
@@ -244,7 +244,7 @@ class Schemas:
 
 
 def _bound(facts: Mapping[str, Any], schema: dict[str, Json], limit: str) -> None:
-    """Write an exclusive limit as JSON schema does: in OpenAPI 3.0 it is a word beside the limit."""
+    """Convert an exclusive limit to JSON schema; OpenAPI 3.0 has a flag next to the limit."""
     exclusive: Any = facts.get(f"exclusive{limit}")
     if exclusive is True:
         if (value := schema.pop(limit.lower(), None)) is not None:

@@ -1,4 +1,4 @@
-"""The operations of an OpenAPI document, each with all that a call of it needs."""
+"""Read the operations of an OpenAPI document, with everything that a call needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.tools.definitions import MAX_SCHEMA, described, plain_name
 from treadle.tools.foreign.openapi_document import References, Schemas, Unsupported, refuse
 
 MAX_OPERATIONS: Final = 5_000
-"""How many operations a document may have."""
+"""Most operations in one document."""
 
 METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options", "trace", "query")
 
@@ -24,7 +24,7 @@ FORM_TYPE: Final = "application/x-www-form-urlencoded"
 TEXT_TYPE: Final = "text/plain"
 
 _PATH: Final = re.compile(r"/[A-Za-z0-9/?{}_.~!$&'()*+,;=:@%-]*")
-"""A template of a path: it cannot change the host in front of it."""
+"""A path template that cannot change the host before it."""
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -34,7 +34,7 @@ _NEVER_ARGUMENTS: Final = frozenset(
         *("proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
-"""Headers that the client sets, or that name the caller: never an argument, also if the document lists them."""
+"""Headers that the client sets, or that identify the caller: never an argument, even if the document lists them."""
 
 
 @frozen
@@ -42,14 +42,14 @@ class Parameter:
     """A parameter of an operation.
 
     Args:
-        name: what it is called in the request.
-        argument: what models call it.
+        name: its name in the request.
+        argument: its name for models.
         place: `path`, `query` or `header`.
         required: whether the operation needs it.
         schema: JSON schema of its value.
-        style: how lists and objects are written, as OpenAPI calls it.
-        explode: whether each of their items stands for itself.
-        as_json: whether its value is written as JSON.
+        style: OpenAPI's style for lists and objects.
+        explode: OpenAPI's flag: whether each item is a separate parameter.
+        as_json: whether its value is sent as JSON.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Parameter:
 
 @frozen
 class Body:
-    """The body of a request: its argument, its schema, and the media type that is sent."""
+    """The body of a request: its argument, its schema, and its media type."""
 
     argument: str
     required: bool
@@ -77,15 +77,15 @@ class Operation:
     """An operation of a document.
 
     Args:
-        name: unique in the document, in the letters that all providers take.
+        name: unique in the document, in letters that all providers accept.
         method: in capitals.
         path: the template, such as `/pets/{id}`.
-        description: what models read.
+        description: the description for models.
         parameters: in the order of the document.
-        body: what is sent, if anything is.
-        security: what has to be sent for authentication: one of these lists of schemes; empty for nothing.
-        parameters_schema: JSON schema of the arguments of a call.
-        hidden: what no argument may set: pairs of place and name, in small letters.
+        body: the body of the request; None without one.
+        security: alternative lists of authentication schemes; empty if none is needed.
+        parameters_schema: JSON schema of a call's arguments.
+        hidden: pairs of place and name, in lower case, that no argument may set.
     """
 
     name: str
@@ -100,11 +100,11 @@ class Operation:
 
     @property
     def label(self) -> str:
-        """How people call it: `GET /pets/{id}`."""
+        """The method and the path: `GET /pets/{id}`."""
         return f"{self.method} {self.path}"
 
     def without(self, hidden: Collection[tuple[str, str]]) -> Operation:
-        """Return the operation without parameters that no model gives: pairs of place and name, in small letters."""
+        """Return the operation without hidden parameters: pairs of place and name, in lower case."""
         left_out = {each.argument for each in self.parameters if (each.place, each.name.lower()) in hidden}
         if not left_out:
             return replace(self, hidden=frozenset(hidden))
@@ -117,14 +117,14 @@ class Operation:
 
 @frozen
 class Listed:
-    """An operation as the document lists it, before it is looked at.
+    """An operation as listed in the document, not parsed yet.
 
     Args:
         name: unique in the document.
-        method: in small letters.
+        method: in lower case.
         path: the template.
-        item: what the document says of the path.
-        facts: what it says of the operation.
+        item: the document's entry for the path.
+        facts: the document's entry for the operation.
     """
 
     name: str
@@ -135,12 +135,12 @@ class Listed:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What patterns may match: its name, and its method and path."""
+        """The texts that patterns match: its name, and its method with its path."""
         return self.name, f"{self.method.upper()} {self.path}"
 
 
 def listed(document: Mapping[str, Any]) -> Iterator[Listed]:
-    """Yield the operations of a document; raises `ConfigurationError` for a path that leads out of it."""
+    """Yield the operations of a document; raises `ConfigurationError` for a reference out of the document."""
     references, taken = References(document), set[str]()
     count = 0
     for path, value in cast("Mapping[Any, Any]", document.get("paths", {})).items():
@@ -162,7 +162,7 @@ def listed(document: Mapping[str, Any]) -> Iterator[Listed]:
 
 
 def _name(facts: Mapping[str, Any], method: str, path: str, taken: set[str]) -> str:
-    """Return a name for an operation that no other one has."""
+    """Return a unique name for an operation."""
     own: Any = facts.get("operationId")
     words = (
         own if isinstance(own, str) and own.strip() else f"{method}_{path.replace('{', '').replace('}', '')}"
@@ -177,7 +177,7 @@ def _name(facts: Mapping[str, Any], method: str, path: str, taken: set[str]) -> 
 
 
 def operation_of(entry: Listed, document: Mapping[str, Any]) -> Operation:
-    """Return an operation with all that it needs; raises `Unsupported`."""
+    """Parse an operation; raises `Unsupported`."""
     facts, references = entry.facts, References(document)
     if facts.get("servers") or entry.item.get("servers"):
         raise Unsupported("it has servers of its own, and only base_url= is asked")
@@ -235,7 +235,7 @@ def _parameters(entry: Listed, references: References, schemas: Schemas) -> list
         for value in cast("Sequence[Any]", several) if isinstance(several, (list, tuple)) else ():
             facts = references.followed(value)
             found[str(facts.get("name")), str(facts.get("in"))] = (
-                facts  # that of the operation replaces the path's
+                facts  # an operation's parameter overrides the path's
             )
     parameters: list[Parameter] = []
     taken = set[str]()

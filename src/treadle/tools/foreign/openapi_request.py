@@ -1,7 +1,7 @@
-"""The request of a call of an operation, made of its arguments: no argument leaves its place.
+"""Build the request of an operation from a call's arguments, so that no argument escapes its place.
 
-A value in a path is one segment, or a part of one: it is encoded, and what a server might take for another path, also
-after it has decoded it, is refused. A value in a header holds no control character. Names come from the document alone.
+A value in a path is one segment or a part of one: it is encoded, and refused if a server could read it as another
+path, even after decoding. A header value contains no control character. Names come only from the document.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NO_HEADER: Final = re.compile(r"[^\x20-\x7e\t]")
 
 @frozen
 class Prepared:
-    """A request without its host and without secrets.
+    """A request without host and secrets.
 
     Args:
         path: encoded, from `/` on.
-        query: pairs, encoded.
-        headers: of the arguments, and of the body.
+        query: encoded pairs.
+        headers: headers of the arguments and of the body.
         content: the body; None without one.
     """
 
@@ -40,7 +40,7 @@ class Prepared:
 
 
 def prepared(operation: Operation, arguments: Mapping[str, Json]) -> Prepared:
-    """Return the request for the arguments of a call; raises `ToolArgumentsInvalid` with all that is wrong."""
+    """Return the request for a call's arguments; raises `ToolArgumentsInvalid` with all problems."""
     problems = _problems(operation, arguments)
     if problems:
         raise ToolArgumentsInvalid("; ".join(problems[:8]))
@@ -66,7 +66,7 @@ def prepared(operation: Operation, arguments: Mapping[str, Json]) -> Prepared:
 
 
 def _problems(operation: Operation, arguments: Mapping[str, Json]) -> list[str]:
-    """Return what is wrong with arguments, as far as the top of their schemas, and of that of the body, tells."""
+    """Return the problems of arguments that the top level of their schemas, and of the body's, shows."""
     schema = operation.parameters_schema
     definitions: dict[str, Any] = schema.get("$defs", {})
     properties = {
@@ -81,9 +81,9 @@ def _problems(operation: Operation, arguments: Mapping[str, Json]) -> list[str]:
 
 
 def _body_problems(argument: str, value: Json, schema: Any, definitions: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a body; where it may have several schemas, it has to fit one.
+    """Return the problems of a body; for alternative schemas, it must match one of them.
 
-    Schemas in these are not followed further: a document of others may nest them without an end.
+    Schemas nested in these are not followed: a foreign document may nest them without end.
     """
     schema = _followed(schema, definitions)
     problems = _top_problems(argument, value, schema, definitions)
@@ -97,7 +97,7 @@ def _body_problems(argument: str, value: Json, schema: Any, definitions: Mapping
         ]
         if word == "allOf":
             problems += [problem for each in found for problem in each]
-        elif all(found):  # the most telling are those of a schema that takes the type of the body
+        elif all(found):  # best: the problems of an alternative that matches the body's type
             problems += min(found, key=lambda each: each[0].startswith(f"{argument}: must be of type"))
     return problems
 
@@ -117,7 +117,7 @@ def _top_problems(argument: str, value: Json, schema: Any, definitions: Mapping[
 
 
 def _followed(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """Return the schema that a schema of the operation refers to; itself if it refers to none."""
+    """Return the target of a schema's reference, or the schema itself if it has none."""
     found: Any = schema
     for _ in range(8):
         reference: Any = cast("dict[str, Any]", found).get("$ref") if isinstance(found, dict) else None
@@ -150,7 +150,7 @@ def _path(operation: Operation, arguments: Mapping[str, Json]) -> str:
 
 
 def _check_fields(operation: Operation, parameter: Parameter, value: Json, fixed: str) -> None:
-    """Raise `ToolArgumentsInvalid` where the fields of an object would stand for other parameters, or for a secret."""
+    """Raise `ToolArgumentsInvalid` if a field of an object would set another parameter or a secret."""
     stand_for_themselves = parameter.explode and parameter.style == "form" and not parameter.as_json
     if not stand_for_themselves or not isinstance(value, dict):
         return
@@ -165,7 +165,7 @@ def _check_fields(operation: Operation, parameter: Parameter, value: Json, fixed
 
 
 def _as_read(name: str) -> str:
-    """Return the name that a lenient server reads: many take `Key` or `key[]` for `key`, and `a.b` for `a_b`."""
+    """Return a name as a lenient server reads it: many read `Key` and `key[]` as `key`, and `a.b` as `a_b`."""
     return re.sub(r"[.\s+]", "_", name.strip().partition("[")[0]).casefold()
 
 
@@ -191,7 +191,7 @@ def _query(parameter: Parameter, value: Json) -> list[str]:
 
 
 def _simple(parameter: Parameter, value: Json) -> str:
-    """Return a value as OpenAPI's style `simple` writes it, not encoded."""
+    """Return a value in OpenAPI's style `simple`, not encoded."""
     if parameter.as_json:
         return _json(value)
     if isinstance(value, list):
@@ -213,7 +213,7 @@ def _json(value: Json) -> str:
 
 
 def checked_header(text: str, name: str) -> str:
-    """Return the value of a header; raises `ToolArgumentsInvalid` for one that could end it and begin another."""
+    """Return a header's value; raises `ToolArgumentsInvalid` if it could end the header and begin another."""
     if _NO_HEADER.search(text):
         raise ToolArgumentsInvalid(f"{name}: may hold printable ASCII characters only: it is a header")
     return text

@@ -1,15 +1,15 @@
 """Toolsets of Pydantic AI as toolsets of an agent.
 
-Theory of operation. What a toolset of Pydantic AI holds may depend on the run: filters, `prepare` functions and dynamic
-toolsets are given its `deps`. So each call is a run of its own there: the toolset is made for that run, entered, listed
-and called with the `context` of the task as `deps`, and left. A drive lists it once before, with the `deps` that the
-declaration names. A tool that is listed then, and left out for the context of a call, is not called.
+Theory of operation. The tools of a Pydantic AI toolset may depend on the run: filters, `prepare` functions and dynamic
+toolsets receive its `deps`. So each call is a separate run there: the toolset is made for the run, entered, listed and
+called with the task's `context` as `deps`, and left. A drive lists it once before, with the `deps` of the declaration.
+A listed tool that is left out for the context of a call is not called.
 
     drive begins    toolset.for_run(listing) --> get_tools --> ForeignTool, one for each
     a call          toolset.for_run(call)    --> get_tools --> call_tool, with the context as deps
 
-Whether a call needs an approval is found by a probe: the same toolset with leaves that do nothing. Its layers that
-require approvals raise `ApprovalRequired` as they would in the call.
+A probe finds out whether a call needs an approval. It is the same toolset with leaves that do nothing. Its layers that
+require approvals raise `ApprovalRequired`, as they would in the call.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}")
 
 @explains_names("PydanticAIToolset")
 class PydanticAIToolset:
-    """A toolset of Pydantic AI, whose tools an agent may call: `Agent(tools=[PydanticAIToolset("desk", toolset)])`.
+    """A toolset of Pydantic AI for an agent: `Agent(tools=[PydanticAIToolset("desk", toolset)])`.
 
-    Its tools are called `name__tool`, with their descriptions and schemas. A `RunContext` has the task's `context` as
-    its `deps`, and no model. A tool that requires an approval waits for it as any other tool does. `ModelRetry` and
-    `ToolFailed` are the call's error.
+    Its tools are named `name__tool` and keep their descriptions and schemas. Their `RunContext` has the task's
+    `context` as `deps`, and no model. A tool that requires an approval waits for it as any other tool does.
+    `ModelRetry` and `ToolFailed` are the call's error.
 
     Args:
-        name: what the names of its tools begin with: at most 32 letters, digits, `-` and single `_`.
-        toolset: a `FunctionToolset`, or what combines, filters, prefixes or wraps one.
-        listed_with: the `deps` with which the tools are listed, before there is a call with a `context`: filters and
-            `prepare` functions get it.
-        effects: what tools do, by patterns of the toolset's names: `{"search*": ["read_only"]}`. The first that matches
-            counts. A tool for which it says nothing may write, and is never started twice.
-        timeout: seconds a call may take; None for no limit.
+        name: the prefix of the tools' names: at most 32 letters, digits, `-` and single `_`.
+        toolset: a `FunctionToolset`, or one that combines, filters, prefixes or wraps others.
+        listed_with: the `deps` for listing the tools before there is a call with a `context`; filters and `prepare`
+            functions receive it.
+        effects: declared effects by patterns of the toolset's tool names, `{"search*": ["read_only"]}`; the first match
+            counts. A tool without declared effects may write and is never started twice.
+        timeout: seconds that a call may take; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
 
     Raises:
@@ -95,9 +95,9 @@ class PydanticAIToolset:
             )
         self._name, self.toolset, self.listed_with = name, toolset, listed_with
         self.unasked: OrderedDict[str, None] = OrderedDict()
-        """calls, by their keys, for which no approval was asked when they were judged here; the latest alone
+        """keys of the latest calls that needed no approval when they were judged
 
-        Ids of tasks and calls are not enough: another tenant may have the same ones.
+        The idempotency key is used, because tenants may have the same task and call ids.
         """
         self.terms = Terms.of(f"PydanticAIToolset {name!r}", effects, timeout, retries)
 
@@ -106,25 +106,25 @@ class PydanticAIToolset:
 
     @property
     def name(self) -> str:
-        """What the names of its tools begin with, before `__`."""
+        """The prefix of its tools' names, before `__`."""
         return self._name
 
     def facts(self) -> Json:
-        """Return what tells this declaration from another."""
+        """Return facts that identify this declaration."""
         effects: Json = {pattern: list(flags) for pattern, flags in self.terms.effects.items()}
         return [self._name, _shape(self.toolset), effects, self.terms.timeout, self.terms.retries]
 
     def known_specs(self) -> tuple[ToolSpec, ...] | None:
-        """Return None: what a toolset lists may depend on anything."""
+        """Return None: a toolset may list other tools each time."""
         return None
 
     def connect(self) -> _Connection:
-        """Return what lists the tools in a driver process."""
+        """Return a connection, which lists the tools in a driver process."""
         return _Connection(self)
 
 
 def _shape(toolset: Any) -> Json:
-    """Return how a toolset is put together, as far as it shows."""
+    """Return the structure of a toolset, as far as it is visible."""
     tools: Any = getattr(toolset, "tools", None)
     inside: list[Any] = [*getattr(toolset, "toolsets", ())]
     wrapped = getattr(toolset, "wrapped", None)
@@ -138,7 +138,7 @@ def _shape(toolset: Any) -> Json:
 
 
 def _asks_for_approvals(toolset: Any) -> bool:
-    """Return whether a layer of a toolset may require an approval; one that cannot be looked into may."""
+    """Return whether a layer of a toolset may require an approval; True for layers of unknown classes."""
     if hasattr(toolset, "approval_required_func"):
         return True
     inside = [*getattr(toolset, "toolsets", ())]
@@ -148,7 +148,7 @@ def _asks_for_approvals(toolset: Any) -> bool:
 
 
 class _Connection:
-    """Lists the tools of a toolset; nothing is kept open between calls."""
+    """Lists the tools of a toolset; keeps nothing open between calls."""
 
     def __init__(self, declared: PydanticAIToolset) -> None:
         self._declared = declared
@@ -156,7 +156,7 @@ class _Connection:
         self._specs: list[tuple[ToolSpec, str]] | None = None
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools that there are now: the same object for as long as they are the same."""
+        """Return the current tools: the same object as long as they are unchanged."""
         declared = self._declared
         ctx = _run_context(deps=declared.listed_with)
         try:
@@ -184,19 +184,19 @@ class _Connection:
         return self._tools
 
     async def close(self) -> None:
-        """Do nothing: each call leaves what it entered."""
+        """Do nothing: each call leaves the toolset that it entered."""
 
 
 @asynccontextmanager
 async def _running(toolset: Any, ctx: Any) -> AsyncGenerator[Any]:
-    """Make a toolset ready for one run with one step, as an agent of Pydantic AI does."""
+    """Prepare a toolset for one run with one step, as an agent of Pydantic AI does."""
     running = await toolset.for_run(ctx)
     async with running:
         yield await running.for_run_step(ctx)
 
 
 def _run_context(**known: Any) -> Any:
-    """Return a `RunContext`: it has no model, and what this version of the library knows of the rest."""
+    """Return a `RunContext` without a model, with those of the fields that this version of the library has."""
     from pydantic_ai import RunContext, RunUsage
 
     names = {each.name for each in fields(RunContext)}
@@ -209,7 +209,7 @@ def _run_context(**known: Any) -> Any:
 
 @cache
 def _idle_leaf() -> type[Any]:
-    """Return the class of toolsets that list what others do, and call nothing."""
+    """Return a class of toolsets that list the wrapped tools and call nothing."""
     from pydantic_ai.toolsets import WrapperToolset
 
     class IdleLeaf(WrapperToolset[Any]):
@@ -224,8 +224,8 @@ class _OneTool:
 
     Args:
         declared: the toolset.
-        name: of the tool, there.
-        listed: as it was listed when the drive began.
+        name: the tool's name in the toolset.
+        listed: the tool as listed when the drive began.
     """
 
     def __init__(self, declared: PydanticAIToolset, name: str, listed: Any) -> None:
@@ -253,7 +253,7 @@ class _OneTool:
         )
 
     def _code(self) -> str:
-        """Return a digest of the function of the tool, where it is one."""
+        """Return a digest of the tool's function; empty without one."""
         leaf = self._listed
         while hasattr(leaf, "source_tool"):
             leaf = leaf.source_tool
@@ -270,7 +270,7 @@ class _OneTool:
         except ValidationError as error:
             details = error.errors(include_url=False)
             raise ToolArgumentsInvalid(clauses(details, cast("Json", arguments), [*properties])) from error
-        # Without a function's signature nothing was checked; by one, also an argument that `prepare` left out is taken.
+        # Without a function's signature nothing was checked. With one, an argument that `prepare` left out is accepted.
         known = schema if taken is arguments else {**schema, "properties": dict.fromkeys(properties)}
         if problems := problems_of(arguments, {"additionalProperties": False, **known}):
             raise ToolArgumentsInvalid("; ".join(problems[:8]))
@@ -289,7 +289,7 @@ class _OneTool:
         )
 
     async def _needs_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
-        """Return whether a layer of the toolset requires an approval for these arguments, and keep that it does not."""
+        """Return whether the toolset requires an approval for these arguments; if not, remember the call's key."""
         unasked, call = self._declared.unasked, ctx.idempotency_key
         if await self._requires_approval(arguments, ctx):
             unasked.pop(call, None)
@@ -309,7 +309,7 @@ class _OneTool:
             probe = running.visit_and_replace(_idle_leaf())
             tool = (await probe.get_tools(run_context)).get(self._name)
             if tool is None:
-                return False  # it is left out for this context: the call fails
+                return False  # the toolset leaves it out for this context, so the call will fail
             try:
                 await probe.call_tool(self._name, arguments, run_context, tool)
             except ApprovalRequired:
@@ -320,8 +320,8 @@ class _OneTool:
         from pydantic_ai import Agent
 
         threads = _CallThreads(partial(in_tool_thread, ctx, f"{self._declared.name}__{self._name}"))
-        # A layer that requires an approval has asked for it before the call started; a tool that raises
-        # `ApprovalRequired` itself has not, and so does not run as if it were approved.
+        # A layer that requires an approval asked before the call started. A tool that raises `ApprovalRequired` itself
+        # did not, so it must not run as if it were approved.
         approved = self._may_ask and await self._requires_approval(arguments, ctx)
         if approved and ctx.idempotency_key in self._declared.unasked:
             raise ToolError(
@@ -374,10 +374,10 @@ class _OneTool:
 
 
 class _CallThreads(Executor):
-    """Runs the sync functions of one call in the threads of tools, where they are counted until they end.
+    """Runs the sync functions of one call in tool threads, which count until they end.
 
     Args:
-        in_thread: runs a function there.
+        in_thread: runs a function in a tool thread.
     """
 
     def __init__(self, in_thread: Callable[[Callable[[], Any]], Any]) -> None:
@@ -387,14 +387,14 @@ class _CallThreads(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Start a function; called in the event loop of the call."""
         future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # a thread cannot be taken back
+        future.set_running_or_notify_cancel()  # a started thread cannot be cancelled
         task = asyncio.get_running_loop().create_task(self._in_thread(partial(fn, *args, **kwargs)))
         task.add_done_callback(partial(_settle, future))
         self._tasks.append(task)
         return future
 
     async def ended(self) -> None:
-        """Ask what still runs to end, and return when it has; when cancelled, leave it behind."""
+        """Ask running functions to stop, and wait until they end; when cancelled, abandon them."""
         running = [task for task in self._tasks if not task.done()]
         for task in running:
             task.cancel()
@@ -402,7 +402,7 @@ class _CallThreads(Executor):
             await asyncio.gather(*running, return_exceptions=True)
 
     def leave_behind(self) -> bool:
-        """Leave behind what still runs, and return whether there is any."""
+        """Abandon running functions; return whether there were any."""
         running = [task for task in self._tasks if not task.done()]
         for task in running:
             task.cancel()
@@ -423,7 +423,7 @@ def _settle(future: Future[Any], task: asyncio.Task[Any]) -> None:
 
 
 def _output(value: Any) -> ToolOutput:
-    """Return what a tool returned."""
+    """Convert a tool's return value."""
     if not (is_of(value, "pydantic_ai.messages") and hasattr(value, "return_value")):
         return to_output(_parts(value) or value)
     returned = to_output(_parts(value.return_value) or value.return_value)
@@ -445,11 +445,11 @@ def _plain(value: Any) -> Json:
     try:
         return to_output(value).output
     except ToolError as error:
-        return str(error)  # for the application alone, and no data
+        return str(error)  # metadata is for the application, and this has no JSON form
 
 
 def _parts(value: Any) -> list[Content] | None:
-    """Return a value as content parts; None if it holds no file."""
+    """Return a value as content parts; None unless it contains files and otherwise only text."""
     items = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
     parts = [_part(each) for each in items]
     has_files = any(isinstance(part, (Image, File)) for part in parts)

@@ -1,4 +1,4 @@
-"""`ForeignTool`: a tool of another library as a tool of an agent, and what its caller declares of it."""
+"""`ForeignTool`: a tool of another library as a tool of an agent, and the terms that its caller declares."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ NeedsApproval = Callable[[Any, ToolContext[Any]], Awaitable[bool]]
 
 
 class ForeignTool:
-    """A tool that another library, or a document, defines.
+    """A tool that another library or a document defines.
 
     Args:
         spec: the tool as models see it.
-        validate: checks arguments, as the port says.
-        call: runs it with what `validate` returned.
-        code: a digest of its code: an approval holds for the code that it was asked for.
-        as_taken: returns arguments in the form in which the tool takes them, for policies; None if it has none.
-        needs_approval: whether a call with these arguments needs an approval; by default what the specification says.
+        validate: checks arguments, as the port describes.
+        call: runs the tool with the value that `validate` returned.
+        code: a digest of its code: an approval holds only for the code that it was given for.
+        as_taken: returns arguments as the tool receives them, for policies; None if that is unknown.
+        needs_approval: returns whether a call with these arguments needs an approval; by default the specification's.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ForeignTool:
         return self._validate(arguments)
 
     def as_taken(self, arguments: dict[str, Json]) -> dict[str, Json] | None:
-        """Return arguments as JSON in the form that the tool takes them; None if it is not known."""
+        """Return arguments as JSON in the form that the tool receives; None if that is unknown."""
         return None if self._as_taken is None else self._as_taken(arguments)
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
@@ -76,7 +76,7 @@ class ForeignTool:
             raise contained(error) from error
 
     async def needs_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
-        """Return whether a person has to approve a call with these arguments."""
+        """Return whether a person must approve a call with these arguments."""
         if self._needs_approval is None:
             return self._spec.needs_approval
         return await self._needs_approval(arguments, ctx)
@@ -90,12 +90,12 @@ class ForeignTool:
 
 @frozen
 class Terms:
-    """What the caller of an adapter declares of the tools that it makes, checked.
+    """The checked arguments of an adapter that apply to all its tools.
 
     Args:
-        adapter: the function or class that the caller wrote, for errors.
-        effects: what tools do, by patterns of their names.
-        timeout: seconds a call may take; None for no limit.
+        adapter: the adapter's name, for errors.
+        effects: declared effects by patterns of tool names.
+        timeout: seconds that a call may take; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
     """
 
@@ -128,14 +128,14 @@ class Terms:
         by_default: frozenset[str] | None = None,
         **more: Any,
     ) -> ToolSpec:
-        """Return a tool as models and the core see it.
+        """Return a tool's specification for models and the core.
 
         Args:
-            name: what it is called where it comes from.
-            description: what models read.
+            name: the tool's name in its library.
+            description: the description for models.
             parameters: JSON schema of its arguments.
-            names: by which the caller may declare its effects; by default what models call it.
-            by_default: its effects, if the caller declares none; None if nothing is known of them.
+            names: the names that patterns of `effects` match; by default its name for models.
+            by_default: its effects if the caller declares none; None if they are unknown.
             more: further fields of the specification.
         """
         name = plain_name(name)
@@ -154,7 +154,7 @@ class Terms:
         )
 
     def check_used(self, names: Sequence[str]) -> None:
-        """Raise `ConfigurationError` for a pattern in `effects=` that matches none of the names of the tools."""
+        """Raise `ConfigurationError` for a pattern in `effects=` that matches no tool."""
         for pattern in self.effects:
             if effects_of({pattern: ()}, *names) is None:
                 listed = ", ".join(names) or "none"
@@ -164,12 +164,12 @@ class Terms:
 
 
 def checked_tools(adapter: str, tools: Sequence[Any], wanted: Callable[[Any], str | None]) -> None:
-    """Raise `ConfigurationError` for an object that an adapter does not take.
+    """Raise `ConfigurationError` for an object that an adapter does not accept.
 
     Args:
-        adapter: the function, for the error.
+        adapter: the adapter's name, for the error.
         tools: the objects.
-        wanted: returns what is wrong with an object, or None.
+        wanted: returns the problem with an object, or None.
     """
     for index, tool in enumerate(tools):
         if isinstance(tool, (list, tuple)):
@@ -186,7 +186,7 @@ def _shown(value: Any) -> str:
 
 
 def is_of(value: Any, *modules: str) -> bool:
-    """Return whether an object is of a class, or of a subclass of one, that a module or a package below it defines."""
+    """Return whether the class of an object, or a base class, is defined in one of the modules or their packages."""
     return any(
         kind.__module__ == module or kind.__module__.startswith(f"{module}.")
         for kind in type(value).__mro__
@@ -195,7 +195,7 @@ def is_of(value: Any, *modules: str) -> bool:
 
 
 def validated(model: Any, arguments: dict[str, Json], known: Sequence[str]) -> Any:
-    """Return arguments as an object of a pydantic model; raises `ToolArgumentsInvalid` with what is wrong."""
+    """Return arguments as an object of a pydantic model; raises `ToolArgumentsInvalid` with the problems."""
     try:
         if hasattr(model, "model_validate"):
             return model.model_validate(arguments)
@@ -206,25 +206,25 @@ def validated(model: Any, arguments: dict[str, Json], known: Sequence[str]) -> A
             raise
         try:
             found: Any = details(include_url=False)
-        except TypeError:  # of pydantic 1, whose errors tell no input
+        except TypeError:  # pydantic 1, whose errors have no input
             found = [{"input": None, **each} for each in details()]
         text = clauses(found, cast("Json", arguments), known)
         raise ToolArgumentsInvalid(text, is_tools=holds_own_words(found)) from error
 
 
 def taken_by(model: Any, arguments: dict[str, Json]) -> dict[str, Json] | None:
-    """Return arguments as a pydantic model converts them, as JSON; None if they have no such form."""
+    """Return arguments as a pydantic model converts them, as JSON; None if they have no JSON form."""
     try:
         taken: Any = model.model_validate(arguments).model_dump(
             mode="json", by_alias=True, exclude_unset=True
         )
-    except Exception:  # noqa: BLE001  what cannot be converted is judged as the model wrote it
+    except Exception:  # noqa: BLE001  rules then see the arguments as the model wrote them
         return None
     return cast("dict[str, Json]", taken) if isinstance(taken, dict) else None
 
 
 async def in_tool_thread(ctx: ToolContext[Any], name: str, work: Callable[[], T]) -> T:
-    """Return what a function that may block returns, from a thread that is counted until it ends."""
+    """Run a blocking function in a tool thread, which counts until it ends; return its result."""
     return await in_thread(
         lambda _: work(),
         tool=name,

@@ -1,12 +1,12 @@
-"""The command that starts a program in namespaces of its own, by bubblewrap.
+"""Build the command line that starts a program in its own namespaces, with bubblewrap.
 
-The program sees a file system made for it: programs and libraries of the machine, the interpreter, what is declared,
-and folders in memory that are gone with it. It has process numbers, a network, shared memory and users of its own.
+The program sees a file system of its own: the machine's programs and libraries, the interpreter, the declared paths,
+and temporary folders in memory. It has its own process ids, network, shared memory and users.
 
-Three things are not as bubblewrap does them by itself. The driver may be root, and files of `/proc` such as
-`/proc/sys/kernel/core_pattern` may be written by the user 0 of the machine even without a capability and from within a
-user namespace, so all of `/proc` is read-only. `/dev` is a folder in memory without a limit, so it is read-only, with a
-limited `/dev/shm`. And the driver's network may be shared, but never its unix sockets: the filter denies them.
+Three things differ from bubblewrap's defaults. The driver may be root, and the machine's root user may write files such
+as `/proc/sys/kernel/core_pattern` from a user namespace without a capability, so all of `/proc` is read-only. `/dev` is
+a folder in memory without a limit, so it is read-only, with a limited `/dev/shm`. A program that shares the driver's
+network cannot use unix sockets: the filter denies them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNSHARED: Final = (
     *("--hostname", "sandbox", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
 )
 _TOP: Final = ("/bin", "/lib", "/lib32", "/lib64", "/sbin")
-"""What is a link into `/usr` on most systems, and a folder of its own on others."""
+"""Links into `/usr` on most systems, real folders on others."""
 
 
 def command(
@@ -35,15 +35,15 @@ def command(
     disk: int,
     filter: int,
 ) -> list[str]:
-    """Return the beginning of a command line; the program and its arguments follow.
+    """Return the start of a command line; the program and its arguments follow.
 
     Args:
         program: the path of bubblewrap.
-        folder: the working folder: one of `write`, or a path at which an empty folder in memory is made.
+        folder: the working folder: one of `write`, or a path for an empty folder in memory.
         read: files and folders that may be read.
         write: folders that may be read and written.
-        network: whether it shares the network of this machine.
-        disk: how much each folder in memory holds, in bytes.
+        network: whether the program shares the network of this machine.
+        disk: the size of each folder in memory, in bytes.
         filter: the descriptor of the filter of system calls.
     """
     size = ("--size", str(disk), "--tmpfs")
@@ -57,7 +57,7 @@ def command(
     mounts += [(path, ("--bind", path, path)) for path in write]
     if folder not in write:
         mounts.append((folder, (*size, folder)))
-    for path, mount in sorted(mounts, key=lambda each: Path(each[0]).parts):  # what is in a folder after it
+    for path, mount in sorted(mounts, key=lambda each: Path(each[0]).parts):  # a folder before its content
         if not (path in _TOP and Path(path).is_symlink()):
             line += mount
     return [*line, "--remount-ro", "/", "--chdir", folder, "--"]

@@ -1,7 +1,7 @@
-"""A limit of processes for programs of root, whom `RLIMIT_NPROC` does not bind: a control group for each call.
+"""Limit the processes of programs that run as root, whom `RLIMIT_NPROC` does not bind: a control group for each call.
 
-The group is made below one whose parts may have a limit of processes: of version 2 the nearest above this process
-that hands the controller `pids` on, of version 1 its own in the hierarchy of that controller.
+In version 2 the group is made below the nearest ancestor that delegates the `pids` controller; in version 1 below this
+process's own group in the hierarchy of that controller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _left: Final[set[Path]] = set()
 
 
 def binds_rlimit() -> bool:
-    """Whether `RLIMIT_NPROC` binds programs of this process: it does not where the user is 0 of the machine itself."""
+    """Return whether `RLIMIT_NPROC` binds programs of this process: it does not bind the machine's root user."""
     if os.geteuid() != 0:
         return True
     for line in Path("/proc/self/uid_map").read_text().splitlines():
@@ -33,7 +33,7 @@ def binds_rlimit() -> bool:
 
 @cache
 def parent() -> Path | None:
-    """Return the group in which groups with a limit of processes can be made; None if there is none."""
+    """Return a group below which groups with a process limit can be made; None if there is none."""
     for place in _places():
         trial = place / f"{_NAME}{os.getpid()}-0"
         try:
@@ -49,10 +49,10 @@ def parent() -> Path | None:
 
 
 def made(place: Path, processes: int) -> tuple[str, Callable[[], None]]:
-    """Make a group of at most so many processes.
+    """Make a group with a limit of processes.
 
     Returns:
-        The file into which a process writes `0` to join it, and what removes it once its processes are gone.
+        The file into which a process writes `0` to join the group, and a function that removes the group.
     """
     _sweep(place)
     group = place / f"{_NAME}{os.getpid()}-{next(_numbers)}"
@@ -62,7 +62,7 @@ def made(place: Path, processes: int) -> tuple[str, Callable[[], None]]:
 
 
 def _remove(group: Path) -> None:
-    """Remove a group; one whose processes are not quite gone is removed with the next one, or at the end."""
+    """Remove a group; if its processes still end, leave it to the next removal or to the exit of this process."""
     try:
         group.rmdir()
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def _remove(group: Path) -> None:
 
 
 def remove_left() -> None:
-    """Remove the groups of calls that are over, whose last processes were not gone then."""
+    """Remove the groups of finished calls whose last processes had not ended in time."""
     for group in list(_left):
         _remove(group)
 
@@ -83,7 +83,7 @@ atexit.register(remove_left)
 
 
 def _sweep(place: Path) -> None:
-    """Remove the groups of drivers that are gone, and those left of this one."""
+    """Remove the leftover groups of this driver and of drivers that ended."""
     remove_left()
     for group in place.glob(f"{_NAME}*"):
         driver = group.name.removeprefix(_NAME).split("-")[0]
@@ -93,7 +93,7 @@ def _sweep(place: Path) -> None:
 
 
 def _places() -> Generator[Path]:
-    """Yield the groups that may be parents, the most likely first."""
+    """Yield possible parent groups, the most likely first."""
     mounts = _mounts()
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, own = line.split(":", 2)
@@ -112,7 +112,7 @@ def _places() -> Generator[Path]:
 
 
 def _mounts() -> dict[str, tuple[Path, str]]:
-    """Return where hierarchies are mounted, and from which group on: `pids` of version 1, empty for version 2."""
+    """Return the mount point and root group of hierarchies: `pids` of version 1, and version 2 under an empty name."""
     found: dict[str, tuple[Path, str]] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         place, _, kind = line.partition(" - ")
@@ -125,5 +125,5 @@ def _mounts() -> dict[str, tuple[Path, str]]:
 
 
 def _below(mount: Path, root: str, own: str) -> Path:
-    """Return the folder of a group, given what of the hierarchy is mounted."""
+    """Return the folder of a group, where `root` is the group that is mounted."""
     return mount / own.removeprefix(root).lstrip("/")

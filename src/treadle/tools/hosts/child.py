@@ -9,17 +9,16 @@ Theory of operation
        +------- channel (frames) ----------|-----------------+
        +------- output pipe ---------------------------------+
 
-The supervisor does nothing but wait: for the worker to end, or for the driver's end of the control socket to be closed.
-The driver closes it when the call is over, at a deadline, at a cancel; the kernel closes it when the driver crashed,
-however it did. Then the supervisor kills the worker's group, and everything else that the worker left: it adopts what
-its descendants leave behind (Linux), so that a session of its own hides no process. At last it empties the private
-folder and reports how the worker ended.
+The supervisor only waits: for the worker to end, or for the driver's end of the control socket to close. The driver
+closes it when the call is over, timed out or cancelled; the kernel closes it when the driver crashes. Then the
+supervisor kills the worker's group and all remaining descendants. On Linux it adopts orphans, so a process with a
+session of its own is found too. Last it empties the private folder and reports how the worker ended.
 
-The worker leads a session of its own, sets its limits, lets the launcher's preparation run, and only then imports the
-package and the module of the function (`tools.worker_process`). It dies with the supervisor (Linux).
+The worker starts a session of its own, sets its limits, runs the launcher's preparation, and only then imports the
+package and the function's module (`tools.worker_process`). On Linux it dies with the supervisor.
 
-This file is run by its path and imports the standard library alone, since nothing else can be found, nor is to be run,
-before the limits hold. Frames, in both directions: four bytes of length, then JSON.
+This file is run by its path and imports only the standard library: before the limits hold, nothing else may be visible
+or may run. A frame, in either direction, is four bytes of length, then JSON.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 _SERVE: Final = "treadle.tools.worker_process:serve"
-"""What runs the function: it knows tools, and tools know hosts."""
+"""The function that serves the call; a name, because `tools` imports `hosts`."""
 
 CLEANING: Final = 0.5
-"""Seconds in which what the worker left has to be killed, and its folder emptied."""
+"""Seconds to kill the worker's descendants and to empty its folder."""
 
 
 def packed(message: dict[str, Any]) -> bytes:
@@ -51,19 +50,19 @@ def packed(message: dict[str, Any]) -> bytes:
 
 
 class Channel:
-    """The worker's end of the channel to the driver; blocking."""
+    """The worker's blocking end of the channel to the driver."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
     def send(self, message: dict[str, Any]) -> None:
-        """Write a frame; raises `OSError` when the driver is gone."""
+        """Write a frame; raises `OSError` if the driver is gone."""
         data = memoryview(packed(message))
         while data:
             data = data[os.write(self.fd, data) :]
 
     def receive(self) -> dict[str, Any] | None:
-        """Return the next frame; None when the driver wants nothing any more."""
+        """Return the next frame; None if the driver closed the channel."""
         length = self._read(4)
         data = self._read(int.from_bytes(length, "big")) if length is not None else None
         return None if data is None else json.loads(data)
@@ -79,7 +78,7 @@ class Channel:
 
 
 def main(control: int, channel_fd: int) -> NoReturn:
-    """Be the supervisor of a worker."""
+    """Run the supervisor of a worker."""
     channel = Channel(channel_fd)
     setup = channel.receive()
     if setup is None:
@@ -106,11 +105,11 @@ def main(control: int, channel_fd: int) -> NoReturn:
 
 
 def _nothing(number: int, frame: Any) -> None:
-    """Let a signal wake the supervisor, and do nothing else."""
+    """A signal handler without effect; the signal wakes the supervisor."""
 
 
 def _silence() -> None:
-    """Let go of the output pipe: only the worker writes to it."""
+    """Close the output pipe in the supervisor: only the worker writes to it."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (1, 2):
         os.dup2(nothing, fd)
@@ -135,12 +134,12 @@ def _supervise(worker: int, control: int, wake: int, folder: str) -> NoReturn:
 
 
 def _reap(worker: int) -> int | None:
-    """Reap what has ended; return the worker's status if it has."""
+    """Reap ended children; return the worker's status if it is among them."""
     status: int | None = None
     while True:
         try:
             if hasattr(os, "waitid"):
-                # The worker stays a zombie until its group is killed, so that the group's number is not given away.
+                # The worker stays a zombie until its group is killed, so that its process id is not reused.
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 if ended is not None and ended.si_pid == worker:
                     _kill_all(worker)
@@ -156,7 +155,7 @@ def _reap(worker: int) -> int | None:
 
 def _kill_all(worker: int) -> None:
     """Kill the worker and its group."""
-    for kill in (os.killpg, os.kill):  # it may not lead its group yet
+    for kill in (os.killpg, os.kill):  # the worker may not lead its group yet
         try:
             kill(worker, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -164,7 +163,7 @@ def _kill_all(worker: int) -> None:
 
 
 def _kill_orphans(until: float) -> None:
-    """Kill what left the worker's group, as often as more of it turns up."""
+    """Kill descendants outside the worker's group, until none is left or the time is over."""
     while True:
         for pid in _children():
             try:
@@ -182,7 +181,7 @@ def _kill_orphans(until: float) -> None:
 
 
 def _children() -> list[int]:
-    """Return the processes of which this one is the parent; empty where that cannot be known."""
+    """Return the child processes of this process; empty if the system does not list them."""
     me = os.getpid()
     try:
         with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as file:  # noqa: PTH123  pathlib takes its time to import
@@ -195,11 +194,11 @@ def _tell(control: int, status: int) -> None:
     try:
         os.write(control, b"%d\n" % status)
     except OSError:
-        return  # the driver is gone
+        return  # the driver has ended
 
 
 def _empty(folder: str) -> None:
-    """Delete what is in the private folder, and the folder; the driver deletes what cannot be deleted from here."""
+    """Empty and delete the private folder; the driver deletes the rest."""
     try:
         os.rmdir(folder)  # noqa: PTH106
     except FileNotFoundError:
@@ -210,19 +209,19 @@ def _empty(folder: str) -> None:
         try:
             shutil.rmtree(folder, ignore_errors=True)
         except RecursionError:
-            return  # folders may be nested as deep as a program likes; the driver has a program that deletes those
+            return  # nested too deep for shutil: the driver deletes it with rm
 
 
 # -------------------------------------------------------------------------------------------- the worker
 
 
 def _work(channel: Channel, setup: dict[str, Any], supervisor: int) -> NoReturn:
-    """Become the worker: confined first, then with code of others in it."""
+    """Become the worker: apply the confinement, then load foreign code."""
     try:
         os.setsid()
         _process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != supervisor:
-            os._exit(0)  # it was gone before that held
+            os._exit(0)  # the supervisor ended before the death signal was set
         sys.path[:] = setup["path"]
         _limit(setup["limits"])
         if setup["prepare"] is not None:
@@ -246,13 +245,13 @@ def _function(name: str) -> Callable[..., None]:
 
 
 def _limit(limits: dict[str, int]) -> None:
-    """Set limits by their name in `resource`, never above what is allowed already."""
+    """Set limits by their names in `resource`, at most to the current hard limit."""
     import resource
 
     for name, value in limits.items():
         which = getattr(resource, name, None)
         if which is None:
-            continue  # not every system has each
+            continue  # this system lacks the limit
         if name == "RLIMIT_NPROC":
             value += _tasks_running()
         hard = resource.getrlimit(which)[1]
@@ -261,7 +260,7 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def limit_behind(error: BaseException, limits: dict[str, int]) -> str:
-    """Return which limit of a host an error tells of, as the end of its text; empty for other errors."""
+    """Return a suffix for an error's text that names the limit that caused it; empty for other errors."""
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         names = "memory= or processes="
@@ -277,7 +276,7 @@ def limit_behind(error: BaseException, limits: dict[str, int]) -> str:
 
 
 def _tasks_running() -> int:
-    """Return how many threads the system runs: the limit on processes counts all of the user's, wherever they are."""
+    """Return how many threads the system runs: the process limit counts all threads of the user."""
     try:
         with open("/proc/loadavg", encoding="ascii") as file:  # noqa: PTH123
             return int(file.read().split()[3].partition("/")[2])
@@ -286,7 +285,7 @@ def _tasks_running() -> int:
 
 
 def _process_control(option: int, value: int) -> None:
-    """Set a property of this process that only Linux has."""
+    """Set a Linux property of this process (prctl)."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes

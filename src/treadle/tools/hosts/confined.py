@@ -1,8 +1,7 @@
-"""What a tool's process does to itself, under its limits and before any code of the tool, to be confined.
+"""Confine a tool's process from inside, under its limits and before any code of the tool.
 
-Within bubblewrap little is left to do. With Landlock all of it happens here: the process gives up all capabilities and
-every way to get one, restricts itself, and installs the filter of system calls. What of this fails raises, and then the
-tool does not run.
+Within bubblewrap little is left to do. With Landlock everything happens here: the process drops all capabilities for
+good, restricts itself, and installs the filter of system calls. If a step fails, it raises and the tool does not run.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from treadle.tools.hosts.pinned import check_pinned
 
 _SET_SECCOMP, _DROP_BOUND, _SET_SECUREBITS, _NO_NEW_PRIVILEGES = 22, 24, 28, 38
 _NO_ROOT_LOCKED: Final = 0b11101111
-"""No capability comes of the user 0, of a change of users, or of the ambient ones, and that stays so."""
+"""Secure bits, locked: root, a change of users, and ambient capabilities grant no capability."""
 _CAPABILITIES_V3: Final = 0x20080522
 
 
@@ -30,9 +29,9 @@ class _Filter(ctypes.Structure):
 
 
 def by_namespaces(what: dict[str, Any]) -> None:
-    """Compare what is here with the `pins`, and limit the `processes` of this user namespace.
+    """Check the `pins`, and limit the `processes` in this user namespace.
 
-    Those of the machine are not counted in it.
+    Processes outside the namespace do not count.
     """
     for pin in what["pins"]:
         check_pinned(pin[0], Path(pin[0]).stat(), (pin,))
@@ -43,8 +42,8 @@ def by_landlock(what: dict[str, Any]) -> None:
     """Confine this process.
 
     Args:
-        what: its `folder`, what it may `read` and `write`, the `pins` of these, `network`, the `filter`, and how many
-            `processes` may be added to those of its user; None for any number.
+        what: its `folder`, the paths to `read` and `write`, their `pins`, `network`, the `filter`, and the limit of
+            `processes` in addition to the user's; None for no limit.
     """
     _limit_processes(what["processes"], _of_this_user())
     os.chdir(what["folder"])
@@ -62,10 +61,10 @@ def _limit_processes(processes: int | None, counted: int) -> None:
 
 
 def _of_this_user() -> int:
-    """Return how many threads of this process's user run: the limit counts them all."""
+    """Return how many threads this process's user runs: the limit counts them all."""
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # the process has ended
             if process.stat().st_uid == os.getuid():
                 count += sum(1 for _ in (process / "task").iterdir())
     return count
@@ -76,7 +75,7 @@ def _give_up_capabilities() -> None:
         number = 0
         while libc().prctl(_DROP_BOUND, number, 0, 0, 0) == 0:
             number += 1
-        if ctypes.get_errno() != EINVAL:  # EINVAL: there is no capability of this number
+        if ctypes.get_errno() != EINVAL:  # EINVAL: the last capability was dropped
             check("the bounding set of capabilities", -1)
         check("the user 0", libc().prctl(_SET_SECUREBITS, _NO_ROOT_LOCKED, 0, 0, 0))
     header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0), (ctypes.c_uint32 * 6)()

@@ -1,18 +1,18 @@
-"""Where the function of a tool runs, as its author declares it; and how such a process is started.
+"""The declaration of a tool's host, and the interface that starts its process.
 
-`Subprocess` is the host that is always there. A host that confines more derives from it:
+`Subprocess` is always available. A host with stronger confinement derives from it:
 
     class Confined(Subprocess):
-        declared = "..."                          what `ToolSpec.host` says, found out without looking at the machine
-        level                                     what a result says was in force
+        declared = "..."                          the value of `ToolSpec.host`, found without a look at the machine
+        level                                     the level in force, for results
         def launch(self, command, env, ...)       wraps the command line, or raises `HostUnavailable`
         Launch(prepare=("module:function", data)) called in the worker, under its limits, before any code of the tool
 
-A level that cannot be had must raise in `launch` or in the preparation: then nothing has run. Nothing ever runs at a
-weaker level than was declared.
+If a level is not available, `launch` or the preparation must raise, before the tool runs. A tool never runs at a level
+weaker than its declaration.
 
-The process imports the module of the function, and with it the declarations that stand there. They are inert in it: no
-tool of that process runs elsewhere, and what they name may not be there.
+The process imports the module of the function with its host declarations. They are inert there: tools in that process
+start no further process, and declared paths and names are not checked, because they may not exist there.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TZ", "USER")
-"""The environment variables that a tool's process has of this process, beside those that its host names."""
+"""Environment variables that a tool's process inherits, in addition to those that its host names."""
 
 
 _inert: bool = False
 
 
 def make_inert() -> None:
-    """Have all declarations of this process, a tool's, check nothing and read nothing: it starts no process by them."""
+    """Make host declarations in this process, a tool's, inert: they are not checked and start no process."""
     global _inert  # noqa: PLW0603  no variable of the environment: programs that the function starts would have it
     _inert = True
 
@@ -50,30 +50,30 @@ def is_inert() -> bool:
 
 
 _LEAST: Final = {"open_files": 8, "processes": 8}
-"""What a process needs to run any function: with less it fails at each call."""
+"""The least that a function needs to run at all; a lower limit would fail every call."""
 
 _UNITS: Final = {"memory": " of bytes", "file_bytes": " of bytes", "answer_bytes": " of bytes"}
 
 _TOO_LARGE: Final = 1 << 63
-"""What no limit of a system can be."""
+"""An upper bound for every limit: systems have 64-bit limits."""
 
 
 def is_list(value: Any) -> bool:
-    """Whether a declared value is a list of some kind, and not one text."""
+    """Return whether a declared value is a list, not a text."""
     return isinstance(value, Collection) and not isinstance(value, (str, bytes))
 
 
 @frozen(kw_only=True)
 class Launch:
-    """How a tool's process is started.
+    """How to start a tool's process.
 
     Args:
-        command: the command line; the one given to `launch`, or a launcher's that ends in it. The launcher has to pass
-            on the descriptors whose numbers stand in it.
+        command: the command line: the argument of `launch`, or a launcher's line that ends in it. A launcher must
+            pass on the file descriptors that the line names.
         env: all its environment variables.
-        pass_fds: further descriptors that the command line names; they are closed here once it has started.
-        prepare: a function as `module:name`, and its argument, called in the worker before any code of the tool.
-        release: called when the process is gone, perhaps more than once.
+        pass_fds: further descriptors that the line names; they are closed here after the start.
+        prepare: a function as `module:name`, and its argument; called in the worker before any code of the tool.
+        release: called after the process has ended, perhaps several times.
     """
 
     command: tuple[str, ...]
@@ -86,21 +86,21 @@ class Launch:
 @explains_arguments
 @frozen(kw_only=True)
 class Subprocess:
-    """Each call runs in a new process, which is killed with all it started when the call is over.
+    """Run each call in a new process, which is killed with all its children when the call is over.
 
-    It is no sandbox: the process may read what its user may read, and has the network. It may also kill the supervisor
-    that ends it, and so outlive its call.
+    It is not a sandbox. The process can read the user's files and use the network. It can also kill its supervisor, and
+    so outlive the call.
 
     Args:
         memory: bytes of address space of each process; None for no limit.
-        cpu_seconds: seconds of CPU of each process; None for no limit.
-        processes: processes and threads beside those of the system when it starts, where the user is not root; None
-            for no limit.
-        file_bytes: the size that a file may have; None for no limit.
-        open_files: descriptors; None for no limit.
-        answer_bytes: the size that an answer, or one value of progress, may have as JSON.
-        env: names of environment variables that the process has beside `INHERITED`.
-        spare: whether a process with the tool's module loaded waits for the next call, for half a minute.
+        cpu_seconds: CPU seconds of each process; None for no limit.
+        processes: processes and threads in addition to those that the system runs at the start; None for no limit.
+            It does not bind root.
+        file_bytes: the size of the largest file, in bytes; None for no limit.
+        open_files: file descriptors; None for no limit.
+        answer_bytes: the largest answer or progress value, in bytes of JSON.
+        env: names of environment variables that the process inherits in addition to `INHERITED`.
+        spare: whether a process with the tool's module loaded waits up to half a minute for the next call.
     """
 
     memory: int | None = 4 << 30
@@ -135,12 +135,12 @@ class Subprocess:
 
     @property
     def declared(self) -> str:
-        """What `ToolSpec.host` says."""
+        """The value of `ToolSpec.host`."""
         return "subprocess"
 
     @property
     def level(self) -> str:
-        """What a result says of where its function ran."""
+        """The level that results record."""
         return "subprocess"
 
     def launch(
@@ -149,31 +149,31 @@ class Subprocess:
         """Return how to start a process.
 
         Args:
-            command: what has to run in it, unchanged; it names descriptors that have to stay open.
+            command: the command line to run, unchanged; the descriptors that it names must stay open.
             env: its environment variables.
-            folder: its private working directory, which exists and is deleted after the call.
-            module: the module of the tool's function, which it imports.
-            script: the path of the script that this process runs, if the function is defined there.
+            folder: its private working folder; it exists, and is deleted after the call.
+            module: the module of the tool's function, which the process imports.
+            script: the path of the driver's script, if it defines the function.
 
         Raises:
-            HostUnavailable: this level cannot be had here.
+            HostUnavailable: this machine lacks the declared level.
         """
         return Launch(command=command, env=env)
 
     def pins(self, module: str, script: str | None) -> tuple[Pin, ...]:
-        """Return what declared paths lead to now: a process started for something else takes no call.
+        """Return the targets of the declared paths; a spare with other targets is not used.
 
         Args:
             module: the module of the tool's function.
-            script: the path of the script that this process runs, if the function is defined there.
+            script: the path of the driver's script, if it defines the function.
 
         Raises:
-            HostUnavailable: it is not as declared.
+            HostUnavailable: a path does not match its declaration.
         """
         return ()
 
     def limits(self) -> dict[str, int]:
-        """Return its limits by their names in `resource`."""
+        """Return its limits, by their names in `resource`."""
         named = {
             "RLIMIT_AS": self.memory,
             "RLIMIT_CPU": self.cpu_seconds,
@@ -184,18 +184,18 @@ class Subprocess:
         return {"RLIMIT_CORE": 0} | {name: value for name, value in named.items() if value is not None}
 
     def environment(self, present: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Return the environment variables of a process, without those that name its folder."""
+        """Return the environment variables of a process, without those for its private folder."""
         return {name: present[name] for name in (*INHERITED, *self.env) if name in present}
 
 
 def interpreter(*arguments: str) -> tuple[str, ...]:
-    """Return a command line for this interpreter: isolated from the environment, with the same cache of bytecode."""
+    """Return a command line for this interpreter: isolated from the environment, with the same bytecode cache."""
     options = ["-I"]
     if sys.dont_write_bytecode:
         options.append("-B")
     if sys.pycache_prefix is not None:
         options += ["-X", f"pycache_prefix={sys.pycache_prefix}"]
-    # Its folder as it is: on the way to it may be folders that a confined process does not see. Its name stays, since
-    # the interpreter finds its environment by where it is called.
+    # The folder is resolved, because a confined process may not see the folders on the way to it. The name is kept: the
+    # interpreter finds its virtual environment by its own path.
     folder, name = os.path.split(sys.executable)
     return (os.path.join(os.path.realpath(folder), name), *options, *arguments)  # noqa: PTH118

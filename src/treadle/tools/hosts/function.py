@@ -1,14 +1,14 @@
-"""A tool's function in a process of its own: how it is named there, and one call of it from beginning to end.
+"""Run a tool's function in a process of its own: how the process finds the function, and the steps of one call.
 
-    wait for a place           counts for nothing: neither for the call's timeout, nor as its start
+    wait for a place           not counted in the call's timeout; the call has not started
     take a process             a spare one, or a new one that loads the function's module
-    ctx.on_start()             from here on the call may have acted, and its timeout runs
+    ctx.on_start()             from here on the call may have effects, and its timeout runs
     request --> process
     <-- progress, secrets
-    <-- result | error         or the process ended: what the call did is not known
-    end the process            with all it started, before the call is over
+    <-- result | error         or the process ended: the call's outcome is unknown
+    end the process            with all its children, before the call returns
 
-A process that cannot be started or loaded has run nothing: the call fails, and its outcome is known.
+If a process cannot be started or loaded, nothing has run: the call fails with a known outcome.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from treadle.tools.hosts.process import Loaded, ProcessGone, ToolProcess
 from treadle.tools.hosts.spares import refill, take
 
 FLOOD: Final = 100
-"""After so many values of progress, reading pauses for `FLOOD_PAUSE` seconds: the process waits meanwhile."""
+"""Progress values after which reading pauses for `FLOOD_PAUSE` seconds; the process waits meanwhile."""
 
 FLOOD_PAUSE: Final = 0.02
 
 FLOOD_BYTES: Final = 1 << 20
-"""So many bytes of progress also lead to a pause; a value of more, to a longer one."""
+"""Bytes of progress that also cause a pause; a larger value causes a longer one."""
 
 SCRIPT: Final = "__mp_main__"
 
 
 @frozen
 class Reference:
-    """A function as a new process finds it.
+    """A function's name for a new process.
 
     Args:
         name: `module:qualname`.
-        script: the path of the script that this process runs, if the function is defined there.
+        script: the path of the driver's script, if it defines the function.
     """
 
     name: str
@@ -66,15 +66,15 @@ class Reference:
 
     @property
     def module(self) -> str:
-        """The module's name."""
+        """The name of the module."""
         return self.name.partition(":")[0]
 
 
 def reference_to(fn: Any, tool: str, field: str) -> Reference:
-    """Return how a new process finds a function.
+    """Return a reference by which a new process finds a function.
 
     Raises:
-        ToolDefinitionError: it cannot: the function is a lambda, or defined in a function, or bound to an object.
+        ToolDefinitionError: it is a lambda, a nested function or a bound method, which a process cannot import.
     """
     qualname, module = getattr(fn, "__qualname__", None), getattr(fn, "__module__", None)
     problem = None
@@ -102,7 +102,7 @@ def _kind(fn: Any) -> str:
 
 
 def _script() -> Reference | None:
-    """Return the module that this process runs as a program, as another process can load it; None for a session."""
+    """Return a reference to the module that runs as `__main__`; None in an interactive session."""
     main: Any = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and not spec.name.endswith("__main__"):
@@ -112,17 +112,17 @@ def _script() -> Reference | None:
 
 
 class HostedFunction:
-    """The function of a tool, with those beside it, in processes of their own.
+    """A tool's function and its options' functions, each call in a process of its own.
 
     Args:
-        host: where it runs.
+        host: the host of the process.
         name: the tool's name.
         function: the tool's function.
         code: the digest of its code.
         takes_context: whether it takes a `ToolContext`.
 
     Raises:
-        ToolDefinitionError: a new process could not find the function.
+        ToolDefinitionError: a new process cannot import the function.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class HostedFunction:
         self._takes_context = takes_context
 
     async def call(self, arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
-        """Run the function."""
+        """Run the tool's function."""
         return output_from_json(await self._run("call", ctx, arguments=arguments))
 
     async def undo(self, fn: Any, call: ToolCall, ctx: ToolContext[Any]) -> None:
@@ -157,7 +157,7 @@ class HostedFunction:
         return await self._run("preview", ctx, fn, arguments=arguments)
 
     async def _run(self, what: str, ctx: ToolContext[Any], beside: Any = None, **details: Any) -> Any:
-        """Run what a request asks for in a process of its own, and return the result as it sent it."""
+        """Run one operation in a process of its own; return its result unparsed."""
         request = {
             "do": what,
             "name": self._name,
@@ -192,7 +192,7 @@ class HostedFunction:
         return result
 
     async def _served(self, process: ToolProcess, request: dict[str, Any], ctx: ToolContext[Any]) -> Any:
-        """Have a process load the function and run it."""
+        """Make a process load the function and run it."""
         try:
             await process.load()
         except ToolError as error:
@@ -203,17 +203,17 @@ class HostedFunction:
         return await self._result(process, ctx)
 
     async def _end(self, process: ToolProcess) -> None:
-        """End a process, and start the next."""
+        """End a process, and start a spare."""
         await process.end()
         if self.host.spare:
-            with suppress(HostUnavailable):  # the next call tells why
+            with suppress(HostUnavailable):  # the next call reports the reason
                 refill(self._loaded())
 
     async def _result(self, process: ToolProcess, ctx: ToolContext[Any]) -> Any:
-        """Serve the process until it has a result.
+        """Serve the process until it sends a result.
 
         Raises:
-            ToolOutcomeUnknown: it ended without one.
+            ToolOutcomeUnknown: the process ended without a result.
             ToolError: the function raised an error, or did not run.
         """
         reported = paused_at = 0
@@ -258,7 +258,7 @@ class HostedFunction:
 
 
 def _version(reference: Reference) -> tuple[int, ...]:
-    """Return what differs when the file of a function has changed."""
+    """Return facts of a function's file that differ after it changed."""
     file = reference.script or getattr(sys.modules.get(reference.module), "__file__", None)
     try:
         found = os.stat(file or "")  # noqa: PTH116
@@ -268,7 +268,7 @@ def _version(reference: Reference) -> tuple[int, ...]:
 
 
 async def _secret(ctx: ToolContext[Any], name: str) -> dict[str, Any]:
-    """Return the reply to a process that asks for a secret."""
+    """Return the reply to a process's request for a secret."""
     try:
         return {"secret": await asyncio.to_thread(ctx.secret, name)}
     except (SecretRefused, SecretUnavailable) as error:

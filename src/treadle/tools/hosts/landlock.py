@@ -1,7 +1,7 @@
-"""Landlock of Linux: what a process and all that it starts may do with files, TCP, signals and abstract sockets.
+"""Landlock of Linux: restrict a process and its children in files, TCP, signals and abstract sockets.
 
-What Landlock restricts is the opening and changing of files, not the looking at their names, sizes and times; and
-nothing hides the numbers of other processes. The rest of what it does not know is denied by a filter (`seccomp`).
+Landlock restricts opening and changing files. It leaves their names, sizes and times visible, and the ids of other
+processes. A filter of system calls covers the rest (`seccomp`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 from treadle.tools.hosts.pinned import Pin, check_pinned
 
 NEEDED: Final = 6
-"""The version of Landlock that restricts signals and abstract sockets: that of Linux 6.12."""
+"""The first version of Landlock that restricts signals and abstract sockets (Linux 6.12)."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH: Final = 1
@@ -46,7 +46,7 @@ class _PathBeneath(ctypes.Structure):
 
 @cache
 def version() -> int:
-    """Return the version of Landlock of this kernel; 0 if it has none, or none that is switched on."""
+    """Return the kernel's version of Landlock; 0 if it has none or has it disabled."""
     if sys.platform != "linux":
         return 0
     found = libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
@@ -58,18 +58,18 @@ def version() -> int:
 
 
 def restrict(read: Iterable[str], write: Iterable[str], *, network: bool, pins: Iterable[Pin] = ()) -> None:
-    """Restrict this process, and all that it starts, for ever; it has to have given up new privileges before.
+    """Restrict this process and all its children permanently; it must already have set `no_new_privs`.
 
     Args:
-        read: files and folders that may be read and executed.
+        read: files and folders to read and execute.
         write: files and folders that may also be changed.
-        network: whether TCP is left as it is.
-        pins: what some of the paths have to lead to.
+        network: whether TCP stays unrestricted.
+        pins: expected targets of some of the paths.
 
     Raises:
-        OSError: it cannot be restricted in this way, and is not.
+        OSError: the kernel refused the restriction, or a path has another target.
     """
-    # No rule names a port: where TCP is restricted, all of it is denied.
+    # No rule names a port: if TCP is restricted, all of it is denied.
     ruleset = _Ruleset(_ALL_FILES, 0 if network else _ALL_TCP, _ALL_SCOPES)
     handle = libc().syscall(
         _CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(ctypes.sizeof(ruleset)), 0
@@ -102,12 +102,12 @@ def _allow(ruleset: int, path: str, rights: int, pins: Iterable[Pin] = ()) -> No
 
 @cache
 def libc() -> Any:
-    """Return the C library, which keeps the number of its last error."""
+    """Return the C library, with errno kept per call."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def check(what: str, result: int) -> None:
-    """Raise what the last call of the system failed with, unless its result is 0."""
+    """Raise `OSError` with the current errno unless the result of a system call is 0."""
     if result:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -1,8 +1,8 @@
-"""What the driver and a tool's process say to each other, as JSON data.
+"""The messages between the driver and a tool's process, as JSON data.
 
-The driver sends `setup`, one request, and replies to questions for secrets. The process sends `ready`, any number of
-`progress` and `secret`, and one end: `failed` (nothing ran), `error`, or `result`. What it sends is from outside: the
-driver takes the fields that it knows, of the types that they have, and refuses anything else.
+The driver sends `setup`, one request, and replies to requests for secrets. The process sends `ready`, any number of
+`progress` and `secret`, and one last message: `failed` (nothing ran), `error`, or `result`. The driver does not trust
+these messages: it reads known fields of the expected types, and refuses others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _IDS: Final = ("task_id", "thread_id", "step_id", "call_id", "idempotency_key", 
 
 
 def context_to_json(ctx: ToolContext[Any], *, takes_context: bool) -> dict[str, Json]:
-    """Return what a process may know of a call; the user's context only if it is JSON data."""
+    """Return the facts of a call for a process; the user's context is included only if it is JSON data."""
     document: dict[str, Json] = {name: getattr(ctx, name) for name in _IDS}
     if takes_context:
         try:
@@ -27,13 +27,13 @@ def context_to_json(ctx: ToolContext[Any], *, takes_context: bool) -> dict[str, 
             if flaw(context) is None:
                 document["context"] = context
         except (TypeError, ValueError):
-            pass  # it is no JSON data: the process says so to a function that asks for it
+            pass  # not JSON data: the process raises when the function uses it
         document["context_type"] = type(ctx.context).__name__
     return document
 
 
 def call_to_json(call: ToolCall) -> Json:
-    """Return a call, for `undo=` and `reconcile=`."""
+    """Return a call as JSON data, for `undo=` and `reconcile=`."""
     return {"id": call.id, "name": call.name, "arguments": call.arguments, "output": call.output}
 
 
@@ -43,7 +43,7 @@ def call_from_json(document: dict[str, Any]) -> ToolCall:
 
 
 def output_to_json(result: ToolOutput) -> dict[str, Json]:
-    """Return a result in full."""
+    """Return a result as JSON data, with all its fields."""
     seen = result.observation
     return {
         "output": result.output,
@@ -61,7 +61,7 @@ def output_from_json(document: Any) -> ToolOutput:
     """Return the result that a process sent.
 
     Raises:
-        ToolError: it is none.
+        ToolError: the document is not a result.
     """
     if type(document) is not dict:
         raise ToolError("the tool's process sent a result that is no object")
@@ -86,7 +86,7 @@ def output_from_json(document: Any) -> ToolOutput:
 
 
 def verdict_to_json(verdict: Verdict) -> Json:
-    """Return what `reconcile=` found."""
+    """Return a verdict of `reconcile=` as JSON data."""
     if isinstance(verdict, Happened):
         return {"verdict": "happened", "output": verdict.output}
     return {"verdict": "not_happened" if isinstance(verdict, NotHappened) else "unknown"}
@@ -96,7 +96,7 @@ def verdict_from_json(document: Any) -> Verdict:
     """Return the verdict that a process sent.
 
     Raises:
-        ToolError: it is none.
+        ToolError: the document is not a verdict.
     """
     fields: dict[str, Any] = document if type(document) is dict else {}  # pyright: ignore[reportUnknownVariableType]
     match fields.get("verdict"):
@@ -115,7 +115,7 @@ def _part(part: str | Content) -> Content:
 
 
 def _parts(documents: Any) -> list[Content]:
-    """Return content parts, none of which names a file: it would be read here, and not where the tool ran."""
+    """Return content parts; raises for a part with a path, which would be read here instead of where the tool ran."""
     try:
         parts = [decode_part(document) for document in cast("list[Any]", documents)]
     except (UnreadableRecord, TypeError, ValueError, AttributeError, KeyError) as error:

@@ -1,7 +1,7 @@
-"""Declared paths as what they lead to: another process may put a link in the place of a path after it was checked.
+"""Pin declared paths to their targets: another process could replace a path by a link after it was checked.
 
-The driver notes which file or folder each path leads to, part by part, without following links. The process that was
-confined compares this with what it got, once that cannot change any more, and before any code of the tool runs.
+The driver records the device and inode of each path, opened part by part without following links. The confined process
+compares them with its own view after that can no longer change, before any code of the tool runs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from errno import ELOOP
 from typing import Final, TypeAlias
 
 Pin: TypeAlias = tuple[str, int, int]
-"""A path, and the device and number of what it leads to."""
+"""A path with the device and inode of its target."""
 
 _PART: Final = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def pinned(path: str) -> Pin:
-    """Return what an absolute path leads to.
+    """Return the target of an absolute path.
 
     Raises:
-        OSError: there is nothing, or a part of the path is a symbolic link.
+        OSError: the path does not exist, or a part of it is a symbolic link.
     """
     handle = os.open("/", _PART)
     try:
@@ -39,7 +39,7 @@ def pinned(path: str) -> Pin:
 
 
 def check_pinned(path: str, found: os.stat_result, pins: Iterable[Pin]) -> None:
-    """Raise `PermissionError` if a path that is pinned led to something else."""
+    """Raise `PermissionError` if a pinned path led to another target."""
     for pin in pins:
         if pin[0] == path and (found.st_dev, found.st_ino) != tuple(pin[1:]):
             raise PermissionError(f"{path} was exchanged for something else while the process was started")

@@ -1,4 +1,4 @@
-"""How many tools' processes run at the same time in this process: further calls wait for their turn, in order."""
+"""Limit how many processes of tools run at the same time in this process; further calls queue."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections import deque
 from typing import Final
 
 MAX_PROCESSES: Final = max(4, 2 * (os.cpu_count() or 1))
-"""How many calls run in processes of their own at the same time, in all event loops of this process."""
+"""Most calls in processes of their own at the same time, across all event loops of this process."""
 
 
 class Places:
-    """A semaphore for tasks of any event loop; the first to wait is the first to go on."""
+    """A first-in, first-out semaphore for tasks of any event loop."""
 
     def __init__(self, count: int) -> None:
         self._lock = threading.Lock()
@@ -21,7 +21,7 @@ class Places:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Take a place, or wait for one."""
+        """Take a place; wait if none is free."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -36,23 +36,23 @@ class Places:
                 if had_waited:
                     self._waiting.remove(turn)
             if not had_waited:
-                self.give_back()  # it was this one's turn at the same moment
+                self.give_back()  # cancelled just after it got the place
             raise
 
     def give_back(self) -> None:
-        """Give a place to the one that waits longest."""
+        """Give the place to the longest waiting task."""
         with self._lock:
             while self._waiting:
                 turn = self._waiting.popleft()
                 try:
                     turn.get_loop().call_soon_threadsafe(_wake, turn)
                 except RuntimeError:
-                    continue  # its event loop is closed
+                    continue  # the waiting task's event loop is closed
                 return
             self._free += 1
 
     def waiting(self) -> int:
-        """Return how many wait."""
+        """Return how many tasks wait."""
         return len(self._waiting)
 
 
@@ -63,5 +63,5 @@ def _wake(turn: asyncio.Future[None]) -> None:
 
 places: Final = Places(MAX_PROCESSES)
 if hasattr(os, "register_at_fork"):
-    # The calls of its parent are none of a forked child's.
+    # A forked child has none of its parent's calls.
     os.register_at_fork(after_in_child=lambda: places.__init__(MAX_PROCESSES))

@@ -1,8 +1,8 @@
-"""The private folder of a tool's process: made before it starts, and deleted when it is gone, or later.
+"""The private folder of a tool's process: made before the start, deleted after the end.
 
-The supervisor empties it where it can. In namespaces of its own it cannot see it, and then a driver that is killed
-leaves it. So each folder is locked for as long as its driver needs it. The kernel frees the lock of a driver that is
-gone, however it went, and the first process that the next driver of this user starts deletes what is not locked.
+The supervisor empties it if it can. A supervisor in namespaces of its own cannot see it, so the driver deletes it; a
+crashed driver leaves it there. Therefore the driver holds a lock on each folder. The kernel releases the lock when the
+driver ends or crashes. The next driver of this user deletes unlocked folders when it starts its first process.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Final
 PREFIX: Final = "treadle-tool-"
 
 YOUNG: Final = 60.0
-"""Seconds in which a folder is left alone: between its making and its lock is a moment."""
+"""Seconds in which a new folder is left alone: it is made a moment before it is locked."""
 
 _swept = threading.Event()
 
 
 class PrivateFolder:
-    """A new folder that is locked until it is released."""
+    """A new folder, locked until it is released."""
 
     def __init__(self) -> None:
         if not _swept.is_set():
@@ -35,26 +35,26 @@ class PrivateFolder:
             threading.Thread(target=sweep, name="treadle-tools: sweep", daemon=True).start()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._lock: int | None = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        with suppress(OSError):  # a file system without locks: it is deleted by its driver alone
+        with suppress(OSError):  # no locks on this file system: only this driver deletes it
             fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def release(self) -> None:
-        """Let go of the lock; more than once is fine."""
+        """Release the lock; may be called again."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
     def remove(self) -> None:
-        """Delete it with all that is in it; blocks."""
+        """Delete the folder with its content; blocks."""
         _remove(self.path)
 
 
 def sweep() -> None:
-    """Delete the folders in the folder for temporary files that drivers of this user left."""
+    """Delete leftover folders of this user's drivers from the folder for temporary files."""
     with os.scandir(tempfile.gettempdir()) as entries:
         names = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
     for path in names:
-        with suppress(OSError):  # it is locked, of another user, or gone
+        with suppress(OSError):  # locked, another user's, or gone
             _sweep_one(path)
 
 
@@ -72,6 +72,6 @@ def _sweep_one(path: str) -> None:
 
 
 def _remove(folder: Path) -> None:
-    # Not by a function of Python, which fails where folders are nested deep.
+    # By a program, because shutil.rmtree fails on deeply nested folders.
     remove = ("/bin/rm", "-rf", "--", str(folder))
     subprocess.run(remove, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)

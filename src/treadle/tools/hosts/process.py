@@ -1,9 +1,9 @@
-"""A tool's process as the driver sees it: started, spoken with, bounded in all it sends, and ended with all it left.
+"""A tool's process as the driver sees it: start it, exchange messages, limit its output, and kill all of it.
 
-The driver has three descriptors of each: the channel, over which frames go both ways; the control socket, by which the
-supervisor reports how the worker ended, and whose closing ends everything; and the pipe of what the function prints.
-All three are read as they come, so nothing that a process does or leaves undone holds the event loop. A process has its
-own channel, and takes one call, so no answer can be taken for that of another call.
+The driver has three descriptors for each process: the channel, with frames in both directions; the control socket, on
+which the supervisor reports how the worker ended, and whose closing ends everything; and the pipe of printed output.
+All three are read without blocking, so a process cannot stall the event loop. A process has its own channel and serves
+one call, so its answer cannot be mistaken for that of another call.
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ from treadle.tools.processes import BoundedOutput
 _CHILD: Final = str(Path(__file__).with_name("child.py"))
 
 LOADING: Final = 60.0
-"""Seconds in which a process has to load the tool's module."""
+"""Seconds in which a process must load the tool's module."""
 
 ENDING: Final = 1.5
-"""Seconds in which a supervisor has to end the rest; then its group is killed from here."""
+"""Seconds in which a supervisor must kill the rest; then the driver kills its group."""
 
 KEPT: Final = 16_000
-"""How many bytes of what a function prints are kept, one half from the start and the other from the end."""
+"""Most bytes kept of a function's printed output: half from the start, half from the end."""
 
 SHOWN: Final = 2_000
-"""How many characters of it an error message has, from the end."""
+"""Most characters of printed output in an error message, from the end."""
 
 _LONGEST_FORM: Final = 8
-"""How many characters one of a secret may become where it is written in another form."""
+"""Most characters that one character of a secret becomes in another encoding."""
 
 _CHUNK: Final = 1 << 18
 _QUEUED: Final = 64
-"""How many messages may wait to be looked at before nothing more is read."""
+"""Most unread messages; above it, reading pauses."""
 
 _QUEUED_BYTES: Final = 1 << 20
-"""How many bytes of messages may wait so, beside the last message."""
+"""Most bytes of unread messages, not counting the last one; above it, reading pauses."""
 
 _LARGE: Final = 1 << 16
-"""A message of more bytes is read and checked in a thread."""
+"""Messages above this size, in bytes, are parsed in a thread."""
 
 
 @frozen
 class Loaded:
-    """What a process has loaded before its call: the key of a spare.
+    """What a process loads before its call: the key of a spare.
 
     Args:
         host: its declaration.
         module: the module of the function.
-        script: the path of the script that the driver runs, if the function is defined there.
-        path: where modules are looked for.
+        script: the path of the driver's script, if it defines the function.
+        path: its `sys.path`.
         env: its environment variables.
-        pins: what the declared paths of the host lead to.
-        version: that of the file of the module.
+        pins: the targets of the host's declared paths.
+        version: the version of the module's file.
     """
 
     host: Subprocess
@@ -85,22 +85,22 @@ class Loaded:
     version: tuple[int, ...] = ()
 
     def is_of_the_tool_of(self, other: Loaded) -> bool:
-        """Whether both are for tools of the same module and host; its files may have changed since."""
+        """Return whether both are for the same module and host; the module's file may have changed in between."""
         return (self.host, self.module, self.script) == (other.host, other.module, other.script)
 
 
 class ProcessGone(Exception):
-    """A process ended without an answer; the text says how."""
+    """The process ended without an answer; the text says how."""
 
 
 _all: weakref.WeakSet[ToolProcess] = weakref.WeakSet()
 
 
 class ToolProcess:
-    """One process, from its start until it and all it started are gone.
+    """One process, from its start until it and all its children are gone.
 
     Args:
-        loaded: what it is to load.
+        loaded: the module and environment to load.
 
     Raises:
         HostUnavailable: it cannot be started as declared.
@@ -118,7 +118,7 @@ class ToolProcess:
         self._waiting_bytes = 0
         self.received_bytes = 0
         self.given: list[str] = []
-        """the secrets that it was given"""
+        """the secrets that the process received"""
         self._problem: str | None = None
         self._release: Callable[[], None] | None = None
         self._status: bytearray = bytearray()
@@ -177,31 +177,31 @@ class ToolProcess:
         for end in (self._channel, self._control):
             end.setblocking(False)
         os.set_blocking(self._output, False)
-        with suppress(OSError):  # it has ended, which is noticed where its answer is read
+        with suppress(OSError):  # it has ended: receive() reports it
             self._channel.sendall(packed(setup))
 
     @property
     def pid(self) -> int:
-        """The id of the process that was started: the launcher's or the supervisor's."""
+        """The id of the started process: the launcher or the supervisor."""
         return self._process.pid
 
     def is_over(self) -> bool:
-        """Whether it has ended, or cannot be used in this event loop."""
+        """Return whether it has ended, or belongs to another event loop."""
         is_of_another = self._loop is not None and self._loop is not asyncio.get_running_loop()
         return is_of_another or self._process.poll() is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has no descriptors any more."""
+        """Return whether its descriptors are closed."""
         return self._output == -1
 
-    # ----------------------------------------------------------------------------------- what it sends
+    # ----------------------------------------------------------------------------------- its messages
 
     async def load(self) -> None:
-        """Wait until it has loaded the tool's module; nothing of the tool has run before.
+        """Wait until it has loaded the tool's module; before that, the tool's function has not run.
 
         Raises:
-            ToolError: it has not, and is not going to.
+            ToolError: loading failed or timed out.
         """
         if self.ready:
             return
@@ -220,7 +220,7 @@ class ToolProcess:
         self.ready = True
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Send a message; one to a process that is gone is dropped."""
+        """Send a message; the message is dropped if the process has ended."""
         self._attach()
         with suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._channel, packed(message))
@@ -230,7 +230,7 @@ class ToolProcess:
 
         Raises:
             ProcessGone: the process ended.
-            ToolOutcomeUnknown: it sent what is no message.
+            ToolOutcomeUnknown: the process broke the protocol.
         """
         self._attach()
         while not self._messages:
@@ -251,7 +251,7 @@ class ToolProcess:
         return await asyncio.to_thread(_message, data) if len(data) > _LARGE else _message(data)
 
     def _attach(self) -> None:
-        """Let the event loop that runs read the descriptors."""
+        """Register the descriptors with the running event loop."""
         if self._loop is not None or self._over:
             return
         self._loop = loop = asyncio.get_running_loop()
@@ -299,7 +299,7 @@ class ToolProcess:
             self._paused = self._problem is None
 
     def _read_control(self) -> None:
-        """Read how the worker ended; by then all that it sent can be read."""
+        """Read how the worker ended; all that it sent is readable by then."""
         try:
             data = self._control.recv(100)
         except BlockingIOError:
@@ -316,7 +316,7 @@ class ToolProcess:
         self._wake()
 
     def _drain(self) -> None:
-        """Read what a process sent before it ended, and no more: others may hold the channel open."""
+        """Read the rest of the data of an ended process, up to a limit: others may hold the channel open."""
         for _ in range(1 + self._limit // _CHUNK):
             try:
                 data = self._channel.recv(_CHUNK)
@@ -352,12 +352,12 @@ class ToolProcess:
     # --------------------------------------------------------------------------------------------- end
 
     def kill(self) -> None:
-        """Have the supervisor end all of it: at once, from any thread, also without an event loop."""
+        """Make the supervisor kill all of it at once; works in any thread, also without an event loop."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
     def leave(self) -> None:
-        """Kill all of it where no event loop runs any more; blocks for a moment."""
+        """Kill all of it without an event loop; blocks briefly."""
         self.kill()
         self._close()
         with suppress(subprocess.TimeoutExpired):
@@ -366,7 +366,7 @@ class ToolProcess:
             self._folder.remove()
 
     async def end(self) -> None:
-        """Kill all of it, and return when it is gone."""
+        """Kill all of it, and wait until it is gone."""
         self.kill()
         try:
             self._attach()
@@ -385,7 +385,7 @@ class ToolProcess:
             await asyncio.to_thread(self._folder.remove)
 
     def kill_now(self) -> None:
-        """Kill what still runs from here, and close all descriptors."""
+        """Kill the remaining processes directly, and close all descriptors."""
         if self._process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -394,8 +394,8 @@ class ToolProcess:
         self._close()
 
     def forget(self) -> None:
-        """In a forked child: close the descriptors, else the parent seems to live as long as the child."""
-        # By their objects: a number closed alone is closed again later, when it is that of another file.
+        """Close the descriptors in a forked child: otherwise the driver would seem to live as long as the child."""
+        # By their objects: a bare number would be closed again later, when it belongs to another file.
         self._channel.close()
         self._control.close()
         if self._output != -1:
@@ -417,7 +417,7 @@ class ToolProcess:
             self._release()
 
     def how_it_ended(self) -> str:
-        """Return how the worker ended, and the end of what it printed."""
+        """Return how the worker ended, and the end of its printed output."""
         try:
             status = int(self._status)
         except ValueError:
@@ -429,16 +429,16 @@ class ToolProcess:
         return f"{ending}; it printed: {text}" if text else ending
 
     def _printed_at_last(self) -> str:
-        """Return the end of what was printed; secrets are hidden before it is cut, else a part of one could stay."""
+        """Return the end of the printed output. Secrets are masked before the cut, which could leave a part of one."""
         text, is_cut = self._printed.ending()
         if self.given:
             text = Secrets(declared=self.given).hide(text, deep=True)
-            if is_cut:  # the end of a secret may stand first, in any form
+            if is_cut:  # the text may begin with the end of a secret, in any encoding
                 text = text[_LONGEST_FORM * max(map(len, self.given)) :]
         return text[-SHOWN:]
 
     def _signal(self, number: int) -> str:
-        """Return what a signal's number means, and which limit may have sent it."""
+        """Return the name of a signal, and the limit that may have sent it."""
         try:
             name = signal.Signals(number).name
         except ValueError:
@@ -456,7 +456,7 @@ def _message(data: bytes) -> dict[str, Any]:
     """Return the message in a frame.
 
     Raises:
-        ToolOutcomeUnknown: there is none that can be used.
+        ToolOutcomeUnknown: the frame is not a valid message.
     """
     if parts_of(data) > MAX_PARTS:
         raise ToolOutcomeUnknown(f"the tool's process sent more than {MAX_PARTS:,} objects and lists at once")
@@ -467,7 +467,7 @@ def _message(data: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ToolOutcomeUnknown("the tool's process sent what is no message")
     fields = cast("dict[str, Any]", message)
-    if (problem := flaw(fields.get("progress"))) is not None:  # a result is looked at where it is recorded
+    if (problem := flaw(fields.get("progress"))) is not None:  # results are checked when they are recorded
         raise ToolOutcomeUnknown(f"the tool's process sent what is no progress: it is {problem}")
     return fields
 
@@ -485,7 +485,7 @@ def _forget() -> None:
 
 @atexit.register
 def _end_all() -> None:
-    """End what still waits for a call when this process ends: spares."""
+    """Kill the remaining processes, such as spares, when this process exits."""
     left = [process for process in list(_all) if not process.is_closed]
     for process in left:
         process.kill()

@@ -1,21 +1,21 @@
-"""A process that the operating system confines: it reads and writes what is declared, and has no network.
+"""A process that the operating system confines: it reads and writes only declared paths, and has no network.
 
 Theory of operation
 -------------------
 
-`Sandbox` is a `Subprocess` whose command line or first code confines it. There are two ways. The first one that the
-machine has and that enforces the whole profile is taken:
+`Sandbox` is a `Subprocess` that is confined by its command line or by its first code. There are two mechanisms. A call
+uses the first one that this machine has and that enforces the whole profile:
 
-    bubblewrap   the process gets a file system, processes, a network and users of its own (`bubblewrap`); a filter of
-                 system calls closes what no namespace covers (`seccomp`)
-    Landlock     the process keeps those of the machine, and may open what is declared alone (`landlock`); the filter
-                 denies sockets, shared memory, sessions of its own, and changes of modes, owners and times
+    bubblewrap   the process gets its own file system, process ids, network and users (`bubblewrap`); a filter of
+                 system calls denies the rest (`seccomp`)
+    Landlock     the process keeps the machine's, and can open only declared paths (`landlock`); the filter denies
+                 sockets, shared memory, new sessions, and changes of modes, owners and times
 
-A way that lacks something is not taken; if no way is left, `HostUnavailable` says of each what it lacks, and nothing
-has run. Whether a way is there is tried out, not concluded from versions: bubblewrap is run once with a whole profile.
+A mechanism that lacks a part of the profile is not used. If none is left, `HostUnavailable` names the missing part of
+each, and the tool does not run. A mechanism is tested, not inferred from versions: bubblewrap runs once with a profile.
 
-A limit of processes binds by `RLIMIT_NPROC`, which counts those of the new user namespace, or with Landlock all of the
-user's. It does not bind root: then a control group does (`cgroup`), or the profile cannot be had.
+`RLIMIT_NPROC` limits the processes of the new user namespace, or, with Landlock, all of the user's. It does not bind
+root: then a control group limits them (`cgroup`). Without one, a profile with such a limit is not available.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ Way = Literal["bubblewrap", "landlock"]
 WAYS: Final[tuple[Way, ...]] = ("bubblewrap", "landlock")
 
 DISK: Final = 256 << 20
-"""How much each folder in memory holds by default, in bytes."""
+"""Default size of each folder in memory, in bytes."""
 
 _profiles: Final[set[str]] = set()
-"""The files that profiles were read from: what may write one would widen its own sandbox."""
+"""The files that profiles were read from: a sandbox that may write one could widen itself."""
 
 _NEVER: Final = ("/proc", "/sys", "/dev", "/run", "/var/run")
-"""Folders of devices, processes and services: what holds one of them confines nothing."""
+"""Folders of devices, processes and services: a sandbox with one of them would confine nothing."""
 
-# Out of memory, the system ends a program of a model before the process that runs the agent.
+# If memory runs out, the kernel kills a program of a model before the process that runs the agent.
 _START: Final = (
     "echo 1000 > /proc/self/oom_score_adj; "
     '[ -z "$1" ] || echo 0 > "$1" || { echo "it cannot join its control group"; exit 126; }; shift; exec "$@"'
@@ -67,22 +67,22 @@ _START: Final = (
 @explains_arguments
 @frozen(kw_only=True)
 class Sandbox(Subprocess):
-    """Each call runs in a new process that the operating system confines, or does not run.
+    """Run each call in a new process that the operating system confines; if it cannot, do not run the call.
 
-    It sees programs and libraries of the machine, the interpreter with its packages, the code of the tool, and what is
-    declared here. Paths are relative to the folder in which this process runs when the sandbox is made.
+    The process sees the machine's programs and libraries, the interpreter with its packages, the tool's code, and the
+    declared paths. Relative paths start at the folder in which this process runs when the sandbox is made.
 
     Args:
-        folder: the working folder, which may be written and stays; None for an empty one that is gone after the call.
-        read: files and folders that may be read.
-        write: folders that may be read and written.
-        network: whether it may reach the network, loopback of this machine included; False for none at all.
-        disk: how much each of its folders in memory holds, in bytes; None for 256 MiB. With a number it is bubblewrap.
-        by: what confines it, `bubblewrap` or `landlock`; None for the first of them that this machine has.
+        folder: the working folder, writable and kept; None for an empty one that is deleted after the call.
+        read: files and folders to read.
+        write: folders to read and write.
+        network: whether it may use the network, including this machine's loopback.
+        disk: the size of each of its folders in memory, in bytes; None for 256 MiB. A number requires bubblewrap.
+        by: the mechanism, `bubblewrap` or `landlock`; None for the first one that works on this machine.
         memory, cpu_seconds, processes, file_bytes, open_files, answer_bytes, env, spare: as in `Subprocess`.
 
     Raises:
-        ConfigurationError: an argument is none of these, or a declared folder would confine nothing.
+        ConfigurationError: an argument is not valid, or a declared folder would make the confinement useless.
     """
 
     memory: int | None = 2 << 30
@@ -132,12 +132,12 @@ class Sandbox(Subprocess):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], name: str) -> Sandbox:
-        """Return a profile of a TOML file: `[sandbox.NAME]`, or in pyproject.toml `[tool.treadle.sandbox.NAME]`.
+        """Return a profile from a TOML file: `[sandbox.NAME]`, or `[tool.treadle.sandbox.NAME]` in pyproject.toml.
 
-        Its keys are the arguments of `Sandbox`; paths are relative to the folder of the file.
+        Its keys are the arguments of `Sandbox`. Relative paths start at the folder of the file.
 
         Raises:
-            ConfigurationError: the file cannot be read, has no such profile, or the profile is not valid.
+            ConfigurationError: the file cannot be read, lacks the profile, or the profile is not valid.
         """
         if is_inert():
             return cls()
@@ -187,12 +187,12 @@ class Sandbox(Subprocess):
 
     @property
     def confines(self) -> bool:
-        """Whether a call can change nothing outside: it has no network, and no folder to write."""
+        """Whether a call cannot change anything outside: it has neither network nor a writable folder."""
         return not (self.network or self.write or self.folder)
 
     @property
     def problem(self) -> str | None:
-        """Why it cannot be had on this machine; None if it can."""
+        """The reason why this machine cannot provide the sandbox; None if it can."""
         try:
             self._way()
         except HostUnavailable as error:
@@ -209,7 +209,7 @@ class Sandbox(Subprocess):
         return f"sandbox: {'Landlock' if way == 'landlock' else way}, {network}"
 
     def limits(self) -> dict[str, int]:
-        # Processes are limited by a control group or by `confined`, which knows how many there are already.
+        # The process limit is set by a control group, or by `confined`, which counts the processes that already run.
         return {name: value for name, value in Subprocess.limits(self).items() if name != "RLIMIT_NPROC"}
 
     def environment(self, present: Any = os.environ) -> dict[str, str]:
@@ -261,7 +261,7 @@ class Sandbox(Subprocess):
         )
 
     def pins(self, module: str, script: str | None) -> tuple[Pin, ...]:
-        """Return what the declared paths lead to; none of the folders to write holds code of the driver."""
+        """Return the targets of the declared paths; raise if a writable folder contains the driver's code."""
         pins: list[Pin] = []
         for path in cast("tuple[str, ...]", (*self.read, *self.write)):
             try:
@@ -275,7 +275,7 @@ class Sandbox(Subprocess):
         return tuple(pins)
 
     def _check_code(self, module: str, script: str | None) -> None:
-        """Raise if a folder to write holds what this process takes code or profiles from."""
+        """Raise if a writable folder contains code or profiles that this process loads."""
         places = [*loaded_from(code_paths(module, script)), *_profiles] if self.write else []
         for folder in cast("tuple[str, ...]", self.write):
             for path in places:
@@ -289,14 +289,14 @@ class Sandbox(Subprocess):
         if self.processes is None or cgroup.binds_rlimit():
             return "", None
         place = cgroup.parent()
-        assert place is not None  # else this way is not taken
+        assert place is not None  # guaranteed by _lack()
         return cgroup.made(place, self.processes)
 
     def _way(self) -> Way:
-        """Return what confines it here.
+        """Return the mechanism for this profile on this machine.
 
         Raises:
-            HostUnavailable: nothing does.
+            HostUnavailable: no mechanism enforces the whole profile.
         """
         lacks: list[str] = []
         for way in WAYS if self.by is None else (self.by,):
@@ -307,7 +307,7 @@ class Sandbox(Subprocess):
         raise HostUnavailable(f"the sandbox cannot be had here, so nothing ran: {'; '.join(lacks)}")
 
     def _lack(self, way: Way) -> str | None:
-        """Return what a way lacks for this profile; None if it holds all of it."""
+        """Return the part of this profile that a mechanism lacks; None if it enforces all of it."""
         lack = lacking(way)
         if (
             lack is None
@@ -325,7 +325,7 @@ class Sandbox(Subprocess):
 
 
 def lacking(way: Way) -> str | None:
-    """Return what this machine lacks for a way to confine programs; None if it has it."""
+    """Return what this machine lacks for a mechanism; None if it has everything."""
     problem = seccomp.missing()
     if problem is not None:
         return problem
@@ -346,12 +346,12 @@ def lacking(way: Way) -> str | None:
 
 @cache
 def _bubblewrap_problem(program: str) -> str | None:
-    """Run bubblewrap once, as it is run for a call; return what it says if it cannot do that."""
+    """Run bubblewrap once, as for a call; return its error if that fails."""
     handle = _in_memory(seccomp.program(namespaces=True, network=False))
     try:
         line = bubblewrap.command(
             program,
-            folder="/tmp/work",  # noqa: S108  its own
+            folder="/tmp/work",  # noqa: S108  a path inside the sandbox
             read=machine_paths(network=False),
             write=(),
             network=False,
@@ -378,7 +378,7 @@ def _bubblewrap_problem(program: str) -> str | None:
 
 
 def _in_memory(data: bytes) -> int:
-    """Return the descriptor of a file in memory, at its beginning."""
+    """Return the descriptor of an in-memory file with this content, at its start."""
     handle = os.memfd_create("filter")
     os.write(handle, data)
     os.lseek(handle, 0, os.SEEK_SET)
@@ -386,7 +386,7 @@ def _in_memory(data: bytes) -> int:
 
 
 def _declared(name: str, paths: Any) -> tuple[str, ...]:
-    """Return declared paths where they lead, or raise `ConfigurationError`."""
+    """Return declared paths, resolved; raises `ConfigurationError`."""
     if not is_list(paths):
         raise ConfigurationError(
             f"Sandbox({name}=...) takes a list of paths, such as {name}=['data'], not {paths!r:.80}"

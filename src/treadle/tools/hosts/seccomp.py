@@ -1,11 +1,11 @@
-"""The system calls that a sandbox denies, as a filter that libseccomp compiles.
+"""The sandbox's filter of system calls, compiled by libseccomp.
 
-The filter is a list of what is denied, and of arguments that are: no program that a tool needs has to be known. Calls
-that the installed libseccomp has no name for are answered as by an older kernel, so a new call is never let through by
-being unknown. Numbers of calls are those of this machine alone: calls of another architecture kill the process.
+The filter is a deny list of calls and of arguments, so it needs no list of the calls that tools use. Calls that the
+installed libseccomp cannot name fail as on an older kernel (ENOSYS): a new call is never let through. The numbers are
+those of this machine's architecture; a call of another architecture kills the process.
 
-Two filters differ. Within bubblewrap the namespaces hold files, processes and network, and the filter closes what no
-namespace covers. With Landlock it holds the rest by itself: sockets, sessions, shared memory, modes of files.
+There are two filters. Within bubblewrap, namespaces cover files, processes and network, and the filter denies the
+rest. With Landlock the filter also covers sockets, sessions, shared memory and file modes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LIBRARY: Final = "libseccomp.so.2"
 _ALLOW: Final = 0x7FFF0000
 _ERRNO: Final = 0x00050000
 _NE, _EQ, _GT, _MASKED = 1, 4, 6, 7
-"""Comparisons of libseccomp."""
+"""Comparison operators of libseccomp."""
 
 _MACHINES: Final = ("x86_64", "aarch64", "riscv64")
-"""Where the flags of `clone` are its first argument, and requests of terminals have the numbers below."""
+"""Architectures on which `clone` takes its flags first, and terminal requests have the numbers below."""
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SET_ID: Final = 0o6000
@@ -36,7 +36,7 @@ _O_CREAT, _O_TMPFILE = 0o100, 0o20000000
 _NEW_NAMESPACES: Final = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _FAMILIES: Final = 64
-"""One more than any family of sockets that there is."""
+"""More than the highest number of a socket family."""
 
 _DENIED: Final = (
     # mounts and namespaces
@@ -77,7 +77,7 @@ _DENIED: Final = (
     ),
     *("iopl", "ioperm", "sethostname", "setdomainname", "nfsservctl", "lookup_dcookie", "vhangup", "_sysctl"),
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "stime", "modify_ldt", "vm86", "vm86old"),
-    # memory that no limit of a process counts, some of it shared with the machine
+    # memory that no process limit counts; some of it is shared with the machine
     *(
         "shmget",
         "shmat",
@@ -91,31 +91,32 @@ _DENIED: Final = (
         "semtimedop",
         "semctl",
     ),
-    # files by handle, and what would do all of this unseen by a filter
+    # files by handle, and calls that would bypass a filter
     *("open_by_handle_at", "name_to_handle_at", "fanotify_init", "io_uring_setup", "io_uring_enter"),
     "io_uring_register",
 )
 _UNKNOWN: Final = ("clone3", "openat2", "memfd_create", "memfd_secret")
-"""Calls whose arguments no filter can see, and files in memory; programs do without where a kernel has none."""
+"""Calls with arguments that a filter cannot read, and files in memory. Programs work without them: old kernels have
+none."""
 
 _DENIED_WITHOUT_NAMESPACES: Final = (
-    # Landlock knows no message queues, and no modes, owners, times and attributes of files.
+    # Landlock does not cover message queues, nor file modes, owners, times and attributes.
     *("mq_open", "mq_unlink", "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown"),
     *("fchownat", "utime", "utimes", "utimensat", "futimesat", "setxattr", "lsetxattr", "fsetxattr"),
     *("setxattrat", "removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
     *("inotify_init", "inotify_init1"),
 )
 _FLAGS_OF_FILES: Final = (0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40806685)
-"""Requests that change a file which is open for reading: its attributes, its generation, whether it is sealed."""
+"""Requests that change a file through a read-only descriptor: attributes, generation, sealing."""
 _SILENT_WITHOUT_NAMESPACES: Final = ("setsid", "setpgid")
-"""What is answered as done, and is not: the group of a call is what is killed at its end, and programs that want to
-leave it do without."""
+"""Calls that report success without effect: the process group must stay the same, so that it can be killed at the end
+of the call. Programs that try to leave it continue."""
 
 Condition = tuple[int, int, int, int]
-"""Number of an argument, comparison, and the one or two values of it."""
+"""The number of an argument, a comparison, and one or two values."""
 
 _SAME_PROCESS: Final = (
-    # What concerns a process takes 0 for the caller; of the others, none.
+    # Calls on a process accept 0, the caller, and deny all other processes.
     *(("prlimit64", ((0, _NE, 0, 0),)), ("sched_setaffinity", ((0, _NE, 0, 0),))),
     *(("sched_setscheduler", ((0, _NE, 0, 0),)), ("sched_setparam", ((0, _NE, 0, 0),))),
     *(("sched_setattr", ((0, _NE, 0, 0),)), ("setpriority", ((0, _NE, 0, 0),))),
@@ -129,15 +130,15 @@ Rule = tuple[str, tuple[Condition, ...]]
 
 
 def _conditional() -> Iterable[Rule]:
-    """Yield the calls that are denied with some arguments."""
+    """Yield the calls that are denied for some arguments."""
     yield from _SAME_PROCESS
     for flag in _NEW_NAMESPACES:
         yield "clone", ((0, _MASKED, flag, flag),)
-    for request in (_TIOCSTI, _TIOCLINUX):  # the kernel looks at 32 bits of it
+    for request in (_TIOCSTI, _TIOCLINUX):  # the kernel reads only 32 bits
         yield "ioctl", ((1, _MASKED, 0xFFFFFFFF, request),)
     modes = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mkdir": 1, "mkdirat": 2}
     modes |= {"mknod": 1, "mknodat": 2}
-    for bit in (0o4000, 0o2000):  # a program that is left with such a mode runs as the driver's user later
+    for bit in (0o4000, 0o2000):  # a setuid or setgid file would later run as the driver's user
         for name, argument in modes.items():
             yield name, ((argument, _MASKED, bit, bit),)
         for flag in (_O_CREAT, _O_TMPFILE):
@@ -147,7 +148,7 @@ def _conditional() -> Iterable[Rule]:
 
 
 def _sockets(families: Sequence[int]) -> Iterable[Rule]:
-    """Yield the rules that deny sockets of all families but some; hypervisors have families of no namespace."""
+    """Yield rules that deny all socket families but some; a hypervisor's families have no namespace."""
     if not families:
         yield "socket", ()
         return
@@ -158,7 +159,7 @@ def _sockets(families: Sequence[int]) -> Iterable[Rule]:
 
 
 def missing() -> str | None:
-    """Return why no filter can be made on this machine; None if one can."""
+    """Return why this machine cannot make a filter; None if it can."""
     if platform.machine() not in _MACHINES:
         return f"no filter of system calls for machines of the kind {platform.machine()}"
     try:
@@ -170,19 +171,19 @@ def missing() -> str | None:
 
 @cache
 def program(*, namespaces: bool, network: bool) -> bytes:
-    """Return the filter of a sandbox, as the kernel takes it.
+    """Return a sandbox's filter, as BPF instructions for the kernel.
 
     Args:
-        namespaces: whether the sandbox has namespaces of its own for files, processes and the network.
-        network: whether it may reach the network.
+        namespaces: whether the sandbox has its own namespaces for files, processes and the network.
+        network: whether it may use the network.
     """
     denied = _always(_DENIED if namespaces else (*_DENIED, *_DENIED_WITHOUT_NAMESPACES))
     if not namespaces:
         denied += [("ioctl", ((1, _MASKED, 0xFFFFFFFF, request),)) for request in _FLAGS_OF_FILES]
     unconditional = {name for name, conditions in denied if not conditions}
     denied += [rule for rule in _conditional() if rule[0] not in unconditional]
-    # A unix socket leads to services of the machine: by a path in a declared folder, by an abstract name in a shared
-    # network. Pairs of them are left.
+    # A unix socket leads to services of the machine: by a path in a declared folder, or by an abstract name in a shared
+    # network. Socket pairs stay allowed.
     denied += _sockets((_INET, _INET6, _NETLINK) if namespaces or network else ())
     return _compiled(denied, () if namespaces else _SILENT_WITHOUT_NAMESPACES)
 
@@ -228,7 +229,7 @@ def _compiled(denied: Iterable[Rule], silent: Iterable[str]) -> bytes:
             for name, conditions in rules:
                 number = library.seccomp_syscall_resolve_name(name.encode())
                 if number < 0:
-                    continue  # this machine has no such call
+                    continue  # this architecture lacks the call
                 array = (_Condition * max(len(conditions), 1))(*(_Condition(*each) for each in conditions))
                 _check(
                     name,
@@ -245,7 +246,7 @@ def _compiled(denied: Iterable[Rule], silent: Iterable[str]) -> bytes:
 
 
 def _unknown_calls() -> bytes:
-    """Return instructions that answer calls of unknown numbers with ENOSYS; the next filter follows them."""
+    """Return instructions that answer unknown call numbers with ENOSYS; they precede the filter."""
     library, last = _library(), 1023
     while not (name := library.seccomp_syscall_resolve_num_arch(0, last)):
         last -= 1

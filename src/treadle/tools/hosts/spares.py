@@ -1,8 +1,8 @@
-"""Processes that have loaded a tool's module and wait for its next call: one for each kind, for half a minute.
+"""Spare processes: they have loaded a tool's module and wait half a minute for its next call, one for each kind.
 
-Most of the time that a process takes to start is spent on imports. A spare spends it between two calls of the same
-tool, while the model thinks. It takes one call as any other process does, is bound to the event loop that it was made
-in, and ends with this process at the latest.
+Most of a process's start time is spent on imports. A spare imports between two calls of the same tool, while the model
+thinks. It serves one call as any other process does. It belongs to the event loop that made it, and ends with this
+process at the latest.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from treadle.errors import ToolError
 from treadle.tools.hosts.process import Loaded, ToolProcess
 
 SPARE_SECONDS: Final = 30.0
-"""How long a spare waits for a call."""
+"""Seconds that a spare waits for a call."""
 
 MAX_SPARES: Final = 4
-"""How many spares wait at the same time."""
+"""Most spares that wait at the same time."""
 
 _lock: Final = threading.Lock()
 _spares: Final[dict[Loaded, ToolProcess]] = {}
@@ -28,10 +28,10 @@ _ending: Final[set[asyncio.Task[None]]] = set()
 
 
 def take(loaded: Loaded) -> ToolProcess:
-    """Return a process that has loaded this, or begins to; those that loaded what has changed since are ended.
+    """Return a spare of this kind, or a new process; end spares of the same tool that loaded an older version.
 
     Raises:
-        HostUnavailable: none can be started as declared.
+        HostUnavailable: a process cannot be started as declared.
     """
     with _lock:
         spare = _spares.pop(loaded, None)
@@ -42,22 +42,22 @@ def take(loaded: Loaded) -> ToolProcess:
 
 
 def refill(loaded: Loaded) -> None:
-    """Start a spare, unless there is one or there are enough."""
+    """Start a spare, unless this kind has one or there are enough."""
     for other, spare in list(_spares.items()):
         if time.monotonic() - spare.started > 2 * SPARE_SECONDS:
-            _retire(other, spare)  # the event loop that was to do this is closed
+            _retire(other, spare)  # its own event loop is closed, so its timer cannot fire
     with _lock:
         if loaded in _spares or len(_spares) >= MAX_SPARES:
             return
         try:
             spare = _spares[loaded] = ToolProcess(loaded)
         except (ToolError, OSError):
-            return  # the next call tells why
+            return  # the next call reports the reason
     asyncio.get_running_loop().call_later(SPARE_SECONDS, _retire, loaded, spare)
 
 
 async def end_spares() -> None:
-    """End all spares, and return when they are gone."""
+    """End all spares and wait until they are gone."""
     with _lock:
         spares = list(_spares.values())
         _spares.clear()
@@ -68,7 +68,7 @@ async def end_spares() -> None:
 def _retire(loaded: Loaded, spare: ToolProcess) -> None:
     with _lock:
         if _spares.get(loaded) is not spare:
-            return  # it has its call
+            return  # a call took it
         del _spares[loaded]
     task = asyncio.get_running_loop().create_task(spare.end())
     _ending.add(task)
@@ -82,4 +82,4 @@ def waiting() -> tuple[int, ...]:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_spares.clear)  # they are the parent's
+    os.register_at_fork(after_in_child=_spares.clear)  # spares belong to the parent

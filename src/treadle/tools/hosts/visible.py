@@ -1,4 +1,4 @@
-"""What of the machine a confined program can read without its being declared: programs, libraries, the tool's code."""
+"""Paths that every confined program can read: the machine's programs and libraries, and the tool's code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 _PROGRAMS: Final = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/sbin", "/nix/store", "/gnu/store")
 _SETTINGS: Final = (
-    # Of /etc the parts that hold no secret, one by one: a driver that is root could read all of it.
+    # Parts of /etc without secrets, one by one: a driver that runs as root could read all of /etc.
     *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime"),
     *("/etc/timezone", "/etc/mime.types", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates"),
     *("/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/ca-trust/extracted", "/etc/crypto-policies"),
@@ -31,32 +31,32 @@ _NETWORK: Final = (
 
 
 def machine_paths(*, network: bool) -> list[str]:
-    """Return the programs, libraries and settings of the machine that are there."""
+    """Return the machine's existing programs, libraries and settings."""
     return [path for path in (*_PROGRAMS, *_SETTINGS, *(_NETWORK if network else ())) if Path(path).exists()]
 
 
 @cache
 def interpreter_paths() -> tuple[str, ...]:
-    """Return where this interpreter, its packages and its cache of bytecode are."""
+    """Return the paths of this interpreter, its packages and its bytecode cache."""
     executable = os.path.realpath(sys.executable)
     paths = {sys.prefix, sys.base_prefix, sys.exec_prefix, executable, *site.getsitepackages()}
-    paths.add(str(Path(__file__).parents[2]))  # this package, which may be installed from its sources
+    paths.add(str(Path(__file__).parents[2]))  # this package: it may be an editable install
     paths.update({site.getusersitepackages()} & set(sys.path))
-    paths |= {os.path.realpath(path) for path in paths}  # what leads there may not be visible
+    paths |= {os.path.realpath(path) for path in paths}  # the links that lead there may be invisible
     paths = {
         path for path in paths if path != "/" and ".." not in path.split("/")
-    }  # programs of such an interpreter are those of the machine
+    }  # such an interpreter uses the machine's programs
     if sys.pycache_prefix is not None:
         paths |= {sys.pycache_prefix + path for path in paths}
     return tuple(outermost(path for path in paths if Path(path).exists()))
 
 
 def code_paths(module: str, script: str | None) -> list[str]:
-    """Return the files of a tool's module: the script, the module, or the whole package that it is in.
+    """Return the files of a tool's module: its script, its file, or its whole top-level package.
 
     Args:
         module: the module's name.
-        script: the path of the script that is run, if the function is defined there.
+        script: the path of the driver's script, if it defines the function.
     """
     if script is not None:
         return [script]
@@ -67,7 +67,7 @@ def code_paths(module: str, script: str | None) -> list[str]:
 
 
 def loaded_from(code: Iterable[str]) -> list[str]:
-    """Return where this process takes code from, now and when it starts anew: modules and programs.
+    """Return the paths from which this process loads code, now and after a restart: modules and programs.
 
     Args:
         code: the files of a tool's module.
@@ -77,9 +77,9 @@ def loaded_from(code: Iterable[str]) -> list[str]:
 
 
 def _loaded() -> Iterator[str]:
-    """Yield the folders of all modules that are loaded, and files that are links to other places."""
+    """Yield the folders of all loaded modules, and of files to which they link."""
     for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", {})  # not by their attributes, which some modules make up
+        names = getattr(module, "__dict__", {})  # not getattr: some modules compute attributes
         file, folders = names.get("__file__"), names.get("__path__")
         if isinstance(file, str):
             yield os.path.dirname(os.path.abspath(file))  # noqa: PTH100, PTH120  there may be thousands
@@ -90,7 +90,7 @@ def _loaded() -> Iterator[str]:
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Return the paths that are in none of the others."""
+    """Return the paths that are not inside another of the paths."""
     kept: list[str] = []
     for path in sorted({str(Path(path).absolute()) for path in paths}, key=len):
         if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in (*kept, "/usr")):

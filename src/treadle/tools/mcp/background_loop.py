@@ -1,4 +1,4 @@
-"""The event loop in which this process speaks with MCP servers, in a thread of its own."""
+"""The event loop for MCP servers, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _running: tuple[int, asyncio.AbstractEventLoop] | None = None
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return the loop of this process; a forked child makes another one."""
+    """Return this process's loop; a forked child makes a new one."""
     global _running  # noqa: PLW0603  one loop for each process, made at its first use
     with _lock:
         if _running is None or _running[0] != os.getpid():
@@ -26,7 +26,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 async def in_background(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the loop of the MCP servers; a cancellation of the caller reaches it."""
+    """Run a coroutine in the event loop for MCP servers; cancelling the caller cancels it."""
     loop = _loop()
     if asyncio.get_running_loop() is loop:
         return await work

@@ -1,4 +1,4 @@
-"""Resources and prompts of servers, as tools that only read."""
+"""A server's resources and prompts, as read-only tools."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from treadle.tools.mcp.definitions import WrongDefinition
 from treadle.tools.mcp.results import output_of_prompt, output_of_resource
 
 MAX_ENTRIES: Final = 1_000
-"""How many resources, templates or prompts are listed."""
+"""Most resources, templates or prompts in a list."""
 
 MAX_PAGES: Final = 20
 
 
 async def list_resources(client: Client, arguments: dict[str, Json]) -> ToolOutput:
-    """Return the resources of a server, and the templates of those that are named by a pattern."""
+    """Return a server's resources and resource templates."""
     entries = [
         _entry(each, uri=each.uri)
         async for each in _paged(client.list_resources, lambda page: page.resources)
@@ -34,12 +34,12 @@ async def list_resources(client: Client, arguments: dict[str, Json]) -> ToolOutp
 
 
 async def read_resource(client: Client, arguments: dict[str, Json]) -> ToolOutput:
-    """Return what a resource holds."""
+    """Return the content of a resource."""
     return output_of_resource(await client.read_resource(str(arguments["uri"])))
 
 
 async def list_prompts(client: Client, arguments: dict[str, Json]) -> ToolOutput:
-    """Return the prompts of a server, with their arguments."""
+    """Return a server's prompts with their arguments."""
     return ToolOutput(
         [
             _entry(
@@ -68,7 +68,7 @@ OPERATIONS: Final = {
 
 
 def _entry(each: Any, **facts: Json) -> dict[str, Json]:
-    """Return what a model is told of an entry of a list."""
+    """Return the fields of a list's entry that a model sees."""
     told: dict[str, Any] = {"name": each.name, **facts}
     for field in ("title", "description", "mime_type"):
         if getattr(each, field, None):

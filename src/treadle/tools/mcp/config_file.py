@@ -1,4 +1,4 @@
-"""Servers from files: `.mcp.json` and the like, which other programs write and read, and TOML."""
+"""Read servers from configuration files: `.mcp.json` and the like, shared with other programs, and TOML."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from treadle.errors import ConfigurationError
 _log = logging.getLogger("treadle.mcp")
 
 TABLES: Final = ("mcpServers", "servers", "mcp_servers")
-"""The names under which files list servers by their names."""
+"""Keys under which files list servers by name."""
 
 OPTIONS: Final = ("command", "args", "env", "cwd", "url", "headers")
-"""What the files of all programs say of a server; of other keys in JSON nothing is read."""
+"""Keys of a server that all programs share; other keys in JSON are ignored."""
 
 ADDRESSES: Final = ("httpUrl", "serverUrl")
-"""How some programs name the address of a server that speaks streamable HTTP."""
+"""Keys that some programs use for the URL of a streamable HTTP server."""
 
 PROJECT: Final = "pyproject.toml"
 
@@ -32,10 +32,10 @@ _UNKNOWN: Final = re.compile(r"\$\{[^}]*\}")
 
 
 def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Return the options of the servers in a file, by their names; disabled ones are left out.
+    """Return the options of the enabled servers in a file, by name.
 
-    `${NAME}`, `${NAME:-default}` and `${env:NAME}` stand for environment variables. In `pyproject.toml` the servers are
-    under `[tool.treadle]`.
+    `${NAME}`, `${NAME:-default}` and `${env:NAME}` are replaced by environment variables. In `pyproject.toml` the
+    servers are under `[tool.treadle]`.
 
     Raises:
         ConfigurationError: the file cannot be read, or an entry is not valid; the text names file and server.
@@ -84,7 +84,7 @@ def _of_toml(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_json(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the transport of a server, by the words that programs have for it."""
+    """Return the transport of a server, from the keys that programs use for it."""
     if "envFile" in facts:
         raise ConfigurationError(f"{where} has envFile, which is not read: list its variables in env")
     kind = facts.get("type", facts.get("transport"))
@@ -96,7 +96,7 @@ def _of_json(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _expanded(value: Any, where: str, *, inside: bool = False) -> Any:
-    """Return a text, or the texts in a list or an object, with the environment variables that they name."""
+    """Return a value with the environment variables in its texts expanded."""
     if isinstance(value, list) and not inside:
         return [_expanded(each, where, inside=True) for each in cast("list[Any]", value)]
     if isinstance(value, dict) and not inside:

@@ -1,6 +1,6 @@
-"""The connection of a driver process with one server: starts it, starts it again with back-off, makes its tools.
+"""The connection of a driver process to one server: start it, restart it with back-off, list its tools.
 
-This module imports nothing of the `mcp` package: a drive that begins must not wait in its event loop for that.
+This module does not import the `mcp` package: its import would block the event loop when a drive begins.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ StrPath: TypeAlias = "str | PathLike[str]"
 _log = logging.getLogger("treadle.mcp")
 
 LISTED_AGAIN: Final = 60.0
-"""Seconds after which a drive that begins lists a server anew."""
+"""Seconds after which a new drive lists a server again."""
 
 BACKOFF: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""Seconds until a server is started again that was lost once, twice, and so on, in a row."""
+"""Seconds before a lost server is restarted: after one loss, two losses in a row, and so on."""
 
 PATIENCE: Final = 2.0
-"""Seconds until the next start that a call waits for; if it takes longer, the call fails."""
+"""Longest time that a call waits for the next start, in seconds; if the start is later, the call fails."""
 
 SHOWN: Final = 2_000
-"""Characters of a reason that are shown: as many of its beginning, which says what happened, as of its end."""
+"""Most characters of a reason in a message: half from its beginning, half from its end."""
 
 
 def specs_of(
@@ -52,8 +52,8 @@ def specs_of(
 
     Args:
         server: its declaration.
-        definitions: of its tools, as they are pinned.
-        changed: the names of those that it defines differently now.
+        definitions: its pinned definitions.
+        changed: the names of the tools that it has changed since.
     """
     for each in definitions:
         yield spec_of(
@@ -68,9 +68,9 @@ def specs_of(
 
 
 def unmatched(server: ServerDeclaration, names: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with patterns of a declaration that match none of the names of the server's tools.
+    """Yield warnings for patterns of a declaration that match no tool of the server.
 
-    It is no error: the server may list other tools tomorrow.
+    They are not errors: the server may list other tools later.
     """
     for argument in ("only", "effects", "trusted_results"):
         for pattern in getattr(server, argument):
@@ -79,11 +79,11 @@ def unmatched(server: ServerDeclaration, names: Sequence[str]) -> Iterator[str]:
 
 
 class ServerConnection:
-    """Keeps one server, for one driver process; its methods may be called from any event loop.
+    """Keeps one server for one driver process; its methods may be called from any event loop.
 
     Args:
         server: its declaration.
-        store_file: the file of the store beside which its tools are pinned; None if there is none.
+        store_file: the store's file, beside which its tools are pinned; None if it has none.
     """
 
     def __init__(self, server: ServerDeclaration, store_file: StrPath | None = None) -> None:
@@ -96,7 +96,7 @@ class ServerConnection:
         self._closed = False
         self._learn: Callable[[str], None] | None = None
         self.listed: tuple[str, ...] = ()
-        """The server's names of its tools, as it listed them last."""
+        """The server's tool names in its latest listing."""
         self._bound: tuple[object, tuple[Tool, ...]] | None = None
 
     def credentials(self) -> Collection[str]:
@@ -104,21 +104,21 @@ class ServerConnection:
         return self._server.credentials()
 
     def tell_tokens(self, learn: Callable[[str], None]) -> None:
-        """Call `learn` with each token that the server is sent."""
+        """Call `learn` with each token that is sent to the server."""
         self._learn = learn
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools that there are now; raises `ToolsetUnavailable` or `ConfigurationError`."""
+        """Return the current tools; raises `ToolsetUnavailable` or `ConfigurationError`."""
         return await in_background(self._tools())
 
     async def differences(self) -> Mapping[str, Difference]:
-        """Return what is not as it was pinned, by the names of tools; raises `ToolsetUnavailable`."""
+        """Return the differences from the pinned definitions, by tool name; raises `ToolsetUnavailable`."""
         listed = await in_background(self._definitions())
         self.listed = tuple(each.name for each in listed)
         return self._pins.compare(listed).differences
 
     def approve(self, differences: Mapping[str, Difference]) -> None:
-        """Pin some tools as they are listed now, and leave the others as they are pinned."""
+        """Pin the current definitions of some tools, and keep the pins of the others."""
         self._pins.approve(differences)
 
     async def close(self) -> None:
@@ -183,7 +183,7 @@ class ServerConnection:
 
     def _caller(self, definition: ToolDefinition) -> Any:
         async def call(arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
-            from treadle.tools.mcp.elicitation import CallQuestions, Suspended  # the server is started by now
+            from treadle.tools.mcp.elicitation import CallQuestions, Suspended  # deferred: imports `mcp`
 
             questions = CallQuestions(self._server.name, ctx)
             try:
@@ -222,7 +222,7 @@ class ServerConnection:
         return output
 
     async def _started(self, *, fresh: bool = False) -> LiveServer:
-        """Return the server, started if need be; with `fresh`, listed anew if that is due."""
+        """Return the running server, started if necessary; with `fresh`, list its tools again if that is due."""
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
@@ -230,7 +230,7 @@ class ServerConnection:
                 raise self._unavailable("was closed")
             live = self._live
             if live is not None and live.lost is None:
-                await self._ready(live)  # the caller that had it started may be gone
+                await self._ready(live)  # the caller that started it may have been cancelled
                 if live.listed_at == 0.0 or (fresh and time.monotonic() > live.listed_at + LISTED_AGAIN):
                     await live.list_again()
                 if live.lost is None:
@@ -271,8 +271,8 @@ class ServerConnection:
         return ToolsetUnavailable(f"the MCP server {name} {self._hidden(reason)}", toolset=name)
 
     def _hidden(self, text: str) -> str:
-        """Return what a server or its failure says, without secrets, hidden characters and length."""
-        # Cut wide first, since a cut secret is not recognised: what the first cut leaves of one, the second takes away.
+        """Return a text of a server or of its failure: secrets masked, hidden characters removed, shortened."""
+        # Two cuts, since a cut secret is not recognised: the second removes any half that the first left.
         return _cut(self._secrets.hide(_cut(clean(text), 4 * SHOWN), deep=True), SHOWN)
 
     async def _close(self) -> None:
@@ -283,5 +283,5 @@ class ServerConnection:
 
 
 def _cut(text: str, most: int) -> str:
-    """Return a text without its middle, if it is longer than some characters."""
+    """Return a text without its middle if it is longer than `most` characters."""
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"

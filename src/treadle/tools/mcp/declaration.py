@@ -1,4 +1,4 @@
-"""The declaration of a server: its arguments, checked."""
+"""The declaration of an MCP server: its checked arguments."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from treadle.errors import ConfigurationError, MissingExtra
 from treadle.tools.definitions import checked_effects
 
 Protocol = Literal["auto", "legacy", "2026-07-28"]
-"""The era of the protocol: with a handshake (2024-11-05 to 2025-11-25), or without (2026-07-28 on)."""
+"""Protocol versions: with a handshake (2024-11-05 to 2025-11-25), or without one (from 2026-07-28)."""
 
 Transport = Literal["http", "sse"]
-"""How a server with a URL is spoken with: by streamable HTTP, or by HTTP with server-sent events, as before 2025."""
+"""The transport for a URL: streamable HTTP, or HTTP with server-sent events, as before 2025."""
 
 DEFAULT_PINS: Final = Path(".treadle") / "mcp"
-"""Where definitions are pinned: from the folder of the store on, or from the working directory if it is no file."""
+"""The folder for pins, relative to the store's folder, or to the working directory if the store has no file."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}")
 
 
 @explains_arguments
 class ServerDeclaration:
-    """How a server is started or reached, and what of it an agent uses; the arguments are those of `MCPServer`."""
+    """How to start or reach a server, and which of its features an agent uses; takes the arguments of `MCPServer`."""
 
     def __init__(
         self,
@@ -92,26 +92,26 @@ class ServerDeclaration:
 
     @property
     def name(self) -> str:
-        """What the names of its tools begin with, before `__`."""
+        """The prefix of its tools' names, before `__`."""
         return self._name
 
     def facts(self) -> Json:
-        """Return what tells this declaration from another, without the values of `env` and `headers`."""
+        """Return facts that identify this declaration, without the values of `env` and `headers`."""
         address = [self.command, *self.args] if self.url is None else [_without_secrets(self.url)]
         effects: Any = {pattern: list(flags) for pattern, flags in self.effects.items()}
         believed = [self.trusted, *self.trusted_results]
         return [self.name, address, list(self.only), effects, believed, self.resources, self.prompts]
 
     def secrets(self) -> Secrets:
-        """Return what must not stand in messages: the values of `env` and `headers`, and secrets in the URL."""
+        """Return the secrets to mask in messages: the values of `env` and `headers`, and secrets in the URL."""
         return Secrets({*self.env.values(), *self.headers.values(), *url_secrets(self.url)})
 
     def credentials(self) -> set[str]:
-        """Return values that the server could send back and a model must not see: those named as credentials."""
+        """Return the credentials that a server could send back, and that models must not see."""
         return {*credentials(self.env), *credentials(self.headers), *url_secrets(self.url)}
 
     def __eq__(self, other: object) -> bool:
-        """Whether another declaration is the same: a runner keeps one server for both."""
+        """Return whether both declarations are equal: a runner then keeps one server for both."""
         return isinstance(other, ServerDeclaration) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:
@@ -187,7 +187,7 @@ def _check_installed(name: str) -> None:
 
 
 def _without_secrets(url: str) -> str:
-    """Return an address without user, password and query."""
+    """Return a URL without user, password and query."""
     if "://" not in url:
         return url
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""What servers list, as tools for models: names, declared effects, digests. Pure."""
+"""Convert servers' listings to tools for models: names, declared effects, digests. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from treadle.core.tools import ToolSpec
 from treadle.tools.definitions import FLAGS, MAX_SCHEMA, clean, cleaned, described, effects_of, plain_name
 
 MAX_TOOLS: Final = 1_000
-"""How many tools of one server an agent may have."""
+"""Most tools of one server."""
 
 
 class WrongDefinition(Exception):
-    """A server lists what cannot be a tool; the text says what."""
+    """A server's listing is not valid; the text says why."""
 
 
 class ServerLost(Exception):
@@ -31,8 +31,8 @@ class ToolDefinition:
     """A tool as its server defines it.
 
     Args:
-        name: what the server calls it.
-        definition: name, title, description, schemas and annotations, as the server lists them.
+        name: the tool's name on the server.
+        definition: name, title, description, schemas and annotations, as listed by the server.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ToolDefinition:
 
     @property
     def digest(self) -> str:
-        """A digest of all of it: another one when anything changes."""
+        """A digest of the whole definition."""
         return hashlib.sha256(_canonical(self.definition).encode("utf-8", "backslashreplace")).hexdigest()
 
 
@@ -49,7 +49,7 @@ def _canonical(value: Any) -> str:
 
 
 def checked_definitions(listed: Iterable[Mapping[str, Json]]) -> tuple[ToolDefinition, ...]:
-    """Return what a server listed as definitions; raises `WrongDefinition`."""
+    """Return a server's listing as definitions; raises `WrongDefinition`."""
     definitions: dict[str, ToolDefinition] = {}
     for each in listed:
         name = str(each["name"])
@@ -62,7 +62,7 @@ def checked_definitions(listed: Iterable[Mapping[str, Json]]) -> tuple[ToolDefin
 
 
 def chosen(definitions: Sequence[ToolDefinition], only: Sequence[str]) -> tuple[ToolDefinition, ...]:
-    """Return the definitions whose names match a pattern, or all without patterns; raises `WrongDefinition`."""
+    """Return the definitions whose names match a pattern, or all if there are no patterns; raises `WrongDefinition`."""
     kept = tuple(
         each for each in definitions if not only or any(fnmatchcase(each.name, pattern) for pattern in only)
     )
@@ -72,17 +72,17 @@ def chosen(definitions: Sequence[ToolDefinition], only: Sequence[str]) -> tuple[
 
 
 def tool_name(server: str, name: str) -> str:
-    """Return what models call a tool of a server: `server__name`, in the letters that all providers take."""
+    """Return the name of a server's tool for models: `server__name`, in letters that all providers accept."""
     return plain_name(f"{server}__{name}", name)
 
 
 def origin_of(server: str) -> str:
-    """Return where the results of a server come from, as labels name it."""
+    """Return the origin of a server's results, for labels."""
     return f"mcp:{server}"
 
 
 def check_names(server: str, definitions: Sequence[ToolDefinition]) -> None:
-    """Raise `WrongDefinition` where two tools of a server would have one name."""
+    """Raise `WrongDefinition` if two tools of a server would have the same name."""
     names: dict[str, str] = {}
     for each in definitions:
         name = tool_name(server, each.name)
@@ -103,16 +103,16 @@ def spec_of(
     changed: bool,
     trusted_results: Sequence[str] = (),
 ) -> ToolSpec:
-    """Return a tool as the model and the core see it.
+    """Return a tool's specification for models and the core.
 
     Args:
-        server: the name of its server.
-        definition: what the server defines, or defined when it was pinned.
-        trusted: whether what the server says of its effects is believed.
-        effects: flags that the user declares, by patterns of names; they go before what the server says.
-        timeout: seconds a call may take.
-        changed: whether the server defines it differently now, so that each call needs an approval.
-        trusted_results: patterns of names of tools whose results hold no text of strangers.
+        server: its server's name.
+        definition: the server's current or pinned definition.
+        trusted: whether the server's own annotations of effects are trusted.
+        effects: effects declared by the user, by patterns of names; they override the server's.
+        timeout: seconds that a call may take.
+        changed: whether the server has changed it since it was pinned, so that each call needs an approval.
+        trusted_results: patterns of names of tools whose results contain no foreign text.
     """
     facts = definition.definition
     flags = declared_effects(definition, trusted=trusted, effects=effects)
@@ -139,7 +139,7 @@ def spec_of(
 def declared_effects(
     definition: ToolDefinition, *, trusted: bool, effects: Mapping[str, Sequence[str]]
 ) -> frozenset[str] | None:
-    """Return what is declared of a tool's effects: by the user, else by a trusted server; None for nothing."""
+    """Return a tool's declared effects: the user's, else a trusted server's; None if there are none."""
     if (told := effects_of(effects, definition.name)) is not None:
         return told
     annotations: Any = definition.definition.get("annotations")
@@ -163,7 +163,7 @@ TEXT: Final[Json] = {"type": "string"}
 
 
 def reading_specs(server: str, *, resources: bool, prompts: bool, timeout: float) -> dict[str, ToolSpec]:
-    """Return the tools that list and read what a server has besides tools, by what they do."""
+    """Return the tools that list and read a server's resources and prompts, by operation."""
     kinds = ("resources", resources, "read_resource", "uri"), ("prompts", prompts, "get_prompt", "name")
     specs: dict[str, ToolSpec] = {}
     for kind, has, operation, argument in kinds:

@@ -1,9 +1,9 @@
-"""What servers ask people in the middle of a call, as durable questions of that call.
+"""Elicitation: questions that servers ask people during a call, as durable questions of that call.
 
-In the protocol of 2026 a server answers a call with requests, and the call is made again with their results. In the
-one with a handshake it sends a request while the call waits. Both end here: `CallQuestions.ask` runs `ctx.ask` in the
-loop of the task. A question without an answer ends the attempt; once it is answered the call starts again, the server
-asks again, and reads the answer.
+In the protocol of 2026 a server answers a call with requests, and the client repeats the call with their results. In
+the protocol with a handshake the server sends a request while the call waits. In both, `CallQuestions.ask` runs
+`ctx.ask` in the task's event loop. A question without an answer ends the attempt. After the answer the call starts
+again, the server asks again, and receives the answer.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _log = logging.getLogger("treadle.mcp")
 
 
 class Suspended(Exception):
-    """A call waits for an answer of a person, and ends until then."""
+    """The attempt of a call ends here, because it waits for a person's answer."""
 
 
 class CallQuestions:
-    """The questions of one call; made in the loop of its task.
+    """The questions of one call; made in its task's event loop.
 
     Args:
-        server: the name of the server.
-        ctx: what the call's tool knows.
+        server: the server's name.
+        ctx: the context of the call.
     """
 
     def __init__(self, server: str, ctx: ToolContext[Any]) -> None:
@@ -42,10 +42,10 @@ class CallQuestions:
         self._loop = asyncio.get_running_loop()
         self._awaiting: AwaitingAnswer | None = None
         self.suspended = asyncio.Event()
-        """of the loop in which the server is spoken with"""
+        """set in the event loop of the servers"""
 
     async def ask(self, params: types.ElicitRequestParams) -> types.ElicitResult:
-        """Return what a person answers; raises `Suspended` when there is no answer yet. For the loop of the servers."""
+        """Return a person's answer; raises `Suspended` if there is none yet. Runs in the event loop of the servers."""
         asked = asyncio.run_coroutine_threadsafe(self._ask(params), self._loop)
         try:
             return await asyncio.wrap_future(asked)
@@ -54,7 +54,7 @@ class CallQuestions:
             raise
 
     def rest(self) -> BaseException:
-        """Return what ends the attempt of a call that is suspended."""
+        """Return the exception that ends the attempt of a suspended call."""
         assert self._awaiting is not None
         return self._awaiting
 
@@ -89,12 +89,12 @@ class CallQuestions:
 
 
 def _in_one_line(text: str, most: int) -> str:
-    """Return a text of a server without line breaks: a line of its own would look like one of Treadle's."""
+    """Return a server's text without line breaks, so that none of it looks like a line of Treadle's."""
     return " ".join(clean(text).split())[:most]
 
 
 def _is_of_the_web(address: str) -> bool:
-    """Whether a person may be asked to open an address: `javascript:`, `file:` and the like run or read here."""
+    """Return whether a person may be asked to open an address; not `javascript:`, `file:` and the like."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -103,7 +103,7 @@ def _is_of_the_web(address: str) -> bool:
 
 
 def answer_type(schema: Mapping[str, Any]) -> type[BaseModel]:
-    """Return the type of an answer by the flat schema in which servers ask; raises `ToolError` for another one."""
+    """Return the type of an answer from a server's flat schema; raises `ToolError` for other schemas."""
     properties: Any = schema.get("properties")
     required: Any = schema.get("required") or []
     if (
@@ -124,7 +124,7 @@ def answer_type(schema: Mapping[str, Any]) -> type[BaseModel]:
 
 
 def _type_of(described: Any) -> Any:
-    """Return the type of one field: the kinds that the protocol knows."""
+    """Return the type of one field, if the protocol knows it."""
     if not isinstance(described, dict):
         raise ToolError("the server asks for an answer of a type that is not known")
     facts = cast("dict[str, Any]", described)

@@ -1,8 +1,8 @@
-"""Servers that speak streamable HTTP: bounded answers, failures that end one request and not the session, tokens.
+"""Servers over streamable HTTP: bounded responses, failures that end one request instead of the session, bearer tokens.
 
-The transport of the `mcp` package ends the whole session when one request fails, and does not tell a request that
-never left from one whose answer was lost. `GuardedClient` answers in the server's place instead, with a code that says
-which it was.
+The transport of the `mcp` package ends the whole session if one request fails. It does not tell a request that was not
+sent from one whose response was lost. `GuardedClient` answers a failed request in the server's place, with a code that
+tells the two apart.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ from treadle.tools.mcp.traffic import (
 )
 
 NOT_SENT: Final = -32_950
-"""The code of an error that says: the request did not reach the server, or was refused at its door."""
+"""Error code: the request did not reach the server, or the server refused it before any work."""
 
 ANSWER_LOST: Final = -32_951
-"""The code of an error that says: the request may have been carried out, and its answer was lost."""
+"""Error code: the request may have taken effect, and its response was lost."""
 
 CONNECT_SECONDS: Final = 10.0
 
 Count = Callable[[bytes], None]
-"""Counts what a server sends, and raises once that is too much."""
+"""Counts received bytes; raises above the limit."""
 
 Refuse = Callable[[httpx2.Request, int, str], httpx2.Response]
-"""Returns the answer to a request that failed, by a code and why."""
+"""Returns the response to a failed request, from a code and a reason."""
 
 Token = Callable[[], str | Awaitable[str]]
-"""Returns the bearer token of requests; it is called again when the server refuses one."""
+"""Returns the bearer token for requests; called again when the server refuses it."""
 
 
 @frozen
 class ServerAddress:
-    """How a server is reached.
+    """How to reach a server.
 
     Args:
-        url: its address.
-        headers: of each request.
+        url: its URL.
+        headers: headers of each request.
         auth: returns the bearer token, or is an `httpx2.Auth`, such as the OAuth provider of the `mcp` package.
-        read_seconds: the longest silence of an answer.
-        learn: is told the token of each request before it is sent.
+        read_seconds: the longest silence within a response, in seconds.
+        learn: called with the token of each request before the request is sent.
     """
 
     url: str
@@ -71,7 +71,7 @@ class ServerAddress:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The decoded body of an answer, up to a bound."""
+    """A decoded response body with a size limit."""
 
     def __init__(self, inner: Any, encoding: str, count: Count) -> None:
         self._inner, self._encoding, self._count = inner, encoding, count
@@ -89,7 +89,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def _count_body(most: int) -> Count:
-    """Return a function that counts the size of one decoded body, and raises once that is too much."""
+    """Return a function that counts the bytes of one decoded body, and raises above the limit."""
     size = parts = 0
 
     def count(chunk: bytes) -> None:
@@ -104,11 +104,11 @@ def _count_body(most: int) -> Count:
 
 
 _OF_THE_WIRE: Final = frozenset({"content-encoding", "content-length"})
-"""Headers that do not hold for a body that is decoded."""
+"""Headers that do not apply to a decoded body."""
 
 
 class _Bounding(httpx2.AsyncHTTPTransport):
-    """Sends requests, those of an authorization too; the body of each answer is decoded here, and bounded."""
+    """A transport that decodes and bounds each response body, including those of authorization requests."""
 
     def __init__(self, count_events: Count | None, learn: Callable[[str], None] | None) -> None:
         self._learn, self._learned = learn, ""
@@ -142,15 +142,15 @@ class _Bounding(httpx2.AsyncHTTPTransport):
 
 
 class GuardedClient(httpx2.AsyncClient):
-    """Sends requests; a request of the protocol that failed is answered by `refuse`, so that no other one suffers.
+    """A client that answers a failed request of the protocol by `refuse`, so that other requests go on.
 
-    It stands outside of the authorization, which has to see that a server refuses a request.
+    It wraps the authorization, which must see the server's refusals.
 
     Args:
-        address: where the server is.
-        refuse: returns the answer to a request that failed, by a code and why.
-        count_events: counts what the stream of events sends that has all results; None if each request has its own
-            answer.
+        address: the server.
+        refuse: returns the response to a failed request, from a code and a reason.
+        count_events: counts the bytes of the one event stream with all results; None if each request has its own
+            response.
     """
 
     def __init__(self, address: ServerAddress, refuse: Refuse, count_events: Count | None = None) -> None:
@@ -176,7 +176,7 @@ class GuardedClient(httpx2.AsyncClient):
             return self._refuse(request, ANSWER_LOST, f"did not answer: {_words(error)}")
         except _TokenFailed as error:
             return self._refuse(request, NOT_SENT, str(error))
-        except Exception as error:  # noqa: BLE001  what an authorization raises may hold secrets
+        except Exception as error:  # noqa: BLE001  errors of an authorization may contain secrets
             return self._refuse(request, NOT_SENT, f"was not asked: auth= raised {type(error).__name__}")
         failure = self._refused(request, response)
         if failure is None and not self._has_results and not response.is_success:
@@ -189,7 +189,7 @@ class GuardedClient(httpx2.AsyncClient):
         return self._refuse(request, *failure)
 
     def _refused(self, request: httpx2.Request, response: httpx2.Response) -> tuple[int, str] | None:
-        """Return the code of what failed, and why, where the status of an answer tells it."""
+        """Return the error code and the reason if the status of a response is a failure."""
         status = response.status_code
         is_json = response.headers.get("content-type", "").lower().startswith("application/json")
         if status >= 500 and not (is_json and self._has_results):
@@ -207,7 +207,7 @@ class GuardedClient(httpx2.AsyncClient):
 
 
 def _without_result(response: httpx2.Response) -> tuple[int, str] | None:
-    """Return the code of what failed, and why, where the answer to a request can hold no result."""
+    """Return the error code and the reason if a response cannot contain a result."""
     kind = response.headers.get("content-type", "").lower()
     if response.status_code == 202:
         return ANSWER_LOST, "answered a request with HTTP 202, without a result"
@@ -217,7 +217,7 @@ def _without_result(response: httpx2.Response) -> tuple[int, str] | None:
 
 
 class _Bearer(httpx2.Auth):
-    """Sends the token that a function of the user returns, and asks for another one when a server refuses it."""
+    """Send the token that the user's function returns; ask for a new one when the server refuses it."""
 
     def __init__(self, token: Token) -> None:
         self._token = token
@@ -230,7 +230,7 @@ class _Bearer(httpx2.Auth):
         request.headers["authorization"] = f"Bearer {held}"
         if (yield request).status_code != 401:
             return
-        if self._held == held:  # else another request has asked for a token meanwhile
+        if self._held == held:  # another request may have replaced the token
             self._held = None
         self._held = self._held or await _told(self._token)
         request.headers["authorization"] = f"Bearer {self._held}"
@@ -238,11 +238,11 @@ class _Bearer(httpx2.Auth):
 
 
 class _TokenFailed(Exception):
-    """The function that returns the token raised, or returned none."""
+    """The token function raised, or did not return a token."""
 
 
 async def _told(token: Token) -> str:
-    """Return the token that a function of the user returns, called in a thread if it is a plain one."""
+    """Call the user's token function, in a thread if it is sync, and return the token."""
     try:
         value: Any = await asyncio.to_thread(token)
         if isawaitable(value):
@@ -255,7 +255,7 @@ async def _told(token: Token) -> str:
 
 
 def id_of(request: httpx2.Request) -> str | int | None:
-    """Return the id of a request of the protocol, which wants an answer; None for other messages."""
+    """Return the id of a protocol request, which expects a response; None for other messages."""
     try:
         message: Any = json.loads(request.content)
     except ValueError:
@@ -271,12 +271,12 @@ def _words(error: Exception) -> str:
 async def http_transport(
     address: ServerAddress, on_lost: Callable[[str], None], on_refusal: Callable[[], None]
 ) -> AsyncGenerator[TransportStreams]:
-    """Speak with a server over streamable HTTP.
+    """Connect to a server over streamable HTTP.
 
     Args:
-        address: where it is.
-        on_lost: is called with the reason when it sends what it may not.
-        on_refusal: is called when a request did not reach it, was refused, or had no answer.
+        address: the server.
+        on_lost: called with the reason if it breaks a limit.
+        on_refusal: called if a request did not reach it, was refused, or got no response.
     """
 
     def refuse(request: httpx2.Request, code: int, why: str) -> httpx2.Response:
@@ -297,7 +297,7 @@ async def http_transport(
 async def counted(
     streams: Any, traffic: Traffic, on_lost: Callable[[str], None]
 ) -> AsyncGenerator[tuple[TransportStreams, Callable[[JSONRPCMessage], None]]]:
-    """Pass messages on while the server sends what it may; yield the streams, and what answers in its place."""
+    """Pass messages on within the limits; yield the streams, and a function that answers in the server's place."""
     inner_read, inner_write = streams[0], streams[1]
     to_us, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_us = anyio.create_memory_object_stream[SessionMessage](0)
@@ -312,7 +312,7 @@ async def counted(
                     elif isinstance(message, Flooded):
                         raise message
                     await to_us.send(message)
-                if not sending.done():  # else we hung up
+                if not sending.done():  # otherwise this side hung up
                     on_lost("closed the connection")
             except Flooded as flood:
                 on_lost(str(flood))

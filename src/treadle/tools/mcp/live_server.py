@@ -1,4 +1,4 @@
-"""One life of a server, from its start until it is lost: its session, its listing, its calls, and what it asks."""
+"""One life of a server, from its start to its loss or close: session, listing, calls and elicitation."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger("treadle.mcp")
 
 IDEMPOTENCY_KEY: Final = "treadle/idempotencyKey"
-"""Where in the `_meta` of a call its idempotency key stands, for servers that look at it."""
+"""The key in a call's `_meta` for its idempotency key, for servers that use it."""
 
 MAX_ROUNDS: Final = 8
-"""How often a server may ask before it carries out a call."""
+"""Most rounds of questions before a server carries out a call."""
 
 MAX_PAGES: Final = 100
-"""Pages of one listing."""
+"""Most pages of one listing."""
 
 MAX_LISTED: Final = 10_000
-"""Tools of one listing."""
+"""Most tools of one listing."""
 
 CLOSE_SECONDS: Final = 5.0
-"""Seconds in which a session ends that is told to."""
+"""Seconds for a session to close."""
 
 _LOST_ANSWERS: Final = (CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR, ANSWER_LOST)
 
@@ -68,7 +68,7 @@ class LiveServer:
 
     Args:
         server: its declaration.
-        learn: is told each token that the server is sent.
+        learn: called with each token that is sent to the server.
     """
 
     def __init__(self, server: ServerDeclaration, learn: Callable[[str], None] | None = None) -> None:
@@ -80,36 +80,38 @@ class LiveServer:
         self.definitions: tuple[ToolDefinition, ...] = ()
         self.listed_at = 0.0
         self.process: subprocess.Popen[bytes] | None = None
-        """the server, if it is a program"""
+        """the server's process, if it is a program"""
 
         self._questions: list[CallQuestions] = []
         self.lost: str | None = None
-        """why it is no longer there"""
+        """the reason of its loss"""
 
     async def start(self) -> None:
-        """Start it, once, and wait until its tools are listed, within its deadline; raises `ServerLost`."""
+        """Start it, once, and wait until its tools are listed, up to a deadline; raises `ServerLost`."""
         if self._supervisor is None:
-            self._ready.add_done_callback(lambda ready: ready.exception())  # its caller may be gone
+            self._ready.add_done_callback(
+                lambda ready: ready.exception()
+            )  # the caller may have been cancelled
             self._supervisor = asyncio.create_task(self._supervise())
         await asyncio.shield(self._ready)
 
     async def close(self) -> None:
-        """End it; return when it has ended, or after a while."""
+        """End it; return when it has ended, or after `CLOSE_SECONDS`."""
         self.lose("was closed")
         if self._supervisor is not None:
             await asyncio.wait([self._supervisor], timeout=CLOSE_SECONDS + 5)
 
     def lose(self, reason: str) -> None:
-        """Note why it is lost, and end it."""
+        """Record the reason of its loss, and end it."""
         if self.lost is None:
             self.lost = reason
         self._ending.set()
         supervisor = self._supervisor
         if not self._ready.done() and supervisor is not None and asyncio.current_task() is not supervisor:
-            supervisor.cancel()  # it waits for the server to be ready
+            supervisor.cancel()  # the supervisor still waits for the server to be ready
 
     async def list_again(self) -> None:
-        """List its tools anew, within its deadline; a server that cannot be listed is lost."""
+        """List its tools again, up to a deadline; if that fails, the server is lost."""
         try:
             async with asyncio.timeout(self._server.start_timeout):
                 await self._list()
@@ -118,19 +120,17 @@ class LiveServer:
 
     @property
     def has_resources(self) -> bool:
-        """Whether it says that it has resources."""
+        """Whether it announces resources."""
         return self.client.server_capabilities.resources is not None
 
     @property
     def has_prompts(self) -> bool:
-        """Whether it says that it has prompts."""
+        """Whether it announces prompts."""
         return self.client.server_capabilities.prompts is not None
 
     async def _supervise(self) -> None:
         server = self._server
-        hidden_in_logs.set(
-            server.secrets()
-        )  # in the context of this task, and of those that the session begins
+        hidden_in_logs.set(server.secrets())  # in the context of this task and its child tasks
         hide_in_logs()
         try:
             async with AsyncExitStack() as stack:
@@ -138,14 +138,14 @@ class LiveServer:
                     self.client = await stack.enter_async_context(self._new_client())
                     if server.protocol not in ("auto", "legacy"):
                         await self._discover()
-                    # What a server returns is checked by nothing that could fail a call which took effect.
+                    # Results are not validated: that could fail a call that took effect.
                     self.client.session.validate_tool_result = _accept
                     await self._list()
                 if not self._ready.done():
                     self._ready.set_result(None)
                 await self._ending.wait()
                 stack.push_async_exit(_bounded_exit(stack.pop_all()))
-        except BaseException as error:  # noqa: BLE001  what a server raises ends its own connection
+        except BaseException as error:  # noqa: BLE001  an error of a server ends only its own connection
             self.lose(self._reason(error))
             if not self._ready.done():
                 self._ready.set_exception(ServerLost(self.lost or ""))
@@ -155,7 +155,7 @@ class LiveServer:
                 self._ready.set_exception(ServerLost(self.lost or ""))
 
     async def _discover(self) -> None:
-        """Ask a server of a fixed era what it can do: the client takes it for granted, even that it is there."""
+        """Ask a server of a fixed protocol version for its capabilities: the client would assume them unchecked."""
         session = self.client.session
         found = await session.send_discover(self._server.protocol)
         session.adopt(types.DiscoverResult.model_validate(found))
@@ -234,9 +234,9 @@ class LiveServer:
         """Call a tool.
 
         Raises:
-            ToolError: the server answered with an error, or was not asked.
-            ToolOutcomeUnknown: the call may have been carried out, and there is no answer.
-            Suspended: a person is asked first.
+            ToolError: the server answered with an error, or the call was not sent.
+            ToolOutcomeUnknown: the call may have taken effect, and there is no response.
+            Suspended: a person must answer a question first.
         """
         name = self._server.name
         defined = next((each for each in self.definitions if each.name == definition.name), None)
@@ -291,7 +291,7 @@ class LiveServer:
         return ToolOutcomeUnknown(f"the MCP server {self._server.name} answered {operation} {what}")
 
     async def _answered(self, requests: dict[str, types.InputRequest], questions: CallQuestions) -> Any:
-        """Return the answers to what a server wants to know before a call; raises `Suspended`."""
+        """Return the answers to a server's requests before a call; raises `Suspended`."""
         answers: dict[str, Any] = {}
         suspended: Suspended | None = None
         for key, request in requests.items():
@@ -299,7 +299,7 @@ class LiveServer:
                 try:
                     answers[key] = await self._elicited(request.params, questions)
                 except Suspended as suspension:
-                    suspended = suspension  # the other questions are asked at the same time
+                    suspended = suspension  # ask the remaining questions first
                 continue
             context = ClientRequestContext(session=self.client.session, request_id=key)
             answer = await self.client.session.dispatch_input_request(context, request)
@@ -320,7 +320,7 @@ class LiveServer:
         return await questions.ask(params)
 
     async def _elicit(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        """Answer a question that a server asks while it works; only one call can have made it ask."""
+        """Answer a question that a server asks during a call, if only one call can have caused it."""
         if len(self._questions) != 1:
             _log.warning("MCP server %s: its question belongs to no single call", self._server.name)
             return types.ElicitResult(action="decline")
@@ -342,14 +342,14 @@ class LiveServer:
             self.listed_at = 0.0
         return ToolError(f"the MCP server {name} answered {operation} with an error: {why}")
 
-    # -------------------------------------------------------------------------- what a server asks
+    # ----------------------------------------------------------------------- questions of a server
 
     async def _told(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._note_doubt()
 
     def _note_doubt(self) -> None:
-        """Have it listed anew before the next call; it is lost if that fails."""
+        """List its tools again before the next call; if that fails, the server is lost."""
         self.listed_at = 0.0
 
     async def _roots(self, context: Any) -> types.ListRootsResult:
@@ -361,7 +361,7 @@ class LiveServer:
         try:
             async with asyncio.timeout(self._server.call_timeout):
                 answer: Any = await self._server.sampling(params)
-        except Exception as error:  # noqa: BLE001  what the user's function raises is the answer to the server
+        except Exception as error:  # noqa: BLE001  the server receives the error of the user's function
             _log.warning("MCP server %s: sampling= raised %s", self._server.name, type(error).__name__)
             return types.ErrorData(code=types.INTERNAL_ERROR, message="sampling failed")
         if not isinstance(answer, str):
@@ -371,7 +371,7 @@ class LiveServer:
 
 
 async def _until_suspended(sending: Coroutine[Any, Any, Any], questions: CallQuestions) -> Any:
-    """Return the answer of a server; raises `Suspended` once a question of the call has no answer yet."""
+    """Return a server's response; raises `Suspended` when a question of the call is unanswered."""
     call, suspended = asyncio.ensure_future(sending), asyncio.ensure_future(questions.suspended.wait())
     try:
         await asyncio.wait((call, suspended), return_when=asyncio.FIRST_COMPLETED)
@@ -387,7 +387,7 @@ async def _accept(name: str, result: types.CallToolResult) -> None: ...
 
 
 def _bounded_exit(stack: AsyncExitStack) -> Any:
-    """Return an exit that closes a stack within some seconds."""
+    """Return an exit that closes a stack within `CLOSE_SECONDS`."""
 
     async def leave(*error: Any) -> None:
         with suppress(TimeoutError):
@@ -398,7 +398,7 @@ def _bounded_exit(stack: AsyncExitStack) -> Any:
 
 
 def _facts(tool: types.Tool) -> dict[str, Any]:
-    """Return what a server says of a tool, as it is pinned."""
+    """Return the fields of a server's tool that are pinned."""
     facts = tool.model_dump(by_alias=True, mode="json", exclude_none=True)
     names = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
     return {name: facts[name] for name in names if name in facts}

@@ -1,4 +1,4 @@
-"""Hide the secrets of a server in what the `mcp` package and its HTTP client log about it."""
+"""Mask a server's secrets in the logs of the `mcp` package and its HTTP client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from treadle.core.redaction import hidden_in_logs
 
 _LOGGERS: Final = ("httpcore2", "httpx2", "mcp")
-"""Packages that log addresses at INFO, and messages at DEBUG."""
+"""Packages that log URLs at INFO, and messages at DEBUG."""
 
 
 class _HidesSecrets(logging.Filter):
@@ -25,9 +25,9 @@ _hides: Final = _HidesSecrets()
 
 
 def hide_in_logs() -> None:
-    """Hide what `hidden_in_logs` holds, in the context of a log record, in the logs of these packages.
+    """Mask the secrets of `hidden_in_logs`, from the context of each log record, in the logs of these packages.
 
-    A logger's filter does not see the records of its children, so each existing logger gets the filter.
+    A logger's filter does not apply to records of its children, so each existing logger gets the filter.
     """
     for name in (*_LOGGERS, *logging.Logger.manager.loggerDict):
         if name.partition(".")[0] in _LOGGERS:

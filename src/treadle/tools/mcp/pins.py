@@ -1,4 +1,4 @@
-"""Pinned definitions: what the tools of a server were when they were first listed, or approved since."""
+"""Pinned definitions: a server's tools as first listed, or as approved since."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Change = Literal["changed", "new", "gone"]
 
 @frozen
 class Difference:
-    """A tool that is not listed as it was pinned.
+    """A difference between the current listing and a pinned definition.
 
     Args:
         change: `changed`, `new` or `gone`.
-        pinned: its definition as it was pinned; None for a new tool.
-        now: its definition as it is listed now; None for one that is gone.
+        pinned: the pinned definition; None for a new tool.
+        now: the current definition; None for a tool that is gone.
     """
 
     change: Change
@@ -35,14 +35,14 @@ class Difference:
     now: ToolDefinition | None
 
     def lines(self) -> Iterator[str]:
-        """Yield what differs, line by line: what was pinned behind `-`, what is listed now behind `+`."""
+        """Yield a diff: pinned lines begin with `-`, current lines with `+`."""
         sides = [_lines(each.definition) if each is not None else [] for each in (self.pinned, self.now)]
         compared = unified_diff(sides[0], sides[1], lineterm="", n=1)
         yield from [line for line in islice(compared, 2, None) if not line.startswith("@@")]
 
 
 def _lines(definition: Mapping[str, Json]) -> list[str]:
-    """Return the parts of a definition on lines of their own, in which every character is seen."""
+    """Return the parts of a definition on separate lines, with every character visible."""
     lines: list[str] = []
     for name, value in sorted(definition.items()):
         if isinstance(value, str):
@@ -54,11 +54,11 @@ def _lines(definition: Mapping[str, Json]) -> list[str]:
 
 @frozen
 class Comparison:
-    """A listing beside the pinned definitions.
+    """The current listing compared with the pinned definitions.
 
     Args:
-        tools: the definitions that models see, each with whether its server defines it differently now.
-        differences: what is not as it was pinned, by the server's names of tools.
+        tools: the definitions for models, each with whether the server has changed it.
+        differences: the differences, by the server's tool names.
     """
 
     tools: tuple[tuple[ToolDefinition, bool], ...]
@@ -66,14 +66,14 @@ class Comparison:
 
     @property
     def changes(self) -> dict[str, Change]:
-        """What is not as it was pinned, in a word each, by the server's names of tools."""
+        """The kinds of the differences, by the server's tool names."""
         return {name: each.change for name, each in self.differences.items()}
 
 
 def chosen_differences(
     server: str, differences: Mapping[str, Difference], names: Sequence[str]
 ) -> Mapping[str, Difference]:
-    """Return the differences of some tools, or all without names; raises `ConfigurationError` for another name."""
+    """Return the differences of the named tools, by default all; raises `ConfigurationError` for unknown names."""
     if (other := next((name for name in names if name not in differences), None)) is not None:
         known = ", ".join(differences) or "none"
         raise ConfigurationError(
@@ -83,11 +83,11 @@ def chosen_differences(
 
 
 def pins_of(declared: ServerDeclaration, store_file: str | os.PathLike[str] | None = None) -> Pins:
-    """Return where a server is pinned: by default beside the store, so that each of its drivers looks there.
+    """Return the pins of a server: by default beside the store, which all its drivers share.
 
     Args:
         declared: the server.
-        store_file: of the store; None if it is no file, or not known.
+        store_file: the store's file; None if it has none or is unknown.
     """
     if store_file is None or not declared.pins_beside_store:
         return Pins(declared.name, declared.pins)
@@ -97,12 +97,12 @@ def pins_of(declared: ServerDeclaration, store_file: str | os.PathLike[str] | No
 
 
 class Pins:
-    """The pinned definitions of one server, in a file that people can read, keep with their code, and compare.
+    """The pinned definitions of one server, in a text file that can be read, compared, and kept in version control.
 
     Args:
-        server: the name of the server.
-        folder: where its file is; None pins for the life of this object alone.
-        before: a folder whose file counts for as long as there is none in `folder`.
+        server: the server's name.
+        folder: the folder of the file; None pins only for the life of this object.
+        before: a folder whose file is used until one exists in `folder`.
 
     Raises:
         ConfigurationError: the file cannot be read or written.
@@ -130,7 +130,7 @@ class Pins:
             ) from error
 
     def pin(self, definitions: Sequence[ToolDefinition], *, first: bool = False) -> None:
-        """Pin definitions instead of those that are pinned; with `first`, only if none are."""
+        """Replace the pinned definitions; with `first`, only if there are none."""
         held = {each.name: each for each in definitions}
         if self._path is None:
             if not first or self._held is None:
@@ -146,9 +146,7 @@ class Pins:
             new.write_text(json.dumps(document, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
             if first:
                 try:
-                    os.link(
-                        new, self._path
-                    )  # unlike a rename, it leaves what another process pinned just then
+                    os.link(new, self._path)  # unlike a rename, it keeps a concurrent process's pins
                 except FileExistsError:
                     return
                 finally:
@@ -162,7 +160,7 @@ class Pins:
             ) from error
 
     def compare(self, listed: Sequence[ToolDefinition]) -> Comparison:
-        """Return a listing beside the pinned definitions; a first listing is pinned."""
+        """Compare a listing with the pinned definitions; pins a first listing."""
         pinned = self.read()
         if pinned is None or (
             self._before is not None and self._path is not None and not self._path.exists()
@@ -184,7 +182,7 @@ class Pins:
         return Comparison(tuple(tools), differences)
 
     def approve(self, differences: Mapping[str, Difference]) -> None:
-        """Pin what is listed now of some tools, and leave the others as they are pinned."""
+        """Pin the current definitions of some tools, and keep the pins of the others."""
         pinned = dict(self.read() or {})
         for name, each in differences.items():
             if each.now is None:

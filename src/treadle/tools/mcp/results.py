@@ -1,4 +1,4 @@
-"""What servers answer, as results of tools."""
+"""Convert servers' results to results of tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMAGES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
 
 
 def output_of(result: types.CallToolResult) -> ToolOutput:
-    """Return the result of a call; raises `ToolError` with the server's words where it says that the call failed."""
+    """Return the result of a call; raises `ToolError` with the server's text if the call failed."""
     if result.is_error:
         raise ToolError(_text_of(result.content) or "the server says that the call failed, and not why")
     parts = [_part(block) for block in result.content]
@@ -28,10 +28,10 @@ def output_of(result: types.CallToolResult) -> ToolOutput:
         try:
             data = to_output(result.structured_content).output
         except ToolError as error:
-            # The call took effect, and is not to fail for what the journal cannot hold.
+            # The call took effect, so it must not fail because the journal cannot store its data.
             text = text or f"[the server's data was left out: {error}]"
         else:
-            # The text of a server that returns data is that data again, in its words; a model needs one of them.
+            # The text repeats the structured data; the model needs only one of them.
             return ToolOutput(data, parts if not only_text else text or None)
     if only_text:
         return ToolOutput(text)
@@ -40,7 +40,7 @@ def output_of(result: types.CallToolResult) -> ToolOutput:
 
 
 def output_of_resource(result: types.ReadResourceResult) -> ToolOutput:
-    """Return what a resource holds."""
+    """Return the content of a resource."""
     parts = [_held(contents) for contents in result.contents]
     if all(isinstance(part, Text) for part in parts):
         return ToolOutput("\n".join(part.text for part in parts if isinstance(part, Text)))
@@ -76,7 +76,7 @@ def _held(contents: types.TextResourceContents | types.BlobResourceContents) -> 
 
 
 def _media(data: str, kind: str, name: str = "") -> Content:
-    """Return an image as such, and what is no image that models take as a sentence about it."""
+    """Return an image that models accept, or a sentence that describes any other data."""
     try:
         size = len(raw := base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):

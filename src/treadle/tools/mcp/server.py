@@ -1,4 +1,4 @@
-"""`MCPServer`: a server whose tools an agent may call."""
+"""`MCPServer`: an MCP server whose tools an agent may call."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from treadle.tools.mcp.pins import Change, chosen_differences, pins_of
 
 @explains_names("MCPServer")
 class MCPServer(ServerDeclaration):
-    """A server of the Model Context Protocol, whose tools an agent may call: `Agent(tools=[MCPServer(...)])`.
+    """A server of the Model Context Protocol whose tools an agent may call: `Agent(tools=[MCPServer(...)])`.
 
-    It is started or reached when a task of the agent is first driven, and kept for as long as the runner is open. Its
-    tools are called `name__tool`. Their definitions are pinned when the server is first listed: a tool that the server
-    defines differently afterwards is not called before a person approves it, and one that is new is not offered.
+    It is started or reached when a task of the agent is first driven, and kept until the runner closes. Its tools are
+    named `name__tool`. Their definitions are pinned at the first listing: if the server changes a tool later, each call
+    of it needs a person's approval, and new tools are not offered.
 
     Args:
-        name: what the names of its tools begin with: at most 32 letters, digits, `-` and single `_`.
-        command: the program of a server that speaks over stdio.
+        name: the prefix of its tools' names: at most 32 letters, digits, `-` and single `_`.
+        command: the program of a server over stdio.
         args: its arguments.
-        env: environment variables for it, beside PATH, HOME, LANG and the like; it is given no others.
+        env: its environment variables; besides these it gets only PATH, HOME, LANG and the like.
         cwd: its working directory.
-        url: the address of a server that speaks streamable HTTP, instead of `command`.
-        headers: of each request to it.
-        auth: returns the bearer token of requests, sync or async, and is called again when the server refuses one; or
-            an `httpx2.Auth`, such as an OAuth provider of the `mcp` package.
-        transport: `sse` for a server with a url that speaks HTTP with server-sent events, as before 2025.
-        protocol: `legacy` for the handshake of the years before 2026, `2026-07-28` for the protocol without; `auto`
-            asks the server.
-        only: patterns of the server's names of tools, such as `read_*`; the others are not offered.
-        effects: what tools do, by patterns of their names: `{"get_*": ["read_only"]}`. The first that matches counts.
-        trusted: whether the server's declarations of its tools are believed. Otherwise a tool for which `effects` says
-            nothing may write, and is never started twice; and a request that offers tools of the server counts as one
-            that read something untrusted, since a stranger may have written their names, descriptions and schemas.
-        trusted_results: patterns of names of tools whose results hold nothing that a stranger may have written, such as
-            a time or a sum. All other results of a server are untrusted, also those of one that is `trusted`.
-        resources: whether models may list and read the server's resources, by tools that only read.
-        prompts: whether models may list and read the server's prompts, likewise.
-        roots: folders that the server is told to work in; none are told by default.
-        elicitation: whether the server may ask people in the middle of a call: its questions wait for answers as those
-            of `ctx.ask` do. Tools that may write cannot wait, so their questions are declined: see `effects`.
-        sampling: answers a server that asks for a model: an async function of the request of the `mcp` package. By
-            default such requests are refused.
-        pins: the folder in which definitions are pinned: by default `.treadle/mcp` beside the file of the runner's
-            store, or in the working directory if its store is no file. None pins for the life of the process alone.
-        start_timeout: seconds in which the server has to be there, with its tools listed.
+        url: the URL of a server over streamable HTTP, instead of `command`.
+        headers: headers of each request.
+        auth: returns the bearer token, sync or async, and is called again when the server refuses it; or an
+            `httpx2.Auth`, such as an OAuth provider of the `mcp` package.
+        transport: `sse` for a URL that serves HTTP with server-sent events, as before 2025.
+        protocol: `legacy` for the protocol with a handshake, before 2026; `2026-07-28` for the one without; `auto` asks
+            the server.
+        only: patterns of the server's tool names, such as `read_*`; other tools are not offered.
+        effects: declared effects by patterns of tool names, `{"get_*": ["read_only"]}`; the first match counts.
+        trusted: whether the server's own annotations are trusted. Otherwise a tool without declared `effects` may write
+            and is never started twice, and a request that offers the server's tools counts as one that has read
+            untrusted content: their names, descriptions and schemas may be foreign text.
+        trusted_results: patterns of names of tools whose results contain no foreign text, such as a time or a sum. All
+            other results are untrusted, even if the server is `trusted`.
+        resources: whether models may list and read the server's resources, by read-only tools.
+        prompts: whether models may list and read the server's prompts, by read-only tools.
+        roots: folders that are announced to the server as its working area; by default none.
+        elicitation: whether the server may ask people during a call; its questions wait as those of `ctx.ask` do. A
+            call that may write cannot wait, so its questions are declined: declare its `effects`.
+        sampling: answers a server's request for a model: an async function of the `mcp` package's request. By default
+            such requests are refused.
+        pins: the folder for pinned definitions: by default `.treadle/mcp` beside the store's file, or in the working
+            directory if the store has no file. None pins only for the life of the process.
+        start_timeout: seconds in which the server must start and list its tools.
         call_timeout: seconds that a call may take.
-        unavailable: `wait` leaves a task as it is while the server cannot be had (`ToolsetUnavailable` is raised);
-            `continue` drives it with the tools that were pinned, whose calls fail.
+        unavailable: `wait` leaves a task as it is while the server is unavailable (`ToolsetUnavailable` is raised);
+            `continue` drives it with the pinned tools, whose calls fail.
 
     Raises:
         ConfigurationError: an argument is not valid; the text names it.
@@ -69,10 +69,10 @@ class MCPServer(ServerDeclaration):
         """Return the servers of a file: `.mcp.json` and the like, or TOML with a table `[mcp_servers.NAME]` for each.
 
         Args:
-            path: of the file. `${NAME}` stands for an environment variable; servers that are disabled are left out,
-                and so are, in JSON, keys that other programs alone know, such as those that approve calls. In
-                `pyproject.toml` the tables are `[tool.treadle.mcp_servers.NAME]`.
-            options: further arguments of each server; what the file says goes before.
+            path: the file. `${NAME}` is replaced by an environment variable. Disabled servers are left out. In JSON,
+                keys of other programs are ignored, such as those that approve calls. In `pyproject.toml` the tables
+                are `[tool.treadle.mcp_servers.NAME]`.
+            options: further arguments for each server; the file overrides them.
 
         Raises:
             ConfigurationError: the file cannot be read, or an entry is not valid.
@@ -86,21 +86,21 @@ class MCPServer(ServerDeclaration):
         return servers
 
     def known_specs(self, store_file: str | os.PathLike[str] | None = None) -> tuple[ToolSpec, ...] | None:
-        """Return the tools that are pinned, without a look at the server; None if it was never listed.
+        """Return the pinned tools without contacting the server; None if it was never listed.
 
         Args:
-            store_file: the file of the store beside which they are pinned; by default that of the working directory.
+            store_file: the store's file, beside which they are pinned; by default the working directory's pins.
         """
         pinned = pins_of(self, store_file).read()
         return None if pinned is None else tuple(specs_of(self, pinned.values()))
 
     async def changes(self, store_file: str | os.PathLike[str] | None = None) -> Mapping[str, Change]:
-        """Return what the server lists otherwise than it was pinned, by its names of tools: changed, new or gone.
+        """Return how the current listing differs from the pins, by the server's tool names: changed, new or gone.
 
-        The server is started for that, and ended. One that was never listed is pinned. Raises `ToolsetUnavailable`.
+        It starts the server and ends it; a first listing is pinned. Raises `ToolsetUnavailable`.
 
         Args:
-            store_file: the file of the store beside which tools are pinned; by default that of the working directory.
+            store_file: the store's file, beside which tools are pinned; by default the working directory's pins.
         """
         connection = ServerConnection(self, store_file)
         try:
@@ -111,14 +111,14 @@ class MCPServer(ServerDeclaration):
     async def approve(
         self, *tools: str, store_file: str | os.PathLike[str] | None = None
     ) -> Mapping[str, Change]:
-        """Pin what the server lists now, and return what that changes; raises `ToolsetUnavailable`.
+        """Pin the current definitions, and return the differences that this settles; raises `ToolsetUnavailable`.
 
         Args:
-            tools: the server's names of the tools to pin; all that are not as they were pinned by default.
-            store_file: the file of the store beside which tools are pinned; by default that of the working directory.
+            tools: the server's names of the tools to pin; by default all that differ from their pins.
+            store_file: the store's file, beside which tools are pinned; by default the working directory's pins.
 
         Raises:
-            ConfigurationError: a tool is listed as it was pinned, or not listed.
+            ConfigurationError: a named tool is unknown, or matches its pin.
         """
         connection = ServerConnection(self, store_file)
         try:
@@ -129,9 +129,9 @@ class MCPServer(ServerDeclaration):
             await connection.close()
 
     def connect(self) -> ToolsetConnection:
-        """Return a new connection; the server is started once its tools are asked for."""
+        """Return a new connection; it starts the server when its tools are first listed."""
         return ServerConnection(self)
 
     def connect_beside(self, store_file: Path | None) -> ToolsetConnection:
-        """Return what `connect` does, for a runner whose store is this file; None if it is none."""
+        """Return a connection for a runner whose store is this file; None if the store has no file."""
         return ServerConnection(self, store_file)

@@ -1,6 +1,6 @@
-"""Servers that speak HTTP with server-sent events, as before 2025: all answers come over one stream.
+"""Servers over HTTP with server-sent events, as before 2025: all responses arrive on one stream.
 
-A message is posted, and what the server answers to that is no result, so a message that failed is answered here, in the
+A message is sent by POST, and the POST's own response carries no result. So a failed message is answered here, in the
 stream's place, with the codes of `http.py`.
 """
 
@@ -19,14 +19,14 @@ from treadle.tools.mcp.http import CONNECT_SECONDS, GuardedClient, ServerAddress
 from treadle.tools.mcp.traffic import Traffic
 
 SILENCE_SECONDS: Final = 86_400.0
-"""The longest silence of the stream of events: a server that is not asked has nothing to say. Calls have deadlines."""
+"""Longest silence of the event stream, in seconds: an idle server sends nothing. Calls have their own deadlines."""
 
 
 @asynccontextmanager
 async def sse_transport(
     address: ServerAddress, on_lost: Callable[[str], None], on_refusal: Callable[[], None]
 ) -> AsyncGenerator[TransportStreams]:
-    """Speak with a server over HTTP and a stream of server-sent events; the arguments are those of `http_transport`."""
+    """Connect to a server over HTTP and a stream of server-sent events; takes the arguments of `http_transport`."""
     traffic, answers = Traffic(), list[Callable[[JSONRPCMessage], None]]()
 
     def refuse(request: httpx2.Request, code: int, why: str) -> httpx2.Response:

@@ -1,9 +1,8 @@
-"""Servers that are programs: started in a group of their own, spoken with over pipes, and ended with all they started.
+"""Servers over stdio: started in their own process group, connected by pipes, and killed with all their children.
 
-The transport of the `mcp` package bounds neither lines nor what is written to standard error, and leaves grandchildren
-of a server that ends by itself. This one does what `tools/processes.py` does for programs of tools: the program waits
-at a gate until its group is watched, so a crash of this process ends the group too. What leaves the group is found by
-the mark in its environment.
+The transport of the `mcp` package bounds neither lines nor standard error, and leaves grandchildren of a server that
+exits. This transport works like `tools/processes.py`: the program waits at a gate until the watcher knows its group, so
+the group also ends if this process crashes. Processes that left the group are found by the mark in their environment.
 """
 
 from __future__ import annotations
@@ -30,33 +29,33 @@ from treadle.tools.processes import GATE, has_ended, kill_group, signal_group, w
 _log = logging.getLogger("treadle.mcp")
 
 GRACE: Final = 1.0
-"""Seconds that a server has to end by itself once its input is closed, and again after SIGTERM."""
+"""Seconds for a server to exit after its input is closed, and again after SIGTERM."""
 
 POLL: Final = 0.02
-"""Seconds between two looks whether a server has ended that was told to."""
+"""Seconds between two checks whether a server has exited while it is being ended."""
 
 WATCH: Final = 0.25
-"""Seconds between two looks whether a server has ended."""
+"""Seconds between two checks whether a server has exited."""
 
 KEPT: Final = 4_000
-"""Bytes of the end of standard error that are kept."""
+"""Most bytes kept of the end of standard error."""
 
 INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""The environment variables that a server has of this process; others are given to it."""
+"""Environment variables that a server inherits from this process; others must be passed to it."""
 
 
 _NOT_FOUND: Final = 127
-"""What a shell ends with, also the one that starts a server, if it finds no program of a name."""
+"""The exit code of a shell, including the gate's, if the program is not found."""
 
 
 @frozen
 class ServerProgram:
-    """How a server is started.
+    """How to start a server.
 
     Args:
         command: its program and arguments.
-        env: environment variables, beside those that it inherits.
-        cwd: its working directory; None for that of this process.
+        env: environment variables in addition to the inherited ones.
+        cwd: its working directory; None for this process's.
     """
 
     command: tuple[str, ...]
@@ -64,7 +63,7 @@ class ServerProgram:
     cwd: str | None
 
     def start(self, mark: str) -> subprocess.Popen[bytes]:
-        """Start it, in a group of its own that ends with this process, as does what carries the mark."""
+        """Start it in its own group; the watcher kills the group and marked processes if this process ends."""
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         watcher.add_mark(mark)
         process = subprocess.Popen(
@@ -89,14 +88,14 @@ class ServerProgram:
 
 
 class _Tail(asyncio.Protocol):
-    """The end of what a server writes to standard error."""
+    """The end of a server's standard error."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._since = 0
 
     def begin(self) -> None:
-        """Note that what comes now belongs to another request."""
+        """Start a new request: later output belongs to it."""
         self._since = 0
 
     def data_received(self, data: bytes) -> None:
@@ -106,13 +105,13 @@ class _Tail(asyncio.Protocol):
             del self._data[:-KEPT]
 
     def text(self) -> str:
-        """Return the end of what was written since the last request began, or else before it."""
+        """Return the end of the output since the last request began; the end of earlier output if there is none."""
         own = self._data[-min(self._since, KEPT) :].decode(errors="replace").strip() if self._since else ""
         return own or self._data[-KEPT:].decode(errors="replace").strip()
 
 
 class _Input(asyncio.BaseProtocol):
-    """The input of a server: waits while its pipe is full."""
+    """A server's input; `writable` is cleared while its pipe is full."""
 
     def __init__(self) -> None:
         self.writable = asyncio.Event()
@@ -131,7 +130,7 @@ class _Input(asyncio.BaseProtocol):
 
 
 class _Running:
-    """A server that was started, with its pipes."""
+    """A running server with its pipes."""
 
     def __init__(self, process: subprocess.Popen[bytes], on_lost: Callable[[str], None]) -> None:
         self._process = process
@@ -158,7 +157,7 @@ class _Running:
         self._transports.append(self._stdin)
 
     async def receive(self) -> None:
-        """Pass on what the server writes, until it hangs up or writes what it may not."""
+        """Pass on the server's messages until it hangs up or breaks a limit."""
         reason = "closed its output"
         try:
             while True:
@@ -185,7 +184,7 @@ class _Running:
             self.from_server.close()
 
     async def send(self) -> None:
-        """Write what is sent to the server."""
+        """Write messages to the server."""
         async with self.to_server:
             async for message in self.to_server:
                 if self._traffic.is_idle:
@@ -198,7 +197,7 @@ class _Running:
                 self._stdin.write(data.encode() + b"\n")
 
     async def watch(self) -> None:
-        """Notice that the server ended, also where a program that it started keeps its output open."""
+        """Notice that the server exited, even if a child of it keeps its output open."""
         await self._wait_for_end(WATCH)
         await asyncio.sleep(WATCH)
         self._tell_lost("ended")
@@ -220,13 +219,13 @@ class _Running:
         self._on_lost(f"{reason}; its standard error ends: {errors}" if errors else reason)
 
     def _reap(self) -> int:
-        """End what is left of the group, and return how the server ended; its number means others only after that."""
+        """Kill the rest of the group, then reap the server and return its exit code; its id may be reused only then."""
         if self._process.returncode is None:
             kill_group(self._process)
         return self._process.wait()
 
     async def end(self) -> None:
-        """End the server and all it started: by closing its input, then by SIGTERM, then by SIGKILL."""
+        """End the server and all its children: close its input, then SIGTERM, then SIGKILL."""
         self._ending, process = True, self._process
         self._stdin.close()
         for last in (False, True):
@@ -254,12 +253,12 @@ async def stdio_transport(
     on_lost: Callable[[str], None],
     on_start: Callable[[subprocess.Popen[bytes]], None],
 ) -> AsyncGenerator[TransportStreams]:
-    """Start a server and speak with it; at the end of the block it is gone, with all it started.
+    """Start a server and connect to it; at the end of the block it and all its children are gone.
 
     Args:
-        program: how it is started.
-        on_lost: is called with the reason when it ends, hangs up, or writes what it may not.
-        on_start: is called with its process.
+        program: how to start it.
+        on_lost: called with the reason if it exits, hangs up, or breaks a limit.
+        on_start: called with its process.
 
     Raises:
         OSError: its working directory does not exist.
@@ -288,7 +287,7 @@ async def stdio_transport(
 
 
 async def _end(running: _Running, mark: str) -> None:
-    """End a server with all it started, also what left its group."""
+    """End a server with all its children, including those that left its group."""
     try:
         await running.end()
     finally:

@@ -1,4 +1,4 @@
-"""`MCPTool`: a tool of a server as a tool of an agent."""
+"""`MCPTool`: a server's tool as a tool of an agent."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class MCPTool:
     Args:
         spec: the tool as models see it.
         call: calls it.
-        pinned: its definition as it was pinned; None for what reads resources and prompts.
-        now: its definition as its server lists it now.
+        pinned: its pinned definition; None for tools that read resources and prompts.
+        now: its current definition.
     """
 
     asks_as: Final = "changed_definition"
-    """The rule by which a call of a changed tool is asked about."""
+    """The rule that asks for approval of a changed tool's call."""
 
     told_by_code: Final = frozenset({"description", "parameters", "needs_approval", "previews"})
-    """Fields of the specification that follow from what is pinned: an approval holds when that is pinned later which
-    the approver saw."""
+    """Fields of the specification that follow from the pinned definition: an approval holds even if the definition that
+    the approver saw is pinned only later."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class MCPTool:
     ) -> None:
         self._spec, self._call, self._pinned, self._now = spec, call, pinned, now
         self.code = now.digest if now is not None else ""
-        """An approval holds for the definition that it was asked for."""
+        """An approval holds only for the definition that it was given for."""
 
     def __repr__(self) -> str:
         return f"<MCP tool {self._spec.name} ({self._spec.effect})>"
@@ -60,16 +60,16 @@ class MCPTool:
         return await self._call(arguments, ctx)
 
     async def needs_approval(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> bool:
-        """Return whether its server defines it differently from how it was pinned."""
+        """Return whether the server has changed the pinned definition."""
         return self._spec.needs_approval
 
     @property
     def asks_because(self) -> str:
-        """Why a person has to approve a call, for the request."""
+        """The reason for an approval, for the request."""
         return f"the server changed the definition of {self._spec.name} since it was pinned"
 
     async def preview(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> Json:
-        """Return both definitions, for the approver of a call."""
+        """Return a comparison of both definitions, for the call's approver."""
         assert self._pinned is not None
         assert self._now is not None
         pinned, now = dict(self._pinned.definition), dict(self._now.definition)

@@ -1,4 +1,4 @@
-"""What a server may send: bounds on the size of messages, and on what it sends that is no answer."""
+"""Limits on a server's traffic: the size of messages, and the amount of data between two answers."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from mcp_types import (
 from treadle.tools.flood import MAX_PARTS, parts_of
 
 MAX_MESSAGE: Final = 8 * 2**20
-"""Bytes of one message."""
+"""Largest message, in bytes."""
 
 MAX_ENTRIES: Final = 2_000
-"""Entries of one list of results, such as tools, or parts of what a tool returns: each is checked by a model."""
+"""Most entries in a list of results, such as tools or content parts: pydantic validates each of them."""
 
 LISTS: Final = ("content", "contents", "messages", "prompts", "resourceTemplates", "resources", "tools")
-"""The lists of results whose entries are checked by models."""
+"""The result fields whose entries pydantic validates."""
 
 MAX_UNANSWERED: Final = 32 * 2**20
-"""Bytes that a server may send before it answers something that it was asked."""
+"""Most bytes from a server between two answers."""
 
 MAX_REQUESTS: Final = 100
-"""How many requests of its own a server may send before it answers something that it was asked."""
+"""Most requests from a server between two answers."""
 
 MAX_NOISE: Final = 1_000
-"""How many lines that are no messages a server may write before it answers something that it was asked."""
+"""Most invalid lines from a server between two answers."""
 
 
 class Flooded(Exception):
-    """A server sent more than it may; the text says what."""
+    """A server broke a limit; the text names it."""
 
 
 class Traffic:
-    """Counts what a server sends, from one answer to the next.
+    """Counts a server's traffic between two answers.
 
-    An answer is a response to a request that is open: one with another id resets nothing.
+    Only a response to an open request counts as an answer.
     """
 
     def __init__(self) -> None:
@@ -58,12 +58,12 @@ class Traffic:
         return not self._open
 
     def sent(self, message: JSONRPCMessage) -> None:
-        """Note a message to the server."""
+        """Record a message to the server."""
         if isinstance(message, JSONRPCRequest):
             self._open.add(message.id)
 
     def received(self, message: JSONRPCMessage, size: int) -> None:
-        """Note a message of the server; raises `Flooded`."""
+        """Count a message of the server; raises `Flooded`."""
         if isinstance(message, (JSONRPCResponse, JSONRPCError)) and message.id in self._open:
             self._open.discard(message.id)
             self._bytes = self._parts = self._requests = self._noise = 0
@@ -76,7 +76,7 @@ class Traffic:
             raise Flooded(f"sent more than {MAX_UNANSWERED:,} bytes without an answer")
 
     def received_bytes(self, data: bytes) -> None:
-        """Note a part of a message; raises `Flooded`."""
+        """Count a part of a message; raises `Flooded`."""
         self._bytes, self._parts = self._bytes + len(data), self._parts + parts_of(data)
         if self._bytes > MAX_UNANSWERED:
             raise Flooded(f"sent more than {MAX_UNANSWERED:,} bytes without an answer")
@@ -84,7 +84,7 @@ class Traffic:
             raise Flooded(f"sent more than {MAX_PARTS:,} objects and lists without an answer")
 
     def received_noise(self, size: int) -> None:
-        """Note a line that is no message; raises `Flooded`."""
+        """Count an invalid line; raises `Flooded`."""
         self._noise += 1
         self._bytes += size
         if self._noise > MAX_NOISE or self._bytes > MAX_UNANSWERED:
@@ -95,10 +95,10 @@ class Traffic:
 
 
 def parsed(line: bytes) -> JSONRPCMessage | None:
-    """Return the message in a line, None if there is none; raises `Flooded` for one of too many parts.
+    """Parse the message in a line, None if there is none; raises `Flooded` if it has too many parts.
 
-    Half of a surrogate pair, as a text has that was cut in the middle of a character, is replaced. An answer that is no
-    message otherwise becomes an error: so its request ends now, and not at its deadline.
+    A lone surrogate, as in a text that was cut within a character, is replaced. An invalid response becomes an error
+    response, so that its request fails now instead of at its deadline.
     """
     if parts_of(line) > MAX_PARTS:
         raise Flooded(f"wrote a message of more than {MAX_PARTS:,} objects and lists")
@@ -111,7 +111,7 @@ def parsed(line: bytes) -> JSONRPCMessage | None:
 
 
 def bounded(message: JSONRPCMessage) -> JSONRPCMessage:
-    """Return a message; an error in its place if it is an answer with too many entries in a list."""
+    """Return a message, or an error response if a list in a response has too many entries."""
     if isinstance(message, JSONRPCResponse):
         for name in LISTS:
             entries: Any = message.result.get(name)
@@ -123,7 +123,7 @@ def bounded(message: JSONRPCMessage) -> JSONRPCMessage:
 _LONE_SURROGATE: Final = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-"""An escaped backslash and a pair, which stay as they are, or half of a pair."""
+"""Match an escaped backslash or a surrogate pair, which stay, or a lone surrogate."""
 
 
 def _replaced(match: re.Match[bytes]) -> bytes:
@@ -131,7 +131,7 @@ def _replaced(match: re.Match[bytes]) -> bytes:
 
 
 def _misshapen(line: bytes) -> JSONRPCMessage | None:
-    """Return an error in the place of an answer that is no message; None if no request can be told."""
+    """Return an error response for an invalid response; None if its request is unknown."""
     try:
         document: Any = json.loads(line)
     except (ValueError, RecursionError):
