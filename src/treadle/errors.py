@@ -1,4 +1,4 @@
-"""Every error Treadle raises, as one tree. What happens to a task is a result, not an exception.
+"""Every error that Treadle raises, as one tree. The failure of a task is a result, not an exception.
 
 TreadleError
 ├── ConfigurationError              an agent, option or limit is not valid (also a ValueError)
@@ -17,9 +17,9 @@ TreadleError
 ├── TaskStateError                  the verb does not fit the task's state
 │   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
 │   ├── TaskMoved                   the task's journal goes on after the event that the caller saw as its last
-│   ├── ThreadBusy                  another task is driven in the thread and `on_busy_thread="reject"`
-│   ├── StepFailed                  the step failed and the policy says fail
-│   ├── ChildTask                   a child goes on with the task that called it, never alone
+│   ├── ThreadBusy                  another task runs in the thread and `on_busy_thread="reject"`
+│   ├── StepFailed                  the step failed and the failure policy is to fail
+│   ├── ChildTask                   a child continues only with the task that called it
 │   ├── AlreadyFinalized · AlreadyDecided · ApproverRefused · TicketClosed
 │   │   └── RequestClosed           no decision was made: the call of the request has ended or was taken back
 │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
@@ -29,8 +29,8 @@ TreadleError
 │   ├── TaskFailed                  the task ended failed
 │   │   └── GuardrailStopped        a guardrail refused a content of it
 │   └── TaskCancelled · TaskInterrupted
-├── StoredTraceback                 the cause of a failure whose error this process does not have any more
-├── RequestRefused                  a server refused a request by itself
+├── StoredTraceback                 the cause of a failure, as text: the exception object is gone
+├── RequestRefused                  a server refused a request before it touched a task
 ├── ServerUnavailable               no server answered
 ├── StoreError
 │   ├── StoreUnavailable            cannot be opened, read or written
@@ -39,20 +39,20 @@ TreadleError
 │   ├── ImportRefused               a file is no export, or was cut or changed
 │   └── Fenced                      another driver owns the task now
 ├── ModelError                      a provider refused or failed; `kind` is from a closed list
-├── WorkerError                     a worker of one's own does what it may not
-│   ├── NotReproducible             code that runs again asks for something else than before
-│   └── StepHasNoOutput             the step that is asked about failed or was skipped (also a LookupError)
+├── WorkerError                     a custom worker broke its contract
+│   ├── NotReproducible             code that ran again made another request than before
+│   └── StepHasNoOutput             the requested step failed or was skipped (also a LookupError)
 └── ToolError                       a tool could not be called
     ├── QuestionUnanswered          no person answered a question in time, and it has no default
     ├── ToolCallFailed              a call that a step made did not end well; `outcome` says how
-    │   └── SubagentFailed          an agent that a step ran did not
-    ├── HostUnavailable             what a tool is to run in cannot be had, so it did not run
-    ├── MiddlewareError             a middleware broke the rules, as by calling `next` twice
+    │   └── SubagentFailed          an agent that a step ran did not end well
+    ├── HostUnavailable             the declared host of a tool is not available, so it did not run
+    ├── MiddlewareError             a middleware broke its contract, for instance by calling `next` twice
     ├── SecretRefused               the tool does not declare the secret that it asks for
     ├── SecretUnavailable           a secret has no source, or its source does not give it
     ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
-    ├── ToolOutcomeUnknown          what a tool spoke to was gone before it answered
-    ├── ToolsetUnavailable          a toolset, such as an MCP server, cannot be had: the task was not driven
+    ├── ToolOutcomeUnknown          the service of a tool disappeared before it answered
+    ├── ToolsetUnavailable          a toolset, such as an MCP server, is not available: the task was not driven
     └── ToolArgumentsInvalid        the arguments do not fit the tool's schema
 """
 
@@ -80,7 +80,7 @@ ModelErrorKind = Literal[
     "denied",
     "unknown",
 ]
-"""What kind of failure a `ModelError` is; `not_sent`: a layer held the request back, so nothing was asked or spent.
+"""The kinds of a `ModelError`. `not_sent`: a layer held the request back, so nothing was asked or spent.
 
 `denied`: a policy held the request back. `empty`: the answer held no text and no call.
 """
@@ -104,8 +104,8 @@ class InvalidField(ConfigurationError):
     """A field of a JSON document is missing, unknown or of another type; `field` names it.
 
     Args:
-        problem: what is wrong with the field.
-        field: the way to it, such as `messages[0].parts[1].type`; empty for the document itself.
+        problem: the problem with the field.
+        field: the path of the field, such as `messages[0].parts[1].type`; empty for the document itself.
     """
 
     def __init__(self, problem: str, *, field: str = "") -> None:
@@ -130,7 +130,7 @@ class MissingExtra(ConfigurationError):
 
     Args:
         extra: the extra that brings it, such as `openai`.
-        what: what needs it, as the subject of a sentence.
+        what: the feature that needs it, as the subject of a sentence.
     """
 
     def __init__(self, extra: str, what: str) -> None:
@@ -141,14 +141,14 @@ class MissingExtra(ConfigurationError):
 
 
 class ModelUnknown(ConfigurationError):
-    """A model name has no provider that Treadle knows."""
+    """No provider that Treadle knows has a model of this name."""
 
 
 class PriceUnknown(ConfigurationError):
     """A limit on cost was set, and the price of a model is not known.
 
     Args:
-        message: what to say.
+        message: the text of the error.
         model: `provider:model`.
     """
 
@@ -162,19 +162,19 @@ class MisusedVerb(TreadleError, TypeError):
 
 
 class WrongArguments(TreadleError, TypeError):
-    """A call has an argument that does not exist, or one too few or too many; the message says what to write."""
+    """A call has an unknown argument, or one too few or too many; the message names the fix."""
 
 
 class UnknownAttribute(TreadleError, AttributeError):
-    """An object has no attribute of this name; the message says what to write instead.
+    """An object has no attribute of this name; the message names the right one.
 
     Args:
         name: the name.
-        tell: returns the message, once it is shown: an attribute may be looked for by code that expects none.
+        tell: returns the message. It is called only when the error is shown, since code may probe for attributes.
     """
 
     def __init__(self, name: str, tell: Callable[[], str]) -> None:
-        # Without the object, Python adds no suggestion of its own behind this one.
+        # Without the object, Python appends no suggestion of its own.
         super().__init__(name, name=name)
         self._tell = tell
 
@@ -186,7 +186,7 @@ class UnknownAttribute(TreadleError, AttributeError):
 
 
 class NotFound(TreadleError, LookupError):
-    """Something named does not exist in this store."""
+    """An object with this id does not exist in this store."""
 
 
 class TaskNotFound(NotFound):
@@ -230,7 +230,7 @@ class ContextFailed(TreadleError):
 
 
 class TaskStateError(TreadleError):
-    """The verb does not fit the state the task is in."""
+    """The verb does not fit the state of the task."""
 
     def __init__(self, message: str, *, task_id: str | None = None, state: str | None = None) -> None:
         super().__init__(message)
@@ -247,7 +247,7 @@ class TaskUnfinished(TaskStateError):
 
 
 class TaskParked(TaskStateError):
-    """The task waits for something or is paused; `pending` says for what."""
+    """The task waits or is paused; `pending` lists its open requests."""
 
     def __init__(self, message: str, *, task_id: str, state: str, pending: tuple[Any, ...] = ()) -> None:
         super().__init__(message, task_id=task_id, state=state)
@@ -255,7 +255,7 @@ class TaskParked(TaskStateError):
 
 
 class ChildTask(TaskStateError):
-    """The task is a child: it goes on with `parent`, the task that called it, and never alone."""
+    """The task is a child: it continues only with `parent`, the task that called it."""
 
     def __init__(self, message: str, *, task_id: str, parent: str) -> None:
         super().__init__(message, task_id=task_id)
@@ -267,7 +267,7 @@ class TaskBusy(TaskStateError):
 
 
 class ThreadBusy(TaskStateError):
-    """Another task is driven in the thread: `thread_id` names the thread and `task_id` the task that holds it."""
+    """Another task runs in the thread: `thread_id` names the thread and `task_id` that task."""
 
     def __init__(self, message: str, *, task_id: str, thread_id: str) -> None:
         super().__init__(message, task_id=task_id)
@@ -275,7 +275,7 @@ class ThreadBusy(TaskStateError):
 
 
 class TaskMoved(TaskStateError):
-    """The task's journal goes on after the event that the caller saw as its last; `head` is the last event now."""
+    """The task's journal has newer events than the caller saw; `head` is its last event now."""
 
     def __init__(self, message: str, *, task_id: str, head: int) -> None:
         super().__init__(message, task_id=task_id)
@@ -291,7 +291,7 @@ class TaskConflict(TaskStateError):
 
 
 class StepFailed(TaskStateError):
-    """A step failed and the failure policy says fail; `output` and `error` hold what happened."""
+    """A step failed and the failure policy is to fail; `output` and `error` describe the failure."""
 
     def __init__(self, message: str, *, task_id: str, output: Any, error: Any) -> None:
         super().__init__(message, task_id=task_id, state="failed")
@@ -300,7 +300,7 @@ class StepFailed(TaskStateError):
 
 
 class AlreadyFinalized(TaskStateError):
-    """Newer messages follow the task's own in its thread, so these cannot be taken back: fork instead."""
+    """Newer messages follow those of the task in its thread, so the task's cannot be taken back: fork instead."""
 
 
 class AlreadyDecided(TaskStateError):
@@ -320,7 +320,7 @@ class ApproverRefused(TaskStateError):
 
 
 class IrreversibleStep(TaskStateError):
-    """A step to undo holds effectful calls without `undo=`; `calls` names them."""
+    """A step to undo has calls with effects and without `undo=`; `calls` names them."""
 
     def __init__(self, message: str, *, task_id: str, calls: tuple[str, ...]) -> None:
         super().__init__(message, task_id=task_id)
@@ -328,7 +328,7 @@ class IrreversibleStep(TaskStateError):
 
 
 class UndoUnfinished(TaskStateError):
-    """An undo has begun and not ended: call `undo_step` again, or settle what it waits for."""
+    """An undo has begun and not ended: call `undo_step` again, or settle the calls that it waits for."""
 
 
 class ForkPointBusy(TaskStateError):
@@ -336,14 +336,14 @@ class ForkPointBusy(TaskStateError):
 
 
 class VersionRefused(TaskStateError):
-    """The agent is not the one the task was begun with, and the options refuse to go on."""
+    """The agent changed since the task began, and the options refuse to continue."""
 
 
 class TaskTooNew(TaskStateError):
-    """A newer version of Treadle wrote what this one does not know into the task's journal, so it does not drive it.
+    """A newer version of Treadle wrote events that this one does not know, so it does not drive the task.
 
     Args:
-        message: what to say.
+        message: the text of the error.
         task_id: the task.
         needs: the journal format that a driver of the task must know.
         knows: the journal format that this version knows.
@@ -370,8 +370,8 @@ class TaskFailed(TaskEndedBadly):
 class GuardrailStopped(TaskFailed):
     """A guardrail refused a content of the task, or a person whom it asked.
 
-    `guards` says what was refused (`input`, `output` or `result`), `guardrail` is the id of the guardrail, and `by` the
-    name of the person.
+    `guards` names the refused content (`input`, `output` or `result`), `guardrail` is the id of the guardrail, and `by`
+    the name of the person.
     """
 
     def __init__(self, message: str, result: Any) -> None:
@@ -438,9 +438,9 @@ class RequestRefused(TreadleError):
     """A server refused a request by itself, before any task was touched.
 
     Args:
-        message: what is wrong, and what to do.
+        message: the problem and its fix.
         status: of the response, such as 401 for a token that is missing or not valid.
-        problem: what the server calls the problem.
+        problem: the server's name for the problem.
     """
 
     def __init__(self, message: str, *, status: int | None = None, problem: str = "") -> None:
@@ -458,16 +458,16 @@ class ModelError(TreadleError):
 
     Args:
         message: the provider's own message, shortened.
-        kind: what kind of failure, from a closed list, judged by type, status and headers.
+        kind: the kind of failure, from a closed list, by type, status and headers.
         status: the HTTP status, if there was one.
-        retry_after: seconds the provider asks to wait, if it said so.
-        again_in: seconds after which the same question is worth another attempt, as a layer around the model decided;
-            None: it is not. The caller waits, not the layer.
-        model: which model failed, as `provider:model`, if it is not the one that was asked.
-        route: which of several models the attempt went to, and `next_route` which one the next is to go to: places of
-            choices, outermost first, such as `1` or `0.2`.
+        retry_after: seconds that the provider asks to wait, if it does.
+        again_in: seconds after which to repeat the request, as a layer around the model decided; None: do not repeat
+            it. The caller waits, not the layer.
+        model: the model that failed, as `provider:model`, if it is not the one that was asked.
+        route, next_route: the choice among several models that the attempt used, and the one for the next attempt:
+            positions of the choices, outermost first, such as `1` or `0.2`.
         also: other requests that were sent on the way, each a `SideCall`.
-        usage: the tokens (`Usage`) of an answer that came whole and was of no use, if the provider told them.
+        usage: the tokens (`Usage`) of a complete but unusable answer, if the provider reported them.
     """
 
     def __init__(
@@ -497,11 +497,11 @@ class ModelError(TreadleError):
 
 
 class WorkerError(TreadleError):
-    """A custom worker breaks its contract: its step fails."""
+    """A custom worker broke its contract: its step fails."""
 
 
 class NotReproducible(WorkerError):
-    """Code that runs again asks for something else than before, in the same place or under the same key."""
+    """Code that ran again made another request than before, in the same place or under the same key."""
 
 
 class StepHasNoOutput(WorkerError, LookupError):
@@ -509,7 +509,7 @@ class StepHasNoOutput(WorkerError, LookupError):
 
 
 class ToolError(TreadleError):
-    """A tool could not be called, or says so itself: its text goes to the model as the call's error."""
+    """A tool could not be called, or raised this itself: its message goes to the model as the call's error."""
 
 
 class QuestionUnanswered(ToolError):
@@ -520,7 +520,7 @@ class ToolCallFailed(ToolError):
     """A call that a step made did not end well.
 
     Args:
-        message: what went wrong, as a model would be told.
+        message: the error, in the words for a model.
         tool: name of the tool.
         call_id: id of the call.
         outcome: how it ended: `error`, `timeout`, `invalid`, `refused`, `denied`, `cancelled`, `abandoned`, `unknown`.
@@ -542,18 +542,18 @@ class ToolDefinitionError(ToolError, ConfigurationError):
 
 
 class HostUnavailable(ToolError):
-    """The declared host of a tool cannot be had here, so the tool did not run; the text says what is missing."""
+    """The declared host of a tool is not available here, so the tool did not run; the message names what is missing."""
 
 
 class MiddlewareError(ToolError):
-    """A middleware broke the rules of its kind: it called `next` twice, say, or returned no `ToolOutput`."""
+    """A middleware broke its contract: it called `next` twice, say, or returned no `ToolOutput`."""
 
 
 class SecretRefused(ToolError):
     """A tool asked for a secret that it does not declare; `name` names it.
 
     Args:
-        message: what to say.
+        message: the text of the error.
         name: of the secret.
     """
 
@@ -563,10 +563,10 @@ class SecretRefused(ToolError):
 
 
 class SecretUnavailable(ToolError):
-    """A secret could not be read: `name` names it, and `where` the place where it was looked for.
+    """A secret could not be read: `name` names it, and `where` its source.
 
     Args:
-        message: what to say.
+        message: the text of the error.
         name: of the secret.
         where: a variable, a file or a function; None if no source is named for it.
     """
@@ -578,17 +578,17 @@ class SecretUnavailable(ToolError):
 
 
 class ToolOutcomeUnknown(ToolError):
-    """A tool cannot say whether its call took effect: what it spoke to was gone before it answered.
+    """A tool cannot tell whether its call took effect: its service disappeared before it answered.
 
-    The outcome of a call that may write is unknown then, as after a timeout; any other call has failed.
+    The outcome of a call that may write is then unknown, as after a timeout; any other call has failed.
     """
 
 
 class ToolsetUnavailable(ToolError):
-    """The tools of a toolset, such as an MCP server, cannot be had; the task waits until it is driven again.
+    """The tools of a toolset, such as an MCP server, are not available; the task waits until it is driven again.
 
     Args:
-        message: what happened, and to which toolset.
+        message: the error, with the name of the toolset.
         toolset: name of the toolset.
     """
 
@@ -598,9 +598,9 @@ class ToolsetUnavailable(ToolError):
 
 
 class ToolArgumentsInvalid(ToolError):
-    """The arguments do not fit the tool's schema; the text says which and how, compactly.
+    """The arguments do not fit the tool's schema; the message names each misfit.
 
-    `is_tools` says that a validator of the tool's own wrote the text or a part of it: it may quote what it has read.
+    `is_tools` is true if a validator of the tool itself wrote the text or a part of it: it may quote its input.
     """
 
     def __init__(self, message: str, *, is_tools: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The composition root: the one place that knows the concrete classes. It makes the public `Runner`."""
+"""The composition root: the only module that knows the concrete classes. It builds the public `Runner`."""
 
 from __future__ import annotations
 
@@ -45,44 +45,43 @@ ModelText.check = staticmethod(check_name)
 class Runner(TaskRunner):
     """Runs agents as durable tasks.
 
-    Works with `async with`, and without: then its store is closed when the process ends. Holds no state of a run and
+    Use it with `async with`, or without: then its store is closed when the process ends. It holds no state of a run and
     may be shared by any number of concurrent tasks, event loops and threads.
 
     Args:
-        store: where journals are: a path or `sqlite:///path`, `postgresql://...`, `memory:`, or a `JournalStore`; by
-            default what TREADLE_STORE names, else `.treadle/journal.db` in the working directory. `?lease=5` behind a
-            URL sets for how many seconds after a heartbeat this process counts as alive. A `TaskStore` lacks verbs.
-        agents: the agents this process has the code of, so that it can resume their tasks.
-        model: `provider:model`, or a `Model` object, for agents that name no model, subagents too. The journal names
-            it with each request. A runner that goes on with a task uses its own.
+        store: the place of the journals: a path or `sqlite:///path`, `postgresql://...`, `memory:`, or a
+            `JournalStore`; by default the value of TREADLE_STORE, else `.treadle/journal.db` in the working directory.
+            `?lease=5` after a URL sets the lease: the seconds after a heartbeat for which this process counts as alive.
+            Some verbs do not work with a `TaskStore`, which has fewer methods than a `JournalStore`.
+        agents: the agents whose tasks this process can resume.
+        model: `provider:model`, or a `Model` object, for agents that name no model, subagents too. The journal records
+            it with each request. A runner that resumes a task uses its own model.
         options: defaults for every run.
         policy: judges each tool call before it starts, in every task of this runner.
         middleware: async functions `(call, next)` around each tool call in every task of this runner, the first
             outermost: see `ToolInvocation`.
-        secrets: where the secrets are that tools ask for by `ctx.secret(name)`: `env:NAME`, `file:PATH`, a path, or a
-            function that returns the secret. A value that a tool was given is hidden in all that is journalled, shown
-            and logged.
-        guardrails: check what users say, what agents answer and what tools return, in every task of this runner.
-        on_pending: an async function of a `Pending` and a handle on its task, called once a call that this runner
-            drives waits for an approval. It may decide by the handle; until it returns, the task is not released.
-        extra_state: what every task begins with, children too: JSON data by name, under what the task itself is given.
-        observers: are told the events of the tasks this runner drives: functions of a `Notice`, objects like those
-            in `treadle.telemetry`, or the names `console`, `jsonl:PATH` and `otel`; none of them can fail or slow a
-            run.
-        context_factory: makes the context of drives whose caller passes none, such as those of adopted tasks: a
-            function of the `Task`, whose id, thread, labels and extra state tell whose context it is; may be async.
-        adopt: within `async with` (or `with runner.sync`), also drive tasks of these agents that need a driver and
-            have none: after their driver crashed, was shut down, or let its lease pass, and after a person's
-            decision lets them go on.
+        secrets: the sources of the secrets for `ctx.secret(name)`: `env:NAME`, `file:PATH`, a path, or a function that
+            returns the secret. A secret that a tool received is masked in everything that is journalled, shown and
+            logged.
+        guardrails: check user input, answers and tool results in every task of this runner.
+        on_pending: an async function of a `Pending` and a handle on its task, called once for each call of this runner
+            that waits for an approval. It may decide with the handle; the task is not released until it returns.
+        extra_state: initial JSON data by name for every task, children too; a task's own `extra_state` overrides it.
+        observers: receive the events of the tasks this runner drives: functions of a `Notice`, objects like those in
+            `treadle.telemetry`, or the names `console`, `jsonl:PATH` and `otel`; none of them can fail or slow a run.
+        context_factory: builds the context of drives without one from a caller, such as those of adopted tasks: a
+            function of the `Task`, whose id, thread, labels and extra state identify it; may be async.
+        adopt: within `async with` (or `with runner.sync`), also drive tasks of these agents that have no driver and
+            need one: after their driver crashed, was shut down or lost its lease, and after a person's decision.
         clock: returns the time of events, in microseconds since 1970, UTC; for tests.
-        prices: what answers cost: a function `(model, usage)` to US dollars, or None where it is unknown; or a table
-            from `provider:model` (or `provider:*`) to `Price(...)`, beside what providers publish. By default that
-            alone.
-        count_tokens: how many tokens a message is, for `RunOptions(context_tokens=)`; by default an estimate: a token
-            for three bytes of text.
+        prices: the prices of answers: a function `(model, usage)` to US dollars, or None if it is unknown; or a table
+            from `provider:model` (or `provider:*`) to `Price(...)`, which extends the published prices. By default the
+            published prices.
+        count_tokens: counts the tokens of a message, for `RunOptions(context_tokens=)`; by default an estimate of one
+            token for three bytes of text.
 
     Raises:
-        ConfigurationError: an argument is not valid; the text names it.
+        ConfigurationError: an argument is not valid; the message names it.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class Runner(TaskRunner):
         return made
 
     def _told_of(self, function: Any) -> Callable[[str], OnPending] | None:
-        """Return what tells a user's function of requests of a tenant; raises `ConfigurationError`."""
+        """Return a factory of callbacks, by tenant, from a user's function; raises `ConfigurationError`."""
         if function is None:
             return None
         from inspect import iscoroutinefunction
@@ -191,7 +190,7 @@ class Runner(TaskRunner):
 
 
 def _vault(secrets: Mapping[str, SecretSource] | None) -> Vault:
-    """Return the vault of a runner; one that gives secrets to tools hides those of the environment, too."""
+    """Return the vault of a runner; with secrets for tools, it also masks those of the environment."""
     if secrets is None:
         return Vault(None, watch_logs)
     vault = Vault(checked_sources("Runner: secrets", secrets), watch_logs)
@@ -200,10 +199,10 @@ def _vault(secrets: Mapping[str, SecretSource] | None) -> Vault:
 
 
 def as_observer(label: str, listed: Any) -> Observer:
-    """Return an entry of `observers=` as an observer: a plain function is told everything but deltas.
+    """Return an entry of `observers=` as an observer; a plain function receives everything but deltas.
 
     Args:
-        label: what the list is called in errors.
+        label: the name of the list in errors.
         listed: the entry.
 
     Raises:
@@ -237,7 +236,7 @@ def open_store(
 
     Args:
         store: as `Runner` takes it.
-        lease_seconds: how long its leases are, before what its URL says; None leaves that to the URL.
+        lease_seconds: the length of its leases, overriding its URL; None uses the URL.
     """
     if store is None:
         store = os.environ.get("TREADLE_STORE") or DEFAULT_STORE
@@ -280,7 +279,7 @@ def open_store(
     if not separator:
         return SQLiteStore(text, lease_seconds=LEASE_SECONDS if lease_seconds is None else lease_seconds)
     path, _, query = rest.partition("?")
-    # As elsewhere, three slashes begin a relative path and four an absolute one.
+    # As in SQLAlchemy, three slashes begin a relative path and four an absolute one.
     return SQLiteStore(path.removeprefix("/"), lease_seconds=_lease(text, query, lease_seconds))
 
 
@@ -299,7 +298,7 @@ def _whole_store(store: TaskStore) -> JournalStore:
 
 
 def _lease(url: str, query: str, lease_seconds: float | None) -> float:
-    """Return the seconds of a lease by the query of a store's URL; raises `ConfigurationError` for a wrong query."""
+    """Return the seconds of a lease from the query of a store's URL; raises `ConfigurationError` for a wrong query."""
     from urllib.parse import parse_qsl
 
     from treadle.stores.processes import LEASE_SECONDS, checked_lease
@@ -328,7 +327,7 @@ def load_parts(parts: tuple[Content, ...]) -> tuple[Content, ...]:
     """Return content parts with local files read, so that the journal does not depend on them.
 
     Raises:
-        ConfigurationError: a part has not exactly one of path, url and data, or its file cannot be read.
+        ConfigurationError: a part needs exactly one of path, url and data, or its file cannot be read.
     """
     return tuple([part if type(part) is Text else _loaded(part) for part in parts])
 

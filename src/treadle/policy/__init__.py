@@ -1,1 +1,1 @@
-"""Limits on what a task may spend."""
+"""Policies, guardrails and limits of tasks."""

@@ -1,9 +1,9 @@
-"""Limits that a whole tree of tasks shares: an account for each task that is driven, each below that of its parent.
+"""Limits that a whole tree of tasks shares: an account for each running task, each below that of its parent.
 
 No allowance is handed out in advance. Before a call starts, the account of its task and all accounts above it are
-checked, and a started call counts in all of them at once, since they read the states of all tasks below. So siblings
-that reserve at the same moment never get more than the limit. Accounts are made from journals each time a tree is
-driven, and are never stored: spending stays counted, and a raised limit holds for the whole tree below it.
+checked. A started call counts in all of them at once, since they read the states of all tasks below. So siblings that
+reserve at the same moment never exceed the limit. Accounts are built from journals each time a tree is driven, and are
+never stored. Spending stays counted, and a raised limit holds for the whole tree below it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from treadle.policy.limits import DEFAULT_CHILDREN, DEFAULT_DEPTH, Limits, forbi
 
 
 class Account:
-    """The limits and the spending of a task and of all tasks below it, while it is driven.
+    """The limits and the spending of a running task and of all tasks below it.
 
     Args:
         limits: of the task.
         state: of the task.
-        keeps: whether a last request is kept back for an answer, should a limit be reached.
+        keeps: whether to reserve one request for a last answer if a limit is reached.
         above: the account of its parent.
     """
 
@@ -51,15 +51,15 @@ class Account:
     # ------------------------------------------------------------------------------------- children
 
     def learn(self, child: str, report: tuple[SpentBy, ...]) -> None:
-        """Count the spending of a child that its parent's journal does not hold yet."""
+        """Count the spending of a child that is not in its parent's journal yet."""
         self._reports[child] = report
 
     def open(self, child: str, account: Account) -> None:
-        """Count the spending of a child while it is driven."""
+        """Count the spending of a child while it runs."""
         self._below[child] = account
 
     def close(self, child: str) -> None:
-        """Count the final spending of a child that is not driven any more."""
+        """Count the final spending of a child that no longer runs."""
         account = self._below.pop(child, None)
         if account is not None:
             self._reports[child] = spent_by(account.state)
@@ -124,8 +124,8 @@ class Account:
     def forbids_request(self, *, final: bool, estimate: Spending = NOTHING_SPENT) -> e.LimitReached | None:
         """Return the limit that forbids one more request to a model, of an estimated size, if one does.
 
-        For each task on the way up one request is kept back, so that it can still answer; for the task itself not if
-        this is its last one.
+        One request is reserved for each task on the way up, so that it can still answer. None is reserved for the task
+        itself if this is its last request.
         """
         allowing: list[Account] = []
         for level in self._levels():
@@ -149,7 +149,7 @@ class Account:
         return [level.limits for level in self._levels()]
 
     def refuses_request(self, *, final: bool) -> e.LimitReached | None:
-        """Return the same limit, with whether a last request would still be allowed."""
+        """Return the limit that forbids a request, with `room` set if a last request would still be allowed."""
         reached = self.forbids_request(final=final)
         if reached is not None:
             reached.room = not final and self.forbids_request(final=True) is None
@@ -183,7 +183,7 @@ class Account:
         return None
 
     def spare_requests(self) -> int | None:
-        """Return how many further requests to models all limits allow; None: as many as are wanted."""
+        """Return how many further requests to models all limits allow; None for no limit."""
         spare = [
             level.limits.model_calls - level.spent().model_calls
             for level in self._levels()
@@ -231,11 +231,11 @@ def spent_by(state: TaskState) -> tuple[SpentBy, ...]:
 
 
 def own_spending(state: TaskState, tool_calls: int) -> list[SpentBy]:
-    """Return the spending of a task without its children: of the agent that it was created for, then of others.
+    """Return the spending of a task without its children, by agent, its first agent first.
 
     Args:
         state: of the task.
-        tool_calls: how many calls of tools count.
+        tool_calls: how many tool calls count.
     """
     if not state.versions:
         total = (state.usage, state.model_calls, tool_calls, state.cost, state.unpriced)
@@ -264,7 +264,7 @@ def summed(parts: Iterable[SpentBy]) -> Spending:
 
 
 def _sized(account: Account, times: int) -> Spending:
-    """Return the expected spending of so many requests: each as much as the newest of the task, else of its parent."""
+    """Return the expected spending of `times` requests, each as large as the newest of the task, else of its parent."""
     state = account.state
     while not state.last_request_tokens and account.above is not None:
         account = account.above

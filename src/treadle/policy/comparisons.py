@@ -1,15 +1,16 @@
-"""Comparisons: the conditions of rules, as a fixed list of operators over what a request holds. No expressions.
+"""Comparisons: the conditions of rules, as a fixed list of operators on the values of a request. No expressions.
 
     when = { "arguments.amount" = { above = 100 }, "labels.tier" = "gold" }
              subject              operator  operand
 
-A comparison is true, false or *unknown*: an argument that the tool has and the call leaves out, or a text where a
-number is compared, gives no answer. What an unknown comparison comes to depends on what the rule does, so that no rule
-is evaded by an odd value: a rule that restricts applies, a rule that allows does not. For the same reason a list is
-compared item by item: a rule that restricts applies if any item gives cause, one that allows only if every item does.
-Where the form is known in which the tool gets an argument, both that and what the model wrote are compared.
-An argument that the tool does not have makes the comparison false. Null, a label that is not set and an absent entry of
-the state are no value: they *are not* what they are compared with.
+A comparison is true, false or *unknown*. It is unknown for an argument that the call leaves out, or for a text that is
+compared with a number. For unknown comparisons, rules that restrict apply and rules that allow do not, so an odd value
+cannot evade a rule. For the same reason a list is compared item by item: a rule that restricts applies if any item
+matches, a rule that allows only if every item does. Arguments are compared both as the model wrote them and as the tool
+receives them, if that form is known.
+
+An argument that the tool does not have makes the comparison false. Null, a label that is not set and a missing entry of
+the state differ from every operand.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Comparison:
     """One condition of a rule.
 
     Args:
-        subject: what is compared, such as `arguments.amount`.
+        subject: the value to compare, such as `arguments.amount`.
         operator: one of `OPERATORS`.
-        operand: what it is compared with.
+        operand: the value to compare it with.
     """
 
     subject: str
@@ -54,11 +55,11 @@ class Comparison:
         return f"{self.subject} {OPERATORS[self.operator].says} {_shown(self.operand)}".rstrip()
 
     def holds(self, request: EffectRequest, *, restricts: bool) -> bool:
-        """Return whether the condition holds of a request.
+        """Return whether the condition holds for a request.
 
         Args:
-            request: what is to be judged.
-            restricts: whether the rule denies, asks or replaces: then what cannot be compared counts as holding.
+            request: the effect that is judged.
+            restricts: whether the rule denies, asks or replaces: then an unknown comparison counts as true.
         """
         outcomes = [
             outcome
@@ -67,7 +68,7 @@ class Comparison:
         ]  # fmt: skip
         known = [restricts if outcome is None else outcome for outcome in outcomes]
         for value in taken_values(request, self.subject):
-            # What the tool makes of an argument counts too where it can be compared: a Decimal, say, is a text in JSON.
+            # The form that the tool receives counts too if it can be compared: a Decimal, say, is a text in JSON.
             known += [outcome for outcome in self._outcomes(value) if outcome is not None]
         return any(known) if restricts else bool(known) and all(known)
 
@@ -89,10 +90,10 @@ def conditions(when: Any) -> tuple[Comparison, ...]:
     """Return the comparisons of a rule's `when`.
 
     Args:
-        when: by subject: a value that it has to be, a list of such values, or operands by operator.
+        when: by subject: the value that it must equal, a list of such values, or operands by operator.
 
     Raises:
-        Mistake: it is none of these; the text says what is wrong.
+        Mistake: it is none of these; the message names the mistake.
     """
     if not isinstance(when, Mapping):
         example = '{"arguments.amount" = {above = 100}}'

@@ -1,4 +1,4 @@
-"""How rules come together: several replacements as one, several questions as one."""
+"""Combine rules: several replacements into one, several questions into one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class CompiledRule:
     conditions: tuple[Comparison, ...]
 
     def applies(self, request: EffectRequest) -> bool:
-        """Return whether all conditions hold of a request that the rule concerns."""
+        """Return whether all conditions hold for a request that the rule concerns."""
         restricts = self.rule.verdict != "allow"
         return all(comparison.holds(request, restricts=restricts) for comparison in self.conditions)
 
 
 def replacement(rules: Iterable[CompiledRule], request: EffectRequest) -> Replace | None:
-    """Return all replacements that apply as one, each made upon what those before it left; None if nothing changes.
+    """Return all replacements that apply as one, each made on the result of those before it; None if nothing changes.
 
     Args:
         rules: those that concern the effect.
@@ -56,7 +56,7 @@ def _parameters(request: EffectRequest) -> dict[str, Json] | None:
 
 
 def _put(arguments: dict[str, Any], path: list[str], value: Json, known: dict[str, Json] | None) -> None:
-    """Set a value at a path; an argument that the tool does not have stays away."""
+    """Set a value at a path; skip an argument that the tool does not have."""
     name = path[0]
     if name not in arguments and known is not None and name not in known:
         return
@@ -70,7 +70,7 @@ def _put(arguments: dict[str, Any], path: list[str], value: Json, known: dict[st
 
 
 def question(rule: Rule, request: EffectRequest) -> PolicyVerdict:
-    """Return the question of a rule, or a refusal if it excludes a name that no label tells."""
+    """Return the question of a rule, or a refusal if it excludes the name in a label that the task does not have."""
     excluded = list[str]()
     for name in rule.excluded:
         label = name.removeprefix("labels.")
@@ -95,7 +95,7 @@ def question(rule: Rule, request: EffectRequest) -> PolicyVerdict:
 
 
 def one_question(asks: Sequence[PolicyVerdict]) -> PolicyVerdict | None:
-    """Return one question for all that ask: the first to expire, and only approvers that all of them accept."""
+    """Return one question for all that ask: the shortest expiry, and the approvers that all of them accept."""
     if len(asks) < 2 or not all(isinstance(ask, AskPerson) for ask in asks):
         return strictest(asks)
     questions = [ask for ask in asks if isinstance(ask, AskPerson)]
@@ -123,7 +123,7 @@ def one_question(asks: Sequence[PolicyVerdict]) -> PolicyVerdict | None:
 
 
 def what(request: EffectRequest) -> str:
-    """Return what is to be done, as the object of a sentence."""
+    """Return a noun phrase for the effect, as the object of a sentence."""
     match request.kind:
         case "model":
             return f"a request to {request.name}"

@@ -1,4 +1,4 @@
-"""Whether the rules of a policy fit the tools there are: a rule with a misspelt name restricts nothing."""
+"""Check the names in a policy against the tools: a rule with a misspelt name restricts nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from treadle.policy.rule import Rule
 def misfits(
     policy: Policy, tools: Mapping[str, ToolSpec], handoffs: Mapping[str, ToolSpec] | None = None
 ) -> list[str]:
-    """Return what rules of a policy name that no tool has, one sentence each.
+    """Return the unknown names in the rules of a policy, one sentence each.
 
     Args:
         policy: the policy.
-        tools: all tools that its rules may be about, by name; those that call agents among them.
-        handoffs: the tools that hand conversations over, by the names of the agents; None if they are not known.
+        tools: all tools that its rules may concern, by name, including those that call agents.
+        handoffs: the tools that hand conversations over, by agent; None if they are not known.
     """
     return [
         f"rule {rule.id}: {text}"
@@ -53,7 +53,7 @@ def _misfits(
 
 
 def _written(rule: Rule) -> list[str]:
-    """Return the argument that an approver is to write."""
+    """Return the argument that an approver must fill in."""
     return [] if rule.argument is None else [rule.argument]
 
 

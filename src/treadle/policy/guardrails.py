@@ -1,9 +1,9 @@
-"""`Guardrail`: a function that checks what goes into an agent, and what comes out of it. Pure declarations.
+"""`Guardrail`: a function that checks the input, answers or tool results of an agent. Pure declarations.
 
     content --> every guardrail on it --> Allow or None | Rewrite | AskPerson | Deny; the strictest holds
 
-The verdicts are those of a policy, and so are their rules: a refusal before a rewrite, a rewrite before a question, a
-question before a permission. What was rewritten is judged anew. A function that raises or is late refuses.
+The verdicts are those of a policy, and the strictest holds: a refusal before a rewrite, a rewrite before a question, a
+question before a permission. Rewritten content is judged again. A function that raises or is late refuses.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from treadle.policy.patterns import matches, texts
 from treadle.policy.verdicts import DEADLINE, Allow, AskPerson, Deny
 
 MAX_REWRITES: Final = 8
-"""How often guardrails rewrite one content; what they would rewrite once more is refused."""
+"""How often guardrails may rewrite one content; one more rewrite refuses it."""
 
 
 @frozen
 class Rewrite:
-    """The content is to be another one, which is judged anew: a text, or for a typed answer or a result JSON data."""
+    """The content is replaced and judged again: a text, or JSON data for a typed answer or a result."""
 
     value: Json
     reason: str = ""
@@ -37,25 +37,25 @@ class Rewrite:
 
 @frozen(kw_only=True)
 class GuardrailRequest:
-    """A content that a guardrail is to check.
+    """Content for a guardrail to check.
 
     Args:
-        on: what it is: `input`, `output` or `result`.
-        text: what is to be checked, as text. Of an answer that is still being written, all of it so far.
-        value: the same as JSON data: of a typed answer and of a result what they are, else the text.
-        part: of an answer which part of it: `text`, `answer` (if it is typed), `reasoning`, or `scratch`, which is text
-            of a text protocol that could not be read.
-        whole: whether it is complete, and not an answer that is still being written.
+        on: the kind of content: `input`, `output` or `result`.
+        text: the content as text. For an answer that is being written, all of it so far.
+        value: JSON data for a typed answer or a result, otherwise the text.
+        part: the part of an answer: `text`, `answer` (typed), `reasoning`, or `scratch`, which is text of a text
+            protocol that could not be read.
+        whole: whether it is complete; False for an answer that is being written.
         place: the id of the content in the journal; the same each time that it is judged.
         tool: the name of the tool, of a result.
-        parts: of input its content parts, with images and files.
+        parts: the content parts of input, with images and files.
         task_id, thread_id, step: where it happens.
         agent: the agent of the task.
         agent_path: the agents on the path to the task, from that of the root task on.
         depth: how many tasks are above it.
         labels: of the task.
         state: the task's `extra_state`, not to be changed.
-        context: what the caller of the run passed as `context`.
+        context: the `context` that the caller of the run passed.
     """
 
     on: GuardedContent
@@ -85,20 +85,20 @@ GuardrailFunction: TypeAlias = Callable[
 
 @explains_arguments
 class Guardrail:
-    """A check on what a user says, on what the agent answers, or on what tools return. It never changes.
+    """A check of user input, of answers, or of tool results. Immutable.
 
     Args:
         function: takes a `GuardrailRequest` and returns `Allow` or None, `Rewrite`, `AskPerson` or `Deny`. An async
-            function runs in the event loop, another in a thread. One that raises, is late, or returns anything else
+            function runs in the event loop, any other in a thread. One that raises, is late, or returns anything else
             refuses.
-        on: what it checks: `input`, `output`, `result`, or several of them.
+        on: the contents to check: `input`, `output`, `result`, or several of them.
         id: its name in the journal; by default that of the function.
-        blocking: whether input has to pass before it is sent to the model. Otherwise the check runs beside the
-            request, whose answer is held until the input has passed; a refusal cancels it.
-        piece: of an answer that is being written, after how many characters it is checked and shown; by default
-            watchers see nothing of an answer before all of it has passed.
+        blocking: whether input must pass before it is sent to the model. By default the check runs beside the request,
+            whose answer is held until the input has passed; a refusal cancels the request.
+        piece: how many characters of an unfinished answer are checked and shown at a time; by default watchers see an
+            answer only after all of it has passed.
         deadline: seconds that the function may take.
-        agents: patterns of the names of agents whose tasks it is for, such as `desk*`.
+        agents: patterns of the names of agents to check, such as `desk*`.
         tools: patterns of the names of tools whose results it checks.
 
     Raises:
@@ -173,9 +173,9 @@ class Guardrail:
         raise AttributeError(f"a Guardrail is immutable; make another one with {name}=...")
 
     def checks(self, guards: GuardedContent, tool: str = "") -> bool:
-        """Return whether it checks such a content; of a result, that of a tool.
+        """Return whether it checks a kind of content; for a result, whether it checks that of a tool.
 
-        What `read_output` returns may be of any tool, so each that checks a result checks it.
+        `read_output` may return output of any tool, so every guardrail on results checks it.
         """
         if guards != "result" or tool == READ_OUTPUT:
             return guards in self.on
@@ -186,7 +186,7 @@ class Guardrail:
 
 
 def checked_guardrails(where: str, value: Any) -> tuple[Guardrail, ...]:
-    """Return guardrails as a tuple; raises `ConfigurationError` for what is none, and for two of one id."""
+    """Return guardrails as a tuple; raises `ConfigurationError` for other values and for two with one id."""
     if isinstance(value, (str, Guardrail)) or not isinstance(value, Sequence):
         raise ConfigurationError(f"{where} must be a list of Guardrail(...), got {value!r}")
     guardrails = tuple(cast("Sequence[Any]", value))

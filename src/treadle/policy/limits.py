@@ -20,13 +20,13 @@ DEFAULT_REPEATS: Final = 5
 DEFAULT_HANDOFFS: Final = 10
 
 _MOST: Final = 10**300
-"""What is above cannot be reckoned with as a number of seconds or dollars."""
+"""The largest number of seconds or dollars that the arithmetic can handle."""
 
 _KINDS: Final[dict[str, tuple[str, Any]]] = {
     "cost": ("an amount of US dollars", (int, float, Decimal)),
     "seconds": ("a number of seconds", (int, float)),
 }
-"""What kind of number a limit is, if not a whole one."""
+"""The kinds of the limits that are not whole numbers."""
 
 UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked has no price"
 """The reason of a limit on cost that counts as reached because the cost is unknown."""
@@ -35,9 +35,9 @@ UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked
 @explains_arguments
 @frozen(kw_only=True)
 class Limits:
-    """Hard limits of one task and, but for steps and repeats, of all tasks below it together.
+    """Hard limits of a task and all tasks below it together. Steps and repeats are counted for the task alone.
 
-    None is no limit, except for steps, depth, children, repeats and handoffs, which have defaults.
+    None means no limit, except for steps, depth, children, repeats and handoffs, which have defaults.
 
     Args:
         steps: turns of the decision cycle; undone turns are given back. The default is 200.
@@ -46,7 +46,7 @@ class Limits:
         tokens: input and output tokens together.
         cost: US dollars, such as 0.5. It needs a price for every model that may be asked.
         seconds: time during which the task is driven, over all attempts.
-        depth: how deep children may stand below the task. The default is 4.
+        depth: how many levels of children there may be below the task. The default is 4.
         children: how many tasks there may be below it, at all depths. The default is 20.
         repeats: how many times the same call may have the same result, with nothing new in between; from 2 up, 0 is no
             limit. The default is 5.
@@ -86,12 +86,12 @@ class Limits:
 
     @property
     def allowed_steps(self) -> int:
-        """How many steps may be taken."""
+        """The number of steps that the task may take."""
         return DEFAULT_STEPS if self.steps is None else self.steps
 
     @property
     def allowed_repeats(self) -> int | None:
-        """How many times the same call may have the same result; None for any number of times."""
+        """How many times the same call may have the same result; None for no limit."""
         return DEFAULT_REPEATS if self.repeats is None else self.repeats or None
 
     @property
@@ -100,7 +100,7 @@ class Limits:
         return DEFAULT_HANDOFFS if self.handoffs is None else self.handoffs
 
     def tightest(self, other: Limits) -> Limits:
-        """Return the smaller of each limit; no limit on repeats gives way to one."""
+        """Return the smaller of each limit; a limit on repeats replaces none."""
         smaller: dict[str, Any] = {
             f.name: _smaller(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
         }
@@ -109,7 +109,7 @@ class Limits:
         return Limits(**smaller)
 
     def below_defaults(self, asked: Limits) -> Limits:
-        """Return these limits without those that would raise the default of what `asked` leaves open."""
+        """Return these limits without the fields that would raise a default where `asked` sets no limit."""
         raised: dict[str, Any] = {}
         for name, default in _DEFAULTS.items():
             value: int | None = getattr(self, name)
@@ -142,7 +142,7 @@ def forbids_call(limits: Limits, before: int) -> bool:
 def forbidden(limits: Limits, used: Spending, reserved: Spending = NOTHING_SPENT) -> e.LimitReached | None:
     """Return the limit that forbids one more request to a model, if one does.
 
-    A request may start while the used and the reserved amounts together stay below each limit. So a task exceeds a
+    A request may start while the used and the reserved amounts together stay below each limit, so a task exceeds a
     limit by at most the requests in flight. An unknown cost counts as too high.
 
     Args:
@@ -168,7 +168,7 @@ def forbidden(limits: Limits, used: Spending, reserved: Spending = NOTHING_SPENT
 def too_large(
     limits: Limits, used: Spending, reserved: Spending, estimate: Spending
 ) -> e.LimitReached | None:
-    """Return the limit on tokens or cost that a request would exceed by its estimated size, if it would exceed one.
+    """Return the limit on tokens or cost that a request of an estimated size would exceed, if any.
 
     Args:
         limits: of the task.
@@ -203,8 +203,8 @@ def spent_before_a_call(
 ) -> e.LimitReached | None:
     """Return the limit that forbids one more ordinary model call, if one does.
 
-    Each request that is in flight, or `besides` this one about to begin, reserves as much as the newest one spent; with
-    `reserve`, a last answer does too.
+    Each request in flight reserves as much as the newest one spent. So do `besides` further requests that are about to
+    begin and, with `reserve`, a last answer.
     """
     if limits.model_calls is None and limits.tokens is None and limits.cost is None:
         return None
@@ -215,7 +215,7 @@ def spent_before_a_call(
 
 
 def spare_calls(limits: Limits, state: TaskState) -> int | None:
-    """Return how many requests the limits allow beside those in flight; None: any number.
+    """Return how many requests the limits allow beside those in flight; None for no limit.
 
     Each counts as much as the newest one; until a request has been answered, one more is allowed.
     """

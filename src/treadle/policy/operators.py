@@ -1,4 +1,4 @@
-"""The operators of comparisons: a fixed list. Each compares a value with an operand, or cannot tell."""
+"""The operators of comparisons, a fixed list. The outcome of each is true, false or unknown."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Known: TypeAlias = bool | None
 
 
 class Mistake(Exception):
-    """Something in a rule is wrong; the text says what, without the rule's name.
+    """A mistake in a rule; the message does not name the rule.
 
     Args:
-        text: what is wrong and what to write.
-        field: the field of the rule it is in.
+        text: the mistake and its fix.
+        field: the field of the rule that has it.
     """
 
     def __init__(self, text: str, field: str = "when") -> None:
@@ -36,9 +36,9 @@ class Operator:
     Args:
         says: how it is written in a sentence.
         compare: compares a value with the operand; None if they cannot be compared.
-        check: raises `Mistake` for an operand that it does not take.
-        negative: the outcome is turned around.
-        whole_lists: whether a list is compared as a whole, and not by item; None: if the operand is a list too.
+        check: raises `Mistake` for an operand of another type.
+        negative: whether the outcome is inverted.
+        whole_lists: whether a list is compared as a whole, not item by item; None: if the operand is a list too.
     """
 
     says: str
@@ -48,7 +48,7 @@ class Operator:
     whole_lists: bool | None = False
 
     def outcome(self, value: Any, operand: Any) -> Known:
-        """Return what comparing a value, or null, with the operand comes to."""
+        """Return the outcome of comparing a value, or null, with the operand."""
         if value is None:
             return self.negative
         outcome = self.compare(value, operand)
@@ -103,9 +103,9 @@ def _contains(value: Any, operand: Any) -> Known:
 
 
 def _host(value: Any, operand: Any) -> Known:
-    """Return whether a URL of the web leads to one of some hosts; unknown for what programs read differently.
+    """Return whether a web URL leads to one of the hosts; unknown for URLs that programs parse differently.
 
-    Other schemes are unknown: what `file:` or `javascript:` has in place of a host says nothing about where it leads.
+    Other schemes are unknown: the host of a `file:` or `javascript:` URL does not tell where it leads.
     """
     if not isinstance(value, str) or "\\" in value or " " in value or not value.isprintable():
         return None
@@ -120,7 +120,7 @@ def _host(value: Any, operand: Any) -> Known:
 
 
 def _recipients(value: Any, operand: Any) -> Known:
-    """Return whether all addresses of a text are like one of some patterns; unknown for some, and for odd texts."""
+    """Return whether all addresses in a text match a pattern; unknown if only some do, and for odd texts."""
     if not isinstance(value, str) or len(value) > _LINE:
         return None
     patterns = [pattern.lower() for pattern in texts(operand)]
@@ -138,13 +138,13 @@ _SEPARATOR: Final = re.compile(r" *[,;] *")
 _ATOM: Final = r"[A-Za-z0-9#$&'+/=?^_`{|}~-]+"
 _ATOMS: Final = rf"{_ATOM}(?:\.{_ATOM})*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*"
 _ADDRESS: Final = re.compile(rf"(?P<bare>{_ATOMS})|[\w .'-]*<(?P<named>{_ATOMS})>")
-"""An address, alone or behind a name. Quoted names, comments and groups are unknown: programs read them differently.
+"""An address, alone or after a name. Quoted names, comments and groups are unknown: programs parse them differently.
 
 `%` and `!` route mail on from the host after the `@` to another one (`eve%evil.com@example.com`), and `*` is a pattern.
 """
 
 _WEB: Final = ("http", "https", "ws", "wss")
-"""The schemes (`urlsplit` has them in lower case) whose host is the one that is asked."""
+"""The schemes whose host is the server that is contacted; `urlsplit` lower-cases them."""
 
 
 def _within(value: Any, operand: Any) -> Known:
@@ -210,4 +210,4 @@ OPERATORS: Final[dict[str, Operator]] = {
     "not_within": Operator("is not within", _within, _some_texts, negative=True),
     "exists": Operator("exists:", _is, _a_truth, whole_lists=True),
 }
-"""How values are compared, by the name of the operator."""
+"""The operators by name."""

@@ -1,4 +1,4 @@
-"""Patterns of names and texts, as rules have them: `*` is any text, `?` any character, and case counts."""
+"""Patterns of names and texts in rules: `*` matches any text, `?` any character; case counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def texts(value: Any) -> list[str]:
 
 
 def matches(patterns: Iterable[str], text: str) -> bool:
-    """Return whether a text is as one of some patterns says: `*` is any text, `?` any character, case counts."""
+    """Return whether a text matches one of the patterns: `*` is any text, `?` any character, case counts."""
     return any(_pattern(pattern).match(text) is not None for pattern in texts(patterns))
 
 

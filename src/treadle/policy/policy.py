@@ -1,10 +1,11 @@
-"""`Policy`: rules, and what they come to together.
+"""`Policy`: rules, and how their verdicts combine.
 
     deny > replace > ask > allow > default
 
-The strictest rule that applies decides, and of equal ones the first. All replacements that apply are made together, in
-their order, each upon what those before it left; the effect is then judged anew with the new arguments. A question asks
-for all rules that ask: the strictest of their terms hold. The default counts only where no rule applies.
+The strictest rule that applies decides, and the first of equally strict ones. All replacements that apply are made
+together, in their order, each on the result of those before it. The effect is then judged again with the new arguments.
+One question is asked for all rules that ask, with the strictest of their terms. The default applies only if no rule
+does.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ if TYPE_CHECKING:
     from os import PathLike
 
 Default = Literal["allow", "ask", "deny", "strict"]
-"""What happens to a call that no rule concerns."""
+"""The verdict on a call that no rule concerns."""
 
 MOST_REMEMBERED: Final = 1024
-"""For how many names of effects a policy remembers which rules concern them; models make names up."""
+"""The size of the cache of rules by effect name; it is bounded because models make names up."""
 
 MOST_NEARLY: Final = 3
-"""How many allow rules an explanation names that do not hold."""
+"""How many allow rules that missed an explanation names."""
 
 _FORCES: Final = ("deny", "replace", "function", "ask", "allow")
 _DONE: Final = {"deny": "denied", "replace": "changed", "ask": "asked about", "allow": "allowed"}
@@ -59,10 +60,10 @@ _DONE: Final = {"deny": "denied", "replace": "changed", "ask": "asked about", "a
 
 @frozen
 class Explanation:
-    """What a policy says of one effect, and why.
+    """The verdict of a policy on one effect, and why.
 
     Args:
-        verdict: what it says; None if no rule applies.
+        verdict: the verdict; None if no rule applies.
         rules: the ids of all rules that apply, in the order of the policy.
         text: the same in one sentence.
     """
@@ -81,8 +82,8 @@ class Policy(Displayed):
 
     Args:
         rules: `Rule(...)`, or functions of an `EffectRequest`, whose id is their name.
-        default: what happens to a call of a tool or an agent, and to a handoff, that no rule decides: `allow`, `ask`,
-            `deny` or `strict`, which goes by what the tool declares. Requests to models are then allowed.
+        default: the verdict on calls of tools and agents, and on handoffs, that no rule decides: `allow`, `ask`,
+            `deny`, or `strict`, which uses the tool's declarations. Requests to models are then allowed.
         deadline: seconds that each function may take; a function that raises or is late denies.
 
     Raises:
@@ -124,7 +125,7 @@ class Policy(Displayed):
 
         Args:
             rules: decide before the defaults do.
-            deadline: as of `Policy`.
+            deadline: as for `Policy`.
         """
         return cls(*rules, default="strict", deadline=deadline)
 
@@ -133,11 +134,11 @@ class Policy(Displayed):
         """Return the policy of a TOML file.
 
         Args:
-            path: of the file: `[[rule]]` tables with the fields of `Rule`, and `default` and `deadline` above them.
+            path: a file of `[[rule]]` tables with the fields of `Rule`, preceded by `default` and `deadline`.
             functions: further rules, as a file cannot hold functions.
 
         Raises:
-            ConfigurationError: the file cannot be read or holds mistakes: all of them, with line, rule and field.
+            ConfigurationError: the file cannot be read or has mistakes; lists each with its line, rule and field.
         """
         from treadle.policy.policy_file import read
 
@@ -154,13 +155,13 @@ class Policy(Displayed):
     # ------------------------------------------------------------------------------------- other rules
 
     def with_rules(self, *rules: Rule | RuleFunction) -> Policy:
-        """Return a policy with further rules behind these; a rule of the same id takes the place of the old one."""
+        """Return a policy with further rules after these; a rule of the same id replaces the old one."""
         new = {rule.id: rule for rule in map(_as_rule, rules)}
         kept = [new.pop(rule.id, rule) for rule in self.rules]
         return Policy(*kept, *new.values(), default=self.default, deadline=self.deadline)
 
     def without(self, *ids: str) -> Policy:
-        """Return a policy without the rules of these ids; raises `ConfigurationError` for one that it does not have."""
+        """Return a policy without the rules of these ids; raises `ConfigurationError` for an unknown id."""
         known = [rule.id for rule in self.rules]
         for name in ids:
             if name not in known:
@@ -174,9 +175,9 @@ class Policy(Displayed):
     # -------------------------------------------------------------------------------------- judging
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
-        """Return whether such an effect of an agent is to be judged at all; what is not leaves no event.
+        """Return whether effects of an agent are judged at all; an effect that is not judged leaves no event.
 
-        Without a name: whether any effect of the kind is.
+        Without a name: whether any effect of the kind is judged.
         """
         if self.default != "allow" and kind != "model":
             return True
@@ -196,11 +197,11 @@ class Policy(Displayed):
     def judge(
         self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
     ) -> PolicyVerdict | None:
-        """Return the verdict on an effect; None if no rule applies and the default allows.
+        """Return the verdict on an effect; None if no rule applies and the default is to allow.
 
         Args:
             request: the effect.
-            answers: what the functions for it answered.
+            answers: the answers of its functions, in order.
         """
         return self._verdict(request, self._applying(request), answers)
 
@@ -209,7 +210,7 @@ class Policy(Displayed):
 
         Args:
             request: the effect.
-            answers: what the functions for it answered.
+            answers: the answers of its functions, in order.
         """
         applying = self._applying(request)
         verdict = self._verdict(request, applying, answers)
@@ -292,7 +293,7 @@ class Policy(Displayed):
         return f"{sentence}."
 
     def _nearly_allowing(self, request: EffectRequest) -> Iterator[str]:
-        """Yield why allow rules that are about an effect do not lift the default."""
+        """Yield the reasons why the allow rules that concern an effect do not allow it."""
         for each in self._concerning(request.kind, request.name, request.agent):
             if each.rule.verdict != "allow":
                 continue
@@ -341,7 +342,7 @@ _DEFAULT_SAYS: Final[dict[str, str]] = {
 
 
 def _fact(value: Any) -> Any:
-    """Return a field of a rule as the fingerprint of a policy counts it."""
+    """Return the value of a rule's field for the fingerprint of a policy."""
     if can_be_called(value):
         return [getattr(value, "__module__", ""), getattr(value, "__qualname__", type(value).__qualname__)]
     if isinstance(value, Mapping):
@@ -391,7 +392,7 @@ def _listed(rule: Rule, default: Default) -> str:
 
 
 def _is_by_pattern(rule: Rule) -> bool:
-    """Whether a rule is about tools that it does not name."""
+    """Return whether a rule concerns tools that it does not name."""
     if rule.tool is not None:
         return any(character in name for name in texts(rule.tool) for character in "*?[")
     return all(getattr(rule, field) is None for field in NAMES.values())

@@ -1,4 +1,4 @@
-"""Policies as TOML files: what a file may hold, and every mistake in it at once, with line, rule and field."""
+"""Read policies from TOML files, and report every mistake at once, with line, rule and field."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def read(path: str | PathLike[str], make: Callable[..., P]) -> P:
     """Return the policy of a file.
 
     Args:
-        path: of the file.
-        make: makes the policy of its rules, with the settings by name.
+        path: the path of the file.
+        make: builds the policy from its rules and its settings, which are passed by name.
 
     Raises:
-        ConfigurationError: the file cannot be read, or holds mistakes; the text lists all of them.
+        ConfigurationError: the file cannot be read or has mistakes; the message lists all of them.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -64,7 +64,7 @@ def read(path: str | PathLike[str], make: Callable[..., P]) -> P:
 
 
 def _mistakes_of(table: dict[str, Any], rules: list[Rule]) -> list[str]:
-    """Return what is wrong with the table of a rule; without mistakes add the rule to the others."""
+    """Return the mistakes in the table of a rule; append the rule to `rules` if there are none."""
     rule = f"rule {table['id']!r:.80}" if "id" in table else "a rule without id"
     unknown = [name for name in table if name not in _FIELDS]
     mistakes = [_unknown_field(name, _FIELDS, rule) for name in unknown]
@@ -105,7 +105,7 @@ _FORMER: Final = {
     "updated_tool_args": "arguments",
     "rewrite": "arguments",
 }
-"""Names of other rules engines."""
+"""Field names in other rules engines, with ours."""
 
 
 def _listed(path: str | PathLike[str], mistakes: list[str]) -> str:
@@ -117,4 +117,4 @@ def _listed(path: str | PathLike[str], mistakes: list[str]) -> str:
 
 
 _SHOWN: Final = 100
-"""Mistakes of a file that are told at once."""
+"""How many mistakes of a file are reported at once."""

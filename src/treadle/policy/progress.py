@@ -1,9 +1,9 @@
-"""Whether a task makes progress, or goes in circles: the same calls, each time with the same result.
+"""Detection of tasks that repeat themselves: the same calls, each time with the same results.
 
-Calls go in circles once one of them has had the same result so many times, and all calls since then have been made
-before with the same result too. So polling beside other work, or running the tests after each change, is no circle; one
-call over and over is a circle, and so are several in turn. The check stores nothing: it reads the newest calls of the
-present branch, back to the last input.
+A task goes in circles once a call has had the same result `most` times and every call in between has been made before,
+with the same result too. Polling beside other work, or running the tests after each change, is no circle. The same call
+over and over is one, and so are several in turn. The check stores nothing: it reads the newest calls of the present
+branch, back to the last input.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LONGEST: Final = 8
 """The longest circle, in calls, that is detected."""
 
 _NEAR: Final = 2 * LONGEST
-"""The newest call is among those of so many steps before, if it is part of a circle; some steps may have no calls."""
+"""How many steps before the newest one `was_made_before` looks at; some steps may have no calls."""
 
 _SHOWN: Final = 200
 
 
 def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached | None:
-    """Return that the limit on repeats is reached, if the newest call is part of a circle that was repeated so often.
+    """Return `LimitReached` if the newest call is part of a circle that was repeated `most` times.
 
     Args:
         most: how many times a call may have the same result.
@@ -48,9 +48,9 @@ def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached |
 
 
 def was_made_before(state: TaskState, step: StepState) -> bool:
-    """Whether the newest call of a step was made shortly before, so that a check for circles is worth its time.
+    """Return whether a step's newest call was made shortly before, so that a check for circles is worth its time.
 
-    Every step asks this: no Python runs for the calls of the steps before, unless one has the same arguments.
+    Every step asks this, so the calls before it are compared without running Python, unless arguments are equal.
     """
     if not step.calls or step.calls[-1].answers:
         return bool(step.calls)
@@ -71,7 +71,7 @@ _ARGUMENTS: Final = attrgetter("arguments")
 
 
 def same(first: CallState, second: CallState) -> bool:
-    """Whether two calls are equal, have equal results and changed the state alike; any two failures are equal."""
+    """Return whether two calls are equal, with equal results and state changes; any two failures are equal."""
     if first.name != second.name or first.arguments != second.arguments:
         return False
     if _failed(first) or _failed(second):
@@ -98,7 +98,7 @@ def newest_calls(state: TaskState) -> Iterator[CallState]:
 
 
 def _description(call: CallState, times: int, calls: int) -> str:
-    """Return a text about the calls that were repeated."""
+    """Return the description of the repeated calls."""
     arguments = dumps(call.arguments, ensure_ascii=False)
     shown = arguments if len(arguments) <= _SHOWN else f"{arguments[:_SHOWN]}..."
     came = "with the same result" if call.outcome == "ok" else f"and failed ({call.outcome})"

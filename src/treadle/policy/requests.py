@@ -1,4 +1,4 @@
-"""Requests to a policy, made from the state of a task: of a call, and of a request to a model."""
+"""Build policy requests from the state of a task: for calls, handoffs and requests to models."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from treadle.policy.verdicts import EffectKind, EffectRequest
 
 @frozen
 class Seen:
-    """What the model of a task has seen.
+    """The effects and untrusted origins that the model of a task has seen.
 
     Args:
         effects: declared effects of the tools whose results it has read.
-        untrusted: origins of what is untrusted of what it has read, the first first.
+        untrusted: origins of the untrusted content that it has read, the first first.
     """
 
     effects: frozenset[str] = frozenset()
@@ -34,15 +34,15 @@ class Seen:
 
 
 class Exposure:
-    """What the model of a task has seen: which effects the tools declare whose results it read, and untrusted origins.
+    """Collects the declared effects of tools whose results a task's model read, and the untrusted origins.
 
-    What the steps on the present branch have read counts, and what the task took over from its thread and its parent.
-    What was counted once is not read again: a judgement costs what has been added since the last one.
+    The steps on the present branch count, and the content that the task took over from its thread and its parent. Ended
+    steps are read once, so a judgement costs as much as was added since the last one.
 
     Args:
-        tools: the agent's, by name; of another tool nothing is known, so it counts as undeclared.
-        inherited: what the parent of the task has seen, when it called the task.
-        tools_of: returns the tools of another agent that the task was with, if it was handed over.
+        tools: the agent's, by name; any other tool counts as undeclared.
+        inherited: the exposure of the parent when it called the task.
+        tools_of: returns the tools of an agent that the task was handed over from.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Exposure:
         self._untrusted: tuple[str, ...] = ()
 
     def of(self, state: TaskState) -> Seen:
-        """Return what the model of a task has seen so far; always for the same task."""
+        """Return the effects and origins that the model has seen so far. Pass the same task each time."""
         if self._history is None:
             parts = [part for message in state.history for part in message.parts]
             names = {part.name for part in parts if isinstance(part, ToolCall)}
@@ -101,7 +101,7 @@ class Exposure:
         )
 
     def _new_steps(self, state: TaskState) -> list[StepState]:
-        """Return the ended steps that were not counted yet; steps beside each other end in any order."""
+        """Return the ended steps that were not counted yet; parallel steps end in any order."""
         missing, new = len(state.steps) - len(self._counted), list[StepState]()
         for step in reversed(state.steps):
             if len(new) == missing:
@@ -112,7 +112,7 @@ class Exposure:
         return new[::-1]
 
     def _effects_in(self, step: StepState, tools: Mapping[str, ToolSpec] | None = None) -> set[str]:
-        """Return the effects in a step: those that tools declare, and what agents that it called have seen."""
+        """Return the effects in a step: those that its tools declare, and those that its called agents have seen."""
         return self._effects_of(_names(step), tools).union(origins.effects_of_step(step))
 
     def _effects_of(self, names: Iterable[str], tools: Mapping[str, ToolSpec] | None = None) -> set[str]:
@@ -124,19 +124,19 @@ class Exposure:
 
 
 def _names(step: StepState) -> set[str]:
-    """Return the names of a step's calls that ran and returned: also a failure tells the model something."""
+    """Return the names of a step's calls that ran and returned; a failure tells the model something too."""
     return {call.name for call in step.calls if call.attempt and call.status in ("ended", "deferred")}
 
 
 @frozen(kw_only=True)
 class Surroundings:
-    """What a request holds besides the state of its task.
+    """The parts of a request that the state of the task does not hold.
 
     Args:
         labels: of the task.
         agent_path: the agents above the task and its own; by default its own.
-        exposed, untrusted: what the model has seen, as `Exposure` tells.
-        context: the user's, for functions.
+        exposed, untrusted: as in `Seen`.
+        context: the user's own value, for functions.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -154,15 +154,15 @@ def call_request(
     around: Surroundings,
     taken: dict[str, Json] | None = None,
 ) -> EffectRequest:
-    """Return what a policy is asked of an open call, with its present arguments.
+    """Return the policy request for an open call, with its present arguments.
 
     Args:
         state: of the task.
         call: the call.
-        spec: what its tool declares; None if that is not known.
+        spec: the declaration of its tool; None if it is not known.
         kind: `tool`, or `subagent` if it calls an agent.
-        around: what the state does not tell.
-        taken: the arguments in the form that the tool gets them, as JSON; None if that is not known.
+        around: the parts that the state does not hold.
+        taken: the arguments as the tool receives them, as JSON; None if they are not known.
     """
     place = {"step": call.step, "call": base_call_id(call.id)}
     about: dict[str, Any] = {"name": call.name, "arguments": call.arguments, "taken": taken, "spec": spec}
@@ -172,14 +172,14 @@ def call_request(
 def handoff_request(
     state: TaskState, call: CallState, spec: ToolSpec | None, agent: str, around: Surroundings
 ) -> EffectRequest:
-    """Return what a policy is asked of a call that moves the conversation to another agent, named `agent`."""
+    """Return the policy request for a call that moves the conversation to the agent named `agent`."""
     place = {"step": call.step, "call": base_call_id(call.id)}
     about: dict[str, Any] = {"name": agent, "arguments": call.arguments, "spec": spec}
     return _request(state, around, call.before, kind="handoff", **about, **place)
 
 
 def model_request(state: TaskState, model: str, step: str, around: Surroundings) -> EffectRequest:
-    """Return what a policy is asked of a request to a model, named `provider:model`, that a step makes."""
+    """Return the policy request for a step's request to a model, named `provider:model`."""
     return _request(state, around, state.tool_calls, kind="model", name=model, step=step)
 
 

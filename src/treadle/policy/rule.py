@@ -1,4 +1,4 @@
-"""`Rule`: one rule of a policy, as data, or as a function where data does not do."""
+"""`Rule`: one rule of a policy, as data or as a function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from treadle.policy.patterns import matches, texts
 from treadle.policy.verdicts import EffectKind, EffectRequest, PolicyAnswer
 
 RuleVerdict = Literal["deny", "replace", "ask", "allow"]
-"""What a rule does, the strictest first."""
+"""The verdicts of rules, the strictest first."""
 
 RuleFunction: TypeAlias = Callable[[EffectRequest], PolicyAnswer]
 """A rule as a function: its verdict, or None if it does not apply; it may be async."""
@@ -53,35 +53,35 @@ _ID: Final = re.compile(r"[\w.-]{1,100}")
 @explains_arguments
 @frozen
 class Rule:
-    """A rule: which effects it concerns, and what it says of them.
+    """A rule: the effects that it concerns, and its verdict on them.
 
-    Without `tool`, `model`, `subagent` and `handoff` it concerns every effect. Text fields that take a pattern take a
-    list of them too: `*` is any text, `?` any character.
+    Without `tool`, `model`, `subagent` and `handoff` it concerns every effect. Fields that take a pattern also take a
+    list of patterns: `*` matches any text, `?` any character.
 
     Args:
         id: names the rule in the journal, in messages and in reports; unique in its policy.
         verdict: `deny`, `replace` the arguments, `ask` a person, `allow`; or a function of an `EffectRequest` that
             returns `Allow`, `Deny`, `AskPerson` or `Replace`, or None if it does not apply. It may be async.
-        tool: the names of tools; an agent that is called as a tool counts as one.
+        tool: the names of tools, or of agents that are called as tools.
         model: the names of models, as `provider:model`, for requests to them.
         subagent: the names of the tools that call agents.
         handoff: the names of agents that a conversation moves to.
         agent: the names of the agents that act.
-        when: conditions, which all have to hold: by subject, such as `arguments.amount`, a value, a list of values, or
-            operands by operator, such as `{"above": 100}`.
+        when: conditions, all of which must hold. Maps a subject such as `arguments.amount` to a value, a list of
+            values, or operands by operator, such as `{"above": 100}`.
         reason: a sentence for the model or the approver.
         expires: of `ask`: seconds until the request is denied unanswered.
         approvers: of `ask`: the names that may decide.
         excluded: of `ask`: names that may not decide; `labels.NAME` is the value of a label, such as the requester.
-        argument: of `ask`: the argument that the approver has to write, which `answer` does too.
-        every_call: of `ask`: every call is asked about, so that no approval for later calls answers the question.
-        same: of `ask`: names of arguments, or paths as in `message.to`: an approval for the task holds only for calls
-            in which these are the same. Name all that say where data goes.
+        argument: of `ask`: the argument that the approver must fill in. `answer` fills it in too.
+        every_call: of `ask`: ask about every call; an approval for later calls does not count.
+        same: of `ask`: names of arguments, or paths as in `message.to`. An approval for the task covers only calls in
+            which these are the same. Name all arguments that decide where data goes.
         arguments: of `replace`: the new values, by name, or by path as in `order.total`.
         enabled: False leaves the rule out.
 
     Raises:
-        ConfigurationError: a field is not valid; the text names rule, field and what to write.
+        ConfigurationError: a field is not valid; the message names the rule, the field and the fix.
     """
 
     id: str
@@ -109,11 +109,11 @@ class Rule:
 
     @property
     def force(self) -> RuleVerdict | Literal["function"]:
-        """What the rule does; a function says it for each effect."""
+        """The verdict of the rule; `function` if a function decides."""
         return "function" if can_be_called(self.verdict) else self.verdict
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
-        """Return whether the rule is about such effects of an agent: by their names alone; without one, about any."""
+        """Return whether the rule concerns an agent's effects of this name; without a name, any of the kind."""
         if not self.enabled or (self.verdict == "replace" and kind == "model"):
             return False
         if self.agent is not None and not matches(self.agent, agent):
@@ -145,7 +145,7 @@ class Rule:
 
 
 def _mistakes(rule: Rule) -> Iterator[Mistake]:
-    """Yield what is wrong with the fields of a rule."""
+    """Yield the mistakes in the fields of a rule."""
     unchecked: Any = rule
     if not isinstance(unchecked.id, str) or not _ID.fullmatch(rule.id) or rule.id == "default":
         yield Mistake(
@@ -191,7 +191,7 @@ def _mistakes(rule: Rule) -> Iterator[Mistake]:
 
 
 def _misplaced(rule: Rule) -> Iterator[Mistake]:
-    """Yield the fields that do not belong to the verdict of a rule, and what is wrong with its arguments."""
+    """Yield the fields that do not belong to the verdict of a rule, and the mistakes in its replaced arguments."""
     defaults = {item.name: item.default for item in fields(Rule)}
     for name, verdict in ONLY_FOR.items():
         value: Any = getattr(rule, name)

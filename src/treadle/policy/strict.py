@@ -1,4 +1,4 @@
-"""The default of `Policy.strict()`: what happens to effects that no rule decides, by what their tools declare.
+"""The default of `Policy.strict()`: verdicts on effects that no rule decides, by the declarations of their tools.
 
 class         declared                         clean context               after untrusted content
 execute       executes                         ask about every call        deny
@@ -13,12 +13,12 @@ write_local   a compensation (`undo=`), and    allow                       allow
 read_private  read_only and private            allow                       allow; the model has seen private data
 read          read_only                        allow                       allow
 
-A tool of several classes has the strictest of their verdicts. Only a rule that names the tool allows what spends or
-cannot be taken back. What a model has read is known by labels (`untrusted`) and by what the tools declare whose results
-it read (`exposed`). A question names the untrusted origins. Its rule is another one then: an approval for later calls
-that a person gave before the model read something untrusted does not hold after that.
+A tool of several classes has the strictest of their verdicts. Only a rule that names the tool allows a tool that spends
+or is destructive. The labels of content (`untrusted`) and the declarations of the tools whose results the model read
+(`exposed`) show its exposure. A question names the untrusted origins, and its rule has another id. So an approval
+for later calls from before the model read untrusted content does not hold after it.
 
-After untrusted content a tool that declares its `recipients` is asked about for each of them, not for each call: an
+After untrusted content, a tool that declares its `recipients` is asked about for each recipient, not for each call. An
 approval for the task holds while they are the same.
 """
 
@@ -30,10 +30,10 @@ from treadle.core.tools import ToolSpec
 from treadle.policy.verdicts import Allow, AskPerson, Deny, EffectRequest, PolicyVerdict, has_read, strictest
 
 EffectKindOfTool = Literal["execute", "spend", "send", "write", "write_local", "read_private", "read"]
-"""What a tool does to the world, the gravest first."""
+"""The classes of tools by their effect on the world, the gravest first."""
 
 PREFIX: Final = "strict:"
-"""What the ids of verdicts by the table begin with."""
+"""The prefix of the ids of verdicts by the table."""
 
 _ASKS: Final[dict[EffectKindOfTool, str]] = {
     "execute": "it executes code",
@@ -43,14 +43,14 @@ _ASKS: Final[dict[EffectKindOfTool, str]] = {
 }
 
 UNTRUSTED: Final = "-untrusted"
-"""What the ids of questions end with that are asked after untrusted content."""
+"""The suffix of the ids of questions that are asked after untrusted content."""
 
 CONFINED: Final = "sandbox"
-"""The host of a tool that the operating system confines, and that has no network."""
+"""The host of a tool that runs in a sandbox of the operating system, without network."""
 
 
 def classes(spec: ToolSpec) -> list[EffectKindOfTool]:
-    """Return the classes of a tool, by what it declares."""
+    """Return the classes of a tool, by its declarations."""
     found: list[EffectKindOfTool] = []
     if spec.executes:
         found.append("execute")
@@ -66,7 +66,7 @@ def classes(spec: ToolSpec) -> list[EffectKindOfTool]:
 
 
 def strict_verdict(request: EffectRequest) -> PolicyVerdict | None:
-    """Return the verdict of the table; None for an effect that is no call of a known tool."""
+    """Return the verdict of the table; None unless the effect is a call of a known tool."""
     spec = request.spec
     if spec is None or request.kind != "tool":
         return None
@@ -74,7 +74,7 @@ def strict_verdict(request: EffectRequest) -> PolicyVerdict | None:
 
 
 def needs_its_name(spec: ToolSpec | None) -> bool:
-    """Return whether only a rule that names the tool may allow a call: no pattern does."""
+    """Return whether only a rule with the tool's name, not a pattern, may allow its calls."""
     return spec is not None and "spend" in classes(spec)
 
 
@@ -92,8 +92,8 @@ def _verdict(kind: EffectKindOfTool, request: EffectRequest) -> PolicyVerdict:
         return Allow(rule)
     if untrusted:
         rule, why = rule + UNTRUSTED, f"{why}; {has_read(untrusted)}"
-    # An approval for later calls is about any arguments, also those that a text asks for which the model has read.
-    # Where the tool names its recipients, it may be one for these recipients.
+    # An approval for later calls covers any arguments, also those that untrusted text asks for. If the tool names its
+    # recipients, the approval can be limited to them.
     same = request.spec.recipients if request.spec is not None and kind == "send" and untrusted else ()
     every_call = kind in ("execute", "spend") or (kind == "send" and bool(untrusted) and not same)
     return AskPerson(rule, f"{request.name} needs a person: {why}.", every_call=every_call, same=same)

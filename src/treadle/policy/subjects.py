@@ -1,7 +1,7 @@
-"""What comparisons are about: the subjects of a request, and what a request holds of each.
+"""Subjects of comparisons, and their values in a request.
 
-An argument that a call leaves out has the default that the tool's schema names. Without one it is `LEFT_OUT`: the tool
-does something that the schema does not tell. An argument that the tool does not have is `ABSENT`.
+The value of an argument that a call leaves out is the default in the tool's schema. Without a default it is `LEFT_OUT`:
+the schema does not tell how the tool behaves. An argument that the tool does not have is `ABSENT`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EFFECTS: Final = (
     *("read_only", "idempotent", "destructive", "open_world", "sends", "spends", "executes", "private"),
     *("undoable", "undeclared"),
 )
-"""What a tool may declare, as `effect` names it; `undeclared` is a tool of whose effects its author said nothing."""
+"""The declarations of tools, as `effect` names them; `undeclared` is a tool whose author declared nothing."""
 
 SUBJECTS: Final = {
     "arguments": "an argument of the call, such as arguments.amount or arguments.order.total",
@@ -36,19 +36,19 @@ SUBJECTS: Final = {
     "task": "the id of the task",
     "thread": "the id of its thread",
 }
-"""What a comparison may be about."""
+"""The subjects of comparisons, each with its description."""
 
 WITH_NAME: Final = ("arguments", "labels", "state")
-"""The subjects that are written with a name behind them."""
+"""The subjects that are followed by a name."""
 
 
 MAX_REFERENCES: Final = 16
-"""How many references and unions of a schema are followed to the schema of a part."""
+"""How many references and unions of a schema are followed to find the schema of a part."""
 
 
 @frozen
 class NoValue:
-    """Stands for a value that is not there, and says why."""
+    """The marker of a missing value; `why` is the reason."""
 
     why: str
 
@@ -60,7 +60,7 @@ ABSENT: Final = NoValue("absent")
 """An argument that the tool does not have."""
 
 LEFT_OUT: Final = NoValue("left out")
-"""An argument that the tool has, that the call leaves out, and whose default is not known."""
+"""An argument of the tool that the call leaves out and whose default is not known."""
 
 
 def subject_values(request: EffectRequest, subject: str) -> list[Any]:
@@ -81,7 +81,7 @@ def subject_values(request: EffectRequest, subject: str) -> list[Any]:
             return [sorted(request.exposed)]
         case "untrusted":
             named = [origin for origin in request.untrusted if origin != FURTHER]
-            # None is no value: `exists` is false. Of origins that are not named, no comparison is known.
+            # For None `exists` is false. Comparisons with origins that have no name are unknown.
             return [named or None, *([LEFT_OUT] if FURTHER in request.untrusted else [])]
         case "agent_path":
             return [[*request.agent_path]]
@@ -96,7 +96,7 @@ def subject_values(request: EffectRequest, subject: str) -> list[Any]:
 
 
 def taken_values(request: EffectRequest, subject: str) -> list[Any]:
-    """Return the values of an argument in the form that the tool gets it; none if that is not known or not there."""
+    """Return the values of an argument as the tool receives it; none if they are missing or not known."""
     root, _, path = subject.partition(".")
     if request.taken is None or root != "arguments":
         return []
@@ -105,13 +105,13 @@ def taken_values(request: EffectRequest, subject: str) -> list[Any]:
 
 
 def declared_effects(spec: ToolSpec) -> list[str]:
-    """Return what a tool declares, by the names of `EFFECTS`."""
+    """Return the declared effects of a tool, by their names in `EFFECTS`."""
     names = [name for name in EFFECTS[:-1] if getattr(spec, name)]
     return names if spec.declared or names else ["undeclared"]
 
 
 def _at(value: Any, path: list[str], schema: Any, root: Any) -> list[Any]:
-    """Return what stands at a path; a list on the way stands for each of its items.
+    """Return the values at a path; the path continues in each item of a list.
 
     Args:
         value: the document.
@@ -139,7 +139,7 @@ def _at(value: Any, path: list[str], schema: Any, root: Any) -> list[Any]:
 def _part(schema: Any, name: str, root: Any, depth: int = 0) -> Any:
     """Return the schema of a property (`items`: also of the items of a list), or None if it declares none.
 
-    A schema may come from outside, so nothing about it is taken for granted; one that refers to itself ends.
+    A schema may come from a stranger, so every part is checked; one that refers to itself ends at `MAX_REFERENCES`.
     """
     if not isinstance(schema, dict) or depth > MAX_REFERENCES:
         return None

@@ -1,9 +1,9 @@
-"""What a policy is asked of an effect, and what it may answer. Plain data: rules and functions are built on it.
+"""Requests to a policy and its verdicts. Plain data: rules and functions are built on it.
 
-    request --> judge --> Allow | Deny | AskPerson | Replace, or None where no rule applies
+    request --> judge --> Allow | Deny | AskPerson | Replace, or None if no rule applies
 
-Several answers to one request come down to the strictest: a refusal before a replacement, a replacement before a
-question, a question before a permission. Replaced arguments are judged once more, so a question is about what runs.
+The strictest of several verdicts holds: a refusal before a replacement, a replacement before a question, a question
+before a permission. Replaced arguments are judged again, so a person is asked about the arguments that run.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError
 
 EffectKind = Literal["model", "tool", "subagent", "handoff"]
-"""What is to be done: a request to a model, a tool call, the call of an agent, or the move of the conversation."""
+"""The kinds of effects: a request to a model, a tool call, the call of an agent, or the move of the conversation."""
 
 DEADLINE: Final = 5.0
 """Seconds that a function of a policy, or a guardrail, may take by default."""
 
 MAX_REPLACEMENTS: Final = 8
-"""How often the arguments of one call are replaced; a policy that would replace them once more denies the call."""
+"""How often a policy may replace the arguments of one call; one more replacement denies the call."""
 
 
 @frozen(kw_only=True)
 class EffectRequest:
-    """An effect that is to be judged before it starts.
+    """An effect that the policy judges before it starts.
 
     Args:
-        kind: what it is.
+        kind: the kind of the effect.
         name: of the tool, of the model as `provider:model`, or of the agent that a conversation moves to.
-        arguments: of a call, as a model, an approver or a rule wrote them.
-        taken: the same in the form that the tool gets them, as JSON, without defaults; None if that is not known.
-        spec: what the tool declares, or the tool by which a conversation moves; None for a model.
+        arguments: of a call, as the model, an approver or a rule wrote them.
+        taken: the arguments as the tool receives them, as JSON, without defaults; None if they are not known.
+        spec: the declaration of the tool that is called, or that moves the conversation; None for a model.
         task_id, thread_id, step, call: where it happens.
         agent: the agent of the task.
         agent_path: the agents on the path to the task, from that of the root task on.
         depth: how many tasks are above it.
         labels: of the task.
         cost: dollars that the task has spent with all below it; None if a model has no known price.
-        tool_calls: how many calls the task made before this one: those of earlier answers, and of the same answer those
-            before it in their order, whichever of them end first.
+        tool_calls: how many calls the task made before this one: those of earlier answers, and those listed before it
+            in the same answer, whichever end first.
         model_calls, tokens: of the task so far.
         state: the task's `extra_state`, not to be changed.
-        context: what the caller of the run passed as `context`, for functions.
-        exposed: declared effects of the tools whose results the model has seen, `undeclared` among them.
-        untrusted: the origins of what the model has read that is untrusted, such as `tool:read_mail`, the first first.
+        context: the `context` that the caller of the run passed.
+        exposed: declared effects of the tools whose results the model has seen; `undeclared` for tools without
+            declarations.
+        untrusted: the origins of untrusted content that the model has read, such as `tool:read_mail`, the first first.
     """
 
     kind: EffectKind
@@ -77,7 +78,7 @@ class EffectRequest:
 
 @frozen
 class Allow:
-    """The effect may start. `rule` is the id of the rule that says so."""
+    """The effect may start. `rule` is the id of the rule that allows it."""
 
     rule: str | None = None
     reason: str = ""
@@ -87,7 +88,7 @@ class Allow:
 class Deny:
     """The effect does not start; a model reads the reason as the result of its call.
 
-    Where a function failed instead of judging, `traceback` is that of its error, for people alone.
+    If a function failed, `traceback` is that of its error, for people alone.
     """
 
     rule: str | None = None
@@ -105,10 +106,10 @@ class AskPerson:
         expires: seconds until the request is denied unanswered; None for the runner's `approval_expires`.
         approvers: names that may decide; empty for any.
         excluded: names that may not decide, such as that of the requester.
-        argument: of a call: the argument that the approver has to write, such as a reason; None if none.
-        every_call: whether every call is asked about: no approval for later calls answers the question.
-        same: names of arguments: an approval for the task answers the question only for calls in which these are the
-            same as in the call that was approved.
+        argument: of a call: the argument that the approver must fill in, such as a reason; None if there is none.
+        every_call: whether to ask about every call: an approval for later calls does not count.
+        same: names of arguments: an approval for the task covers only calls in which these are the same as in the
+            approved call.
     """
 
     rule: str | None = None
@@ -123,7 +124,7 @@ class AskPerson:
 
 @frozen
 class Replace:
-    """The effect is to have other arguments; with these it is judged anew."""
+    """The effect gets other arguments and is judged again with them."""
 
     arguments: dict[str, Json]
     rule: str | None = None
@@ -137,7 +138,7 @@ _STRICTEST_FIRST: Final = (Deny, Replace, AskPerson, Allow)
 
 
 def strictest(verdicts: Iterable[PolicyVerdict | None]) -> PolicyVerdict | None:
-    """Return the verdict that holds among several, the first of its kind; None if there is none."""
+    """Return the strictest verdict, the first of its kind; None if there is none."""
     found = [verdict for verdict in verdicts if verdict is not None]
     return min(found, key=lambda verdict: _STRICTEST_FIRST.index(type(verdict)), default=None)
 
@@ -160,7 +161,7 @@ class PolicyFunction:
 
 
 class Judge(Protocol):
-    """What judges effects. It gives a verdict at once; the engine calls the functions before that.
+    """A policy, as the engine uses it. `judge` returns at once; the engine calls the functions before it.
 
     A function that raises, is late, or returns anything else denies.
     """
@@ -171,9 +172,9 @@ class Judge(Protocol):
         ...
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
-        """Return whether such an effect of an agent is to be judged at all; what is not leaves no event.
+        """Return whether effects of an agent are judged at all; an effect that is not judged leaves no event.
 
-        Without a name: whether any effect of the kind is.
+        Without a name: whether any effect of the kind is judged.
         """
         ...
 
@@ -184,15 +185,15 @@ class Judge(Protocol):
     def judge(
         self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
     ) -> PolicyVerdict | None:
-        """Return the verdict of the rules and of what the functions answered; None if none of them applies.
+        """Return the verdict of the rules and of the functions' answers; None if none of them applies.
 
-        Never raises for what a request holds.
+        Never raises because of the values in a request.
         """
         ...
 
 
 def checked_judge(where: str, value: Any) -> Judge | None:
-    """Return what judges effects, or None; raises `ConfigurationError` for what cannot judge."""
+    """Return a policy or None; raises `ConfigurationError` for any other value."""
     is_policy = callable(getattr(value, "judge", None)) and callable(getattr(value, "concerns", None))
     if value is not None and (isinstance(value, type) or not is_policy):
         raise ConfigurationError(f"{where} must be a policy, got a {type(value).__name__}")

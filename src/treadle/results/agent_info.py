@@ -1,4 +1,4 @@
-"""What a process tells of an agent that it can drive: data alone, none of the agent's code."""
+"""The public facts about an agent that a process can drive: data alone, none of the agent's code."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from treadle.policy.limits import Limits
 class AgentInfo(Displayed):
     """An agent that a runner can drive.
 
-    `fingerprint` is the digest by which a task knows the version of its agent. `instructions` is None where a function
-    works them out for each task. `tools` are those that it has before its toolsets list theirs, with the schemas of
-    their arguments and their declared effects; `subagents` and `handoffs` name the agents that it may call, and hand
-    over to. `output_schema` is the JSON schema of its answer, None where that is text.
+    `fingerprint` is the digest that identifies the version of an agent. `instructions` is None if a function computes
+    them for each task. `tools` are the agent's own, without those of its toolsets, with the schemas of their arguments
+    and their declared effects. `subagents` and `handoffs` name the agents that it may call and hand over to.
+    `output_schema` is the JSON schema of its answer, None for text.
     """
 
     name: str
@@ -50,7 +50,7 @@ class AgentInfo(Displayed):
 
 
 def agent_info(agent: Agent[Any], model: str | None = None) -> AgentInfo:
-    """Return the facts about an agent; `model` is the name of the one that it is driven with, if not its own."""
+    """Return the facts about an agent; `model` is the name of the model that drives it, if it names none."""
     derived = {*agent.subagents_by_tool, *agent.handoffs_by_tool}
     return AgentInfo(
         agent.name,

@@ -1,4 +1,4 @@
-"""Sources and artifacts of a task: what its calls and steps rest on, and the files they made."""
+"""The sources that the calls and steps of a task used, and the artifacts (files) that they made."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from treadle.errors import ArtifactNotFound
 
 @frozen
 class Artifact:
-    """Something a tool or a step made, without its bytes: `Runner.get_artifact` returns them.
+    """A file that a tool or a step made, without its bytes: `Runner.get_artifact` returns them.
 
-    `artifact_id` is its place in the task: the call, or the step, and a number from 1. `size` is in bytes, None of one
-    that lies at `url`; `call_id` and `tool` are None of what a step made itself.
+    `artifact_id` is the id of the call or step, and a number from 1. `size` is in bytes, None for a file at `url`.
+    `call_id` and `tool` are None if the step itself made it.
     """
 
     artifact_id: str
@@ -31,7 +31,7 @@ class Artifact:
 
 
 def checked_sources(sources: Sequence[Json]) -> tuple[Json, ...]:
-    """Return sources as they are journalled; raises `TypeError` for what is no list of JSON data."""
+    """Return sources in their journal form; raises `TypeError` unless they are a list of JSON data."""
     try:
         if isinstance(sources, (list, tuple)):
             return tuple(storable(sources))
@@ -41,7 +41,7 @@ def checked_sources(sources: Sequence[Json]) -> tuple[Json, ...]:
 
 
 def checked_artifacts(artifacts: Sequence[File | Image]) -> tuple[File, ...]:
-    """Return artifacts as they are journalled; raises `TypeError` for what is no file with a name, and no more."""
+    """Return artifacts for the journal; raises `TypeError` unless each is a File with a name and bytes or a URL."""
     for item in artifacts:
         if not isinstance(item, File) or not isinstance(item.name, str):
             raise TypeError("an artifact must be a File with a name")

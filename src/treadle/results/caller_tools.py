@@ -1,7 +1,7 @@
 """Tools that the caller of a task runs: declared with the task, called by its model, answered from outside.
 
-A call of such a tool runs nothing here. It rests as a question does, and the task with it, until the caller brings the
-result: `complete(request_id, value, task=...)` or `fail(...)`. The process may exit meanwhile.
+A call of such a tool runs no code here. Like a question, it stops the task until the caller brings the result:
+`complete(request_id, value, task=...)` or `fail(...)`. The process may exit meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from treadle.ports import ToolContext, ToolOutput
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 MOST_BYTES: Final = 64 << 10
-"""How long the schema of a tool may be, as JSON: it is checked for each call, and sent with each request."""
+"""The largest JSON schema of a tool, in bytes: it is checked for each call, and sent with each request."""
 
 
 def _any_arguments() -> Json:
@@ -36,10 +36,11 @@ class CallerTool:
     """A tool that the caller of a task runs, for `RunOptions(caller_tools=[...])`.
 
     Args:
-        name: what the model calls: letters, digits, `_` and `-`, at most 64.
-        description: what the model reads of it.
+        name: the name for the model: letters, digits, `_` and `-`, at most 64.
+        description: the description for the model.
         parameters: JSON schema of the arguments, an object of up to 64 KiB; None for a tool without arguments. Its
-            patterns go to the model and are not checked here: the caller may be a stranger, and a match can take long.
+            patterns are sent to the model but not checked here: a stranger may be the caller, and a match can take
+            long.
 
     Raises:
         ConfigurationError: a value is not valid; the message names the field.
@@ -74,10 +75,10 @@ class CallerTool:
 
 
 class AnsweredTool:
-    """A `CallerTool` as the tool of an agent: each call asks for its result, and rests until it comes.
+    """A `CallerTool` as the tool of an agent: each call asks for its result and waits for it.
 
     Args:
-        declared: what the caller declared.
+        declared: the declaration of the caller.
     """
 
     def __init__(self, declared: CallerTool) -> None:
@@ -106,7 +107,7 @@ class AnsweredTool:
         return arguments
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
-        """Return what the caller brings; raises `ToolError` with what the caller says went wrong."""
+        """Return the caller's result; raises `ToolError` with the caller's error message."""
         text = f"the caller of the task is to run {self._spec.name} and to bring its result"
         brought = await ctx.open_services().ask(text, dict[str, Any], None, ())
         if "error" in brought:
@@ -114,16 +115,16 @@ class AnsweredTool:
         return ToolOutput(brought.get("output"))
 
     async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
-        """Raise: what the caller did is taken back by the caller."""
+        """Raise `ToolError`: only the caller can undo its work."""
         raise ToolError(f"tool {self._spec.name!r} has no undo=")
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
-        """Return that it is not known: the result is asked for again."""
+        """Return `Unknown`, so that the result is requested again."""
         return Unknown()
 
 
 def names_of(options: Json) -> frozenset[str]:
-    """Return the names of the caller's tools in options as they are stored with a task."""
+    """Return the names of the caller's tools in the stored options of a task."""
     stored: Any = options
     tools: Sequence[Any] = stored.get("caller_tools", ()) if stored else ()
     return frozenset([str(tool["name"]) for tool in tools])

@@ -1,4 +1,4 @@
-"""What lists show of a task, taken from its state when its row is written."""
+"""The figures of a task in lists, taken from its state when its row is written."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from treadle.ports import TaskFigures
 from treadle.results.results import UNSETTLED, pending_outside
 
 _LINE: Final = 120
-"""Characters of an input or an outcome that lists show."""
+"""How many characters of an input or outcome lists show."""
 
 _SEARCHED: Final = 500
-"""Characters of each that searches read."""
+"""How many characters of each searches read."""
 
 
 def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool = True) -> TaskFigures:
@@ -23,9 +23,9 @@ def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool 
 
     Args:
         state: the task.
-        events: what is being recorded, in order; that the last of them ends the task may not be in its state yet.
-        at_rest: whether the task is released with what is being recorded; else what waits for a person will change, and
-            a driver that crashes then writes no other figures.
+        events: the events that are being recorded, in order; the end of the task may not be in its state yet.
+        at_rest: whether the task is released with these events. Otherwise the number of its waiting requests is not
+            known: it will change, and a driver that crashes writes no newer figures.
     """
     error, updated, step = state.error, state.time, state.step
     may_wait = state.asked or state.questions or (state.deferred and state.ended is None)
@@ -68,12 +68,12 @@ def content_text(parts: Iterable[Content]) -> str:
 
 
 def folded(text: str) -> str:
-    """Return a text as searches compare it: on one line, without the difference between capital and small letters."""
+    """Return a text in the form that searches compare: on one line, case-folded."""
     return " ".join(text.split()).casefold()
 
 
 def _line(text: str) -> str:
-    """Return the first characters of a text on one line, as any store can hold them."""
+    """Return the first characters of a text on one line, in characters that every store accepts."""
     line = " ".join(text[: 2 * _SEARCHED].split())[:_SEARCHED]
     if line.isascii() and line.isprintable():
         return line

@@ -1,4 +1,4 @@
-"""Errors as documents and back: `application/problem+json` (RFC 9457), with the fields of the error's class beside.
+"""Convert errors to `application/problem+json` (RFC 9457) and back, with the fields of the error's class as members.
 
     {"type": "urn:treadle:error:TaskConflict", "title": "A task of this id exists with another agent, ...",
      "detail": "task 't1' exists with another input", "task_id": "t1", "state": null, "field": "input"}
@@ -21,7 +21,7 @@ from treadle.results.results import Pending, RunResult, TaskStepOutput
 from treadle.results.wire import from_wire, to_wire
 
 TYPE: Final = "urn:treadle:error:"
-"""What the type of a problem begins with; the name of the error's class follows."""
+"""The prefix of a problem's type; the name of the error's class follows."""
 
 _MEMBERS: Final = frozenset({"type", "title", "detail", "status", "instance"})
 _TYPED_FIELDS: Final[dict[str, Any]] = {
@@ -50,10 +50,10 @@ def error_to_wire(error: BaseException, detail: str | None = None) -> dict[str, 
 
 
 def error_from_wire(document: Json) -> TreadleError:
-    """Return the error of a problem document, to be raised; its fields are those of its class.
+    """Return the error of a problem document, with the fields of its class.
 
     Raises:
-        InvalidField: the document is no problem, or a field is of another type.
+        InvalidField: the document is not a problem document, or a field is of another type.
     """
     name = from_wire(dict[str, Any], document).get("type")
     known = str(name).removeprefix(TYPE)
@@ -84,7 +84,7 @@ def _classes() -> dict[str, type[TreadleError]]:
 
 @cache
 def _fields(cls: type[BaseException]) -> frozenset[str]:
-    """Return the names of what an error of a class holds beside its message."""
+    """Return the names of an error class's fields besides its message."""
     if cls is errors.GuardrailStopped:
         return frozenset({"result", "guards", "guardrail", "by"})
     names: set[str] = set()

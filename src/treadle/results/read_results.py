@@ -1,4 +1,4 @@
-"""What reads return beside results and snapshots: pages of events and of steps, and what tasks spent."""
+"""Results of reads besides task results and snapshots: pages of events and steps, past requests, lineage, usage."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from treadle.results.results import (
 class EventPage(Page[Event, int]):
     """Some events of a task, in order; `cursor` is the `after` of the next page, None when there is none yet.
 
-    `head` is the sequence number of the task's last event when the page was read. `for` goes over the events of this
-    page, `async for` also over those of all later pages. A page of certain kinds may hold fewer events than were asked
-    for, also none, and be followed by others.
+    `head` is the sequence number of the task's last event when the page was read. `for` iterates over the events of
+    this page, `async for` also over those of all later pages. A page of certain kinds may have fewer events than the
+    limit, even none, and be followed by more pages.
     """
 
     items: tuple[Event, ...]
@@ -46,7 +46,7 @@ class EventPage(Page[Event, int]):
 class StepPage(Page[TaskStepOutput[OutputT_co], int], Generic[OutputT_co]):
     """Some steps of a task's present branch, in order; `cursor` is the `after` of the next page, None at the end.
 
-    `for` goes over the steps of this page, `async for` also over those of all later pages.
+    `for` iterates over the steps of this page, `async for` also over those of all later pages.
     """
 
     items: tuple[TaskStepOutput[OutputT_co], ...]
@@ -58,7 +58,7 @@ class StepPage(Page[TaskStepOutput[OutputT_co], int], Generic[OutputT_co]):
 
 @frozen
 class OfferedTool:
-    """A tool as a model was told of it; `parameters` is the JSON schema of its arguments."""
+    """A tool as its model saw it; `parameters` is the JSON schema of its arguments."""
 
     name: str
     description: str = ""
@@ -69,13 +69,13 @@ class OfferedTool:
 class PastRequest(Displayed):
     """A request as its model saw it: `instructions` and `messages` with untrusted content in frames.
 
-    `seq` and `time` (microseconds since 1970, UTC) are those of its event `model_started`; `call` is the id of a
-    request that a step which is a function made; `final` asked for a last answer without tools. Of a request in a
-    dialect, `instructions` hold the tools as text. `settings` are without headers and secrets.
+    `seq` and `time` (microseconds since 1970, UTC) are those of its event `model_started`. `call` is the id of the
+    request if a step function made it. `final` is true for a request of a last answer without tools. In a dialect,
+    `instructions` include the tools as text. `settings` exclude headers and secrets.
 
-    `exact` tells that this process has the very version of the agent that made the request, and all its tools. Else it
-    is as the agent of today would make it. Without the agent, `tools` hold the names that the journal tells, `settings`
-    is None, and `messages` are all of the conversation.
+    `exact` is true if this process has the same version of the agent, with all its tools. Otherwise the request is
+    rebuilt with the agent of today. Without the agent, `tools` are the names in the journal, `settings` is None, and
+    `messages` are the whole conversation.
     """
 
     task_id: str
@@ -114,11 +114,11 @@ class PastRequest(Displayed):
 
 @frozen
 class Lineage(Displayed):
-    """Where a task comes from and what came of it.
+    """The tasks that a task came from, and those that came from it.
 
-    `parent` is the task that it is a child of, `forked_from` the task that it was forked from (`task.forked_at` says
-    after which event); each is None if there is none, or it was deleted: `task.parent` and `task.forked_from` are the
-    ids. `children` and `forks` are pages, newest first: `async for` goes over later pages too.
+    `parent` is the task that called it. `forked_from` is the task that it was forked from, after event
+    `task.forked_at`. Each is None if there is none or it was deleted; `task.parent` and `task.forked_from` keep the
+    ids. `children` and `forks` are pages, newest first: `async for` iterates over later pages too.
     """
 
     task: TaskSummary
@@ -136,11 +136,11 @@ class Lineage(Displayed):
 
 @frozen
 class UsageLine:
-    """What the tasks of one agent, day or label spent.
+    """The spending of the tasks of one agent, day or label.
 
     `key` is the agent's name, the day (such as `2026-11-23`, UTC) on which the tasks were created, or the label's text;
-    None stands for the tasks without the label. `cost` is in US dollars, of the tasks whose cost is known; `unpriced`
-    is how many there are whose cost is not.
+    None for tasks without the label. `cost` is in US dollars, of the tasks whose cost is known; `unpriced` is the
+    number of the other tasks.
     """
 
     key: str | None
@@ -152,10 +152,10 @@ class UsageLine:
 
 @frozen
 class UsageReport(Displayed):
-    """What tasks spent, by agent, day or label; `total` is the sum of all lines.
+    """The spending of tasks, by agent, day or label; `total` is the sum of all lines.
 
-    Days are in order, other lines begin with the dearest. What a task's children spent counts with them, so nothing
-    counts twice. What running tasks spent counts as of when they were created, stopped or last went on.
+    Days are in order, other lines begin with the most expensive. The spending of children counts once, with their
+    parent. The spending of running tasks is that of when they were created, stopped or last went on.
     """
 
     by: str
@@ -169,7 +169,7 @@ class UsageReport(Displayed):
 
 
 def usage_report(by: str, sums: dict[str | None, TaskSums]) -> UsageReport:
-    """Return the sums of a store as users see them."""
+    """Return the report for the sums of a store."""
     total = TaskSums()
     for part in sums.values():
         total.add(part)

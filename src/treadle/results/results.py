@@ -1,4 +1,4 @@
-"""What callers see: results, snapshots of tasks and steps, reports. They are read-only and made from the state."""
+"""The public results: results, snapshots of tasks and steps, reports. They are read-only and made from the state."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ StateWord = Literal[
 
 @frozen
 class DamagedTurn:
-    """A member of a thread that cannot be read: its messages are left out.
+    """A member of a thread that cannot be read; its messages are left out.
 
     Args:
         task_id: the task.
         seq: the first event of its journal that cannot be read.
-        reason: what is wrong with it.
+        reason: the problem with that event.
     """
 
     task_id: str
@@ -80,11 +80,11 @@ class DamagedTurn:
 @explains_names("TaskUsage", subscript=True)
 @frozen
 class TaskUsage(Displayed):
-    """What a task spent, over all its attempts and branches.
+    """The spending of a task, over all its attempts and branches.
 
-    `cached_tokens` and `cache_write_tokens` are part of the input, `reasoning_tokens` of the output; `estimated` is
-    true if a provider did not say. `cost` is in US dollars, None if some of it is not known: `unpriced` names the
-    models that have no price. `per_agent` holds the same for each agent that took part.
+    `cached_tokens` and `cache_write_tokens` are part of the input, `reasoning_tokens` of the output. `estimated` is
+    true if a provider reported no usage. `cost` is in US dollars, None if some of it is not known: `unpriced` names the
+    models without a price. `per_agent` has the usage of each agent that took part.
     """
 
     input_tokens: int = 0
@@ -101,7 +101,7 @@ class TaskUsage(Displayed):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
     def _view(self) -> View:
@@ -148,7 +148,7 @@ def _usage(
 def usage_of(state: TaskState) -> TaskUsage:
     """Return the usage of a task with all tasks below it, and of each agent that took part.
 
-    Of a child that runs, or was killed, it tells what is in its parent's journal: how it stood when it last rested.
+    For a child that runs or was killed, the figures are those in its parent's journal, from when it last stopped.
     """
     own_usage = _usage(state, state.model_calls, state.tool_calls)
     if not state.children and not state.versions:
@@ -165,12 +165,12 @@ def usage_of(state: TaskState) -> TaskUsage:
 @explains_names("ToolExecution", subscript=True)
 @frozen
 class ToolExecution(Displayed):
-    """One tool call and what became of it; `latency` in seconds, None if it never started or has not ended.
+    """One tool call and its outcome; `latency` in seconds, None if it never started or has not ended.
 
-    `agent`, `depth` and `path` say which agent made the call, how many agents are above it, and which. `task_id` is
-    that agent's task: `call_id` is unique within it. `rewritten` are the arguments that the tool ran with where
-    middleware changed them, and `report` tells what else middleware did. `host` says where the tool's function ran, if
-    that was not the driver's process; it is None, too, where the function did not run.
+    `agent` made the call; `depth` is the number of agents above it, and `path` names them. `task_id` is that agent's
+    task: `call_id` is unique within it. `rewritten` are the arguments as middleware changed them, and `report` lists
+    the other actions of middleware. `host` is where the tool's function ran; None if it ran in the driver's process or
+    not at all.
     """
 
     name: str
@@ -212,10 +212,10 @@ class ToolExecution(Displayed):
 
 @frozen
 class SubagentExecution(Displayed):
-    """One call of an agent, which ran as the task `task_id`, and what became of it.
+    """One call of an agent, which ran as the task `task_id`, and its outcome.
 
-    `outcome` is None as long as it has not ended. `usage` is what it and all below it spent, as far as it is known
-    here; `latency` in seconds, from its first start to its end.
+    `outcome` is None until it has ended. `usage` is the spending of its task and all tasks below it, as far as it is
+    known here; `latency` in seconds, from its first start to its end.
     """
 
     name: str
@@ -241,39 +241,39 @@ class SubagentExecution(Displayed):
 
 
 UNSETTLED: Final = ("lost", "unresolved")
-"""The statuses of calls whose outcome is not known, until it is settled."""
+"""The statuses of calls with unknown outcomes, until they are settled."""
 
 FOR_PEOPLE: Final = ("approval", "question", "settlement")
-"""The kinds of `Pending` that a person decides by a verb of their own, at the task or at any task above it."""
+"""The kinds of `Pending` that a person decides with a verb, on the task or on any task above it."""
 
 OUTSIDE: Final = (*FOR_PEOPLE, "call", "background")
-"""The kinds of `Pending` that `list_pending` has: also what the caller of a task and the holder of a ticket deliver."""
+"""The kinds of `Pending` in `list_pending`: also results from the caller of a task and from holders of tickets."""
 
 
 @explains_names("Pending")
 @frozen
 class Pending(Displayed):
-    """Something a task waits for: a person who approves or settles a call or answers, or a time.
+    """An open request of a task: an approval, an answer, a settlement, a result or a time that it waits for.
 
-    Of an `approval`, `arguments` are exactly those that would be executed, `rule` is the id of the rule that asks and
-    `reason` why, `preview` what the tool says it would do, `expires` when the request is denied unanswered, in
-    microseconds since 1970, UTC, and `digest` that of the arguments. `argument` names one that the approver has to
-    write. With `every_call` an approval holds for this call alone; with `same` one for the task holds only while these
-    arguments are the same. `untrusted` are the origins of the untrusted content
-    that the model had read when it was asked, such as `tool:read_mail`.
-    Of a `question`, `text` is what is asked and `schema` the JSON schema of an answer; `default` is the answer if there
-    is none until `expires`, where `has_default`. `tool` and `arguments` are empty if a step function asks.
-    Of a `settlement`, `idempotency_key` is what the tool was given: look it up in the service that the tool calls. Of a
-    `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. Of a `subagent` that is at rest,
-    `request_id` is the id of that task: what it waits for is decided there. Of a `request` to a model that a policy
-    asks about, `request_id` is that of its step or its function's request: `resume` lets it go out, `cancel` does not.
-    Of a call in the `background`, `request_id` is its id, `expires` when its ticket does, `details` what the tool said
-    of its work and `progress` what was reported last.
-    Of a `call` of a tool that the caller of the task runs (`RunOptions.caller_tools`), `complete` and `fail` bring the
+    For an `approval`, `arguments` are exactly those that would be executed and `digest` is their digest. `rule` is the
+    id of the rule that asks, `reason` its reason, and `preview` the tool's description of the effect. `expires` is when
+    the request is denied unanswered, in microseconds since 1970, UTC. `argument` names one that the approver must fill
+    in. With `every_call` an approval covers this call alone. With `same` an approval for the task covers only calls in
+    which these arguments are the same. `untrusted` are the origins of the untrusted content that the model had read
+    when it was asked, such as `tool:read_mail`.
+    For a `question`, `text` is the question and `schema` the JSON schema of an answer. If `has_default`, `default` is
+    the answer at `expires`. `tool` and `arguments` are empty if a step function asks.
+    For a `settlement`, `idempotency_key` is the key of the call: look it up in the service that the tool calls. For a
+    `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. For a stopped `subagent`, `request_id`
+    is the id of its task; decide its requests there. For a `request` to a model that a policy asks about, `request_id`
+    is the id of its step or of its function's request: `resume` sends it, `cancel` does not.
+    For a call in the `background`, `request_id` is its id, `expires` when its ticket expires, `details` the tool's
+    details of the work, and `progress` the last report.
+    For a `call` of a tool that the caller of the task runs (`RunOptions.caller_tools`), `complete` and `fail` bring the
     result: they take `request_id`, or the id of the call.
     `path` are the agents on the way to the one that asks, its own name last. It begins with the agent of the task whose
-    `pending` this is, or that was passed to `list_pending`; in a list of all tasks, with that of the root. Of a
-    `subagent` it ends with the agent at rest, or with the one below it whose requests all of these are.
+    `pending` this is, or that was passed to `list_pending`; in a list of all tasks, with that of the root. For a
+    `subagent` it ends with the stopped agent, or with the agent below it that makes all of these requests.
     """
 
     request_id: str
@@ -324,11 +324,11 @@ class Pending(Displayed):
 
 @frozen
 class StepInfo(Displayed):
-    """Which step: its id, its index from 1, the messages it read, how often it was tried, and its status.
+    """A step: its id, its index from 1, its input messages, its number of attempts, and its status.
 
-    If it is a function: `name` and `given` are what it was planned with, `after` the ids of the steps it waits for.
-    `started_at` and `ended_at` are in microseconds since 1970, UTC; None if that did not happen yet. `agent` is whose
-    step it is, once it has begun.
+    For a step function, `name` and `given` are its planned name and input, `after` the ids of the steps it waits for.
+    `started_at` and `ended_at` are in microseconds since 1970, UTC, or None until then. `agent` is the agent of the
+    step, once it has begun.
     """
 
     step_id: str
@@ -352,9 +352,9 @@ class StepInfo(Displayed):
 @explains_names("TaskStepOutput", subscript=True)
 @frozen
 class TaskStepOutput(Displayed, Generic[OutputT_co]):
-    """What one step did. `duration` in seconds; `messages` are those this step added to the conversation.
+    """The result of one step. `duration` in seconds; `messages` are those that it added to the conversation.
 
-    `output` of the last step is the task's answer, of the agent's output type; of any other step it is JSON data.
+    `output` of the last step is the task's answer, of the agent's output type; for any other step it is JSON data.
     `started_at` and `ended_at` are in microseconds since 1970, UTC.
     """
 
@@ -373,12 +373,12 @@ class TaskStepOutput(Displayed, Generic[OutputT_co]):
 
     @property
     def cost(self) -> Decimal | None:
-        """What the step cost, in US dollars; None if some of it is not known."""
+        """The cost of the step in US dollars; None if some of it is not known."""
         return self.usage.cost
 
     @property
     def started_at(self) -> int | None:
-        """When its newest attempt began."""
+        """When the newest attempt began."""
         return self.step.started_at
 
     @property
@@ -420,10 +420,10 @@ def state_text(state: StateWord, *, driven: bool) -> str:
 @explains_names("Task", subscript=True)
 @frozen
 class Task(Displayed, Generic[OutputT_co]):
-    """A snapshot of a task: ask again for a newer one. `driven` tells whether a process is at work on it now.
+    """A snapshot of a task: ask again for a newer one. `driven` is true if a process is at work on it now.
 
     A task that is `running` and not `driven` is between steps: it goes on with its next step, or a `resume`. `tenant`
-    is whose task it is.
+    owns the task.
     """
 
     task_id: str
@@ -477,11 +477,10 @@ class Task(Displayed, Generic[OutputT_co]):
 
 @frozen
 class TaskTotals:
-    """How many tasks there are, in which states, and what they spent.
+    """The number of tasks, by state, and their spending.
 
-    `driven` counts those that a process drives now. `cost` is in US dollars, of the tasks whose cost is known;
-    `unpriced` is how many there are whose cost is not. What a task's children spent counts with them, so nothing counts
-    twice.
+    `driven` counts the tasks that a process drives now. `cost` is in US dollars, of the tasks whose cost is known;
+    `unpriced` is the number of the other tasks. The spending of children counts once, with their parent.
     """
 
     tasks: int
@@ -494,15 +493,15 @@ class TaskTotals:
 
 @frozen
 class TaskSummary(Displayed):
-    """A task as a list shows it; times in microseconds since 1970, UTC; `state` and `driven` as those of `Task`.
+    """A task in a list; times in microseconds since 1970, UTC; `state` and `driven` as those of `Task`.
 
-    What follows `parent` is as of when the task was created, stopped or last went on, and None or empty if that is not
-    known: steps, tokens and `cost` (US dollars, with those of its children), `updated` (its last event), and the
-    beginning of its `input` and of its `outcome`: its answer, or why it failed. `driver` is the process that owns it.
-    `forked_at` is the last event that it shares with the task it was forked from. `pending` is how many of its requests
-    waited for a person, its caller or a ticket when it stopped, None while it is driven; those of its children count
-    with them. `tenant` is whose task it is. `deleted` is true only in `changes()`: the task is gone, and the rest is as
-    it was when it was last yielded. Of a task that was not yielded before, only its id and tenant are known then.
+    The fields after `parent` are those of when the task was created, stopped or last went on, and None or empty if they
+    are not known: steps, tokens and `cost` (US dollars, children included), `updated` (its last event), and the
+    beginnings of its `input` and `outcome`. The outcome is its answer or its error. `driver` is the process that owns
+    the task. `forked_at` is the last event that it shares with the task it was forked from. `pending` is the number of
+    requests that waited for a person, its caller or a ticket when it stopped, children included; None while it is
+    driven. `tenant` owns the task. `deleted` is true only in `changes()`: the task is gone, and the other fields are
+    those of the last time it was yielded. If it was never yielded, only its id and tenant are known.
     """
 
     task_id: str
@@ -555,17 +554,17 @@ Cursor = TypeVar("Cursor")
 )
 @explains_names("page", subscript=True)
 class Page(Displayed, Generic[Item_co, Cursor]):
-    """Some items of a list: `for` goes over these, `async for` over these and those of all later pages."""
+    """Some items of a list: `for` iterates over these, `async for` also over those of all later pages."""
 
     __slots__ = ("turn",)
 
     items: tuple[Item_co, ...]
     cursor: Cursor | None
     turn: Callable[[Cursor], Awaitable[Page[Item_co, Cursor]]]
-    """fetches the page after a cursor"""
+    """returns the page after a cursor"""
 
     def followed_by(self, turn: Callable[[Cursor], Awaitable[Page[Any, Cursor]]]) -> Self:
-        """Return this page, with what fetches the page after a cursor."""
+        """Return this page, with the function that returns the page after a cursor."""
         object.__setattr__(self, "turn", turn)
         return self
 
@@ -586,7 +585,7 @@ class Page(Displayed, Generic[Item_co, Cursor]):
 class TaskPage(Page[TaskSummary, str]):
     """Some tasks, newest first; `cursor` asks for the next page, None when there is none.
 
-    `for` goes over the tasks of this page, `async for` also over those of all later pages.
+    `for` iterates over the tasks of this page, `async for` also over those of all later pages.
     """
 
     items: tuple[TaskSummary, ...]
@@ -610,7 +609,7 @@ class ThreadSummary:
 class ThreadPage(Page[ThreadSummary, str]):
     """Some threads, by id; `cursor` asks for the next page, None when there is none.
 
-    `for` goes over the threads of this page, `async for` also over those of all later pages.
+    `for` iterates over the threads of this page, `async for` also over those of all later pages.
     """
 
     items: tuple[ThreadSummary, ...]
@@ -628,7 +627,7 @@ class ThreadPage(Page[ThreadSummary, str]):
 class PendingPage(Page[Pending, str]):
     """A page of open requests of tasks; `cursor` asks for the next page, None when there is none.
 
-    `for` goes over the requests of this page, `async for` also over those of all later pages.
+    `for` iterates over the requests of this page, `async for` also over those of all later pages.
     """
 
     items: tuple[Pending, ...]
@@ -646,8 +645,8 @@ class PendingPage(Page[Pending, str]):
 class ThreadMessages(Displayed, tuple[Message, ...]):
     """The messages of a thread, the oldest first.
 
-    `damaged` names the tasks of the thread whose journals cannot be read, each with the reason: their messages are
-    left out. It is empty when all of the thread is there.
+    `damaged` lists the tasks of the thread whose journals cannot be read, each with the reason. Their messages are left
+    out. It is empty if the thread is complete.
     """
 
     damaged: tuple[DamagedTurn, ...]
@@ -666,10 +665,10 @@ class ThreadMessages(Displayed, tuple[Message, ...]):
 
 @frozen
 class CompactionReport:
-    """What a compaction did to what models see of a thread; `complete` is false when a summary could not be made.
+    """The effect of a compaction on a thread; `complete` is false if a summary could not be made.
 
-    `tasks` are those that made summaries, the newest last; `covers` is the version of the thread up to which the
-    newest summary goes.
+    `tasks` are those that made summaries, the newest last; `covers` is the thread's version up to which the newest
+    summary reaches.
     """
 
     thread_id: str
@@ -684,7 +683,7 @@ class CompactionReport:
 
 @frozen
 class PruneReport:
-    """What was deleted, or would be: whole threads, and all tasks, those of the threads included."""
+    """The deleted threads and tasks, or those that would be deleted; `tasks` include those of the threads."""
 
     threads: tuple[str, ...]
     tasks: tuple[str, ...]
@@ -692,7 +691,7 @@ class PruneReport:
 
 @frozen
 class UndoReport(Displayed):
-    """What an undo did. `complete` is false when a compensation stopped it; `left` then names the calls still to do."""
+    """The report of an undo. If a compensation stopped it, `complete` is false and `left` names the remaining calls."""
 
     task_id: str
     complete: bool
@@ -719,7 +718,7 @@ class UndoReport(Displayed):
 
 @frozen
 class Difference(Displayed):
-    """The first place where two tasks went different ways, None in `index` if they did not."""
+    """The first place where two tasks differ; `index` is None if they are the same."""
 
     a: str
     b: str
@@ -751,22 +750,21 @@ class Difference(Displayed):
 @explains_names("RunResult", subscript=True)
 @frozen
 class RunResult(Displayed, Generic[OutputT_co]):
-    """The state of a task where it stopped, with its answer and what it spent.
+    """The state of a task where it stopped, with its answer and its spending.
 
-    `final_text` is the answer as text (never error prose), `output` the answer, or None where there is none, `error`
-    what went wrong, if it did; `degraded_reasons` say why an answer is only a best effort; `pending` is what the task
-    waits for. `cost` is in US dollars, None if some of it is not known: `usage.unpriced` names the models without a
-    price. `sources` and `artifacts` are those of the present branch, in call order. `tool_executions` holds the calls
-    of the present branch and, after the call of an agent, those that its task made.
+    `final_text` is the answer as text, never an error message. `output` is the answer, None if there is none, and
+    `error` the failure, if any. `degraded_reasons` are the reasons why an answer is only a best effort; `pending` lists
+    the open requests of the task. `cost` is in US dollars, None if some of it is not known: `usage.unpriced` names the
+    models without a price. `sources` and `artifacts` are those of the present branch, in call order. `tool_executions`
+    are the calls of the present branch; the calls of a subagent's task follow the call of the agent.
 
-    `driven` tells whether a process was at work on the task. `started_at`, when its first step began, and `ended_at`
-    are in microseconds since 1970, UTC, None if that did not happen yet. `duration` is for how many seconds the task
-    was driven, over all its attempts. `extra_state` is the JSON object kept with the task, as its calls left it; None
-    if it has none. `agent` is the agent that the task is with: the one that answered, if there is an answer.
-    `untrusted` holds the origins of the untrusted content that the task has read, or that led to it, such as
-    `tool:read_mail`: the first sixteen. It is empty if there was none. `stop_reason` says why the task was paused or
-    interrupted, if a reason is known. `warnings` name oddities of the answer, such as that it reads like a call of
-    a tool that did not run.
+    `driven` is true if a process was at work on the task. `started_at`, when its first step began, and `ended_at` are
+    in microseconds since 1970, UTC, None if that did not happen yet. `duration` is how many seconds the task was
+    driven, over all its attempts. `extra_state` is the JSON object that is stored with the task, as its calls left it;
+    None if it has none. `agent` is the present agent of the task: the one that answered, if there is an answer.
+    `untrusted` holds the first sixteen origins of the untrusted content that the task has read, or that led to it, such
+    as `tool:read_mail`. `stop_reason` is why the task was paused or interrupted, if that is known. `warnings` name
+    oddities of the answer, for instance that it looks like a tool call that did not run.
     """
 
     task_id: str
@@ -815,7 +813,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
         return "; ".join([item.text for item in self.pending] or self.degraded_reasons) or self.stop_reason
 
     def _next_verbs(self) -> str:
-        """Return the verbs that go on with a task without an answer; empty if none does."""
+        """Return the verbs that continue a task without an answer; empty if there are none."""
         if self.error is not None:
             return ""
         if self.driven:
@@ -844,8 +842,8 @@ class RunResult(Displayed, Generic[OutputT_co]):
     def raise_for_state(self) -> RunResult[OutputT_co]:
         """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it.
 
-        A task that a guardrail stopped raises `GuardrailStopped`, a `TaskFailed`. Where the user's own code raised the
-        error that the task failed by, it is the `__cause__`, or else a `StoredTraceback` with its traceback.
+        A task that a guardrail stopped raises `GuardrailStopped`, a `TaskFailed`. If an error of the user's own code
+        failed the task, the `__cause__` is that error, or else a `StoredTraceback` with its traceback.
         """
         classes = {"failed": TaskFailed, "cancelled": TaskCancelled, "interrupted": TaskInterrupted}
         if self.state in classes:
@@ -890,7 +888,7 @@ _NEXT_VERBS: Final = {
     "answered": "`resume` ends it",
     "degraded": "`fork` or `undo_step` tries again, with other limits",
 }
-"""The verbs that go on with a task without an answer, by its state."""
+"""The verbs that continue a task without an answer, by its state."""
 
 _DECIDING_VERBS: Final = {
     "approval": "`approve` or `deny` decides it",
@@ -906,7 +904,7 @@ _DECIDING_VERBS: Final = {
 
 
 class StepOutputs(Displayed, tuple[TaskStepOutput[OutputT_co], ...], Generic[OutputT_co]):
-    """What several steps did, in order."""
+    """The results of several steps, in order."""
 
     __slots__ = ()
 
@@ -938,7 +936,7 @@ def _texts(parts: Iterable[Content]) -> str:
 
 
 def output_text(output: Any) -> str:
-    """Return an output for people to read: text, JSON, or what an object of the output type says of itself."""
+    """Return an output for people to read: text, JSON, or the `repr` of an object of the output type."""
     try:
         return as_text(output)
     except TypeError:
@@ -1053,13 +1051,13 @@ def _unsettled(state: TaskState) -> Iterable[CallState]:
 
 
 def _resting(state: TaskState) -> Iterable[CallState]:
-    """Return the calls of agents whose tasks are at rest."""
+    """Return the calls of agents whose tasks have stopped."""
     calls = (call for step in state.under_way() for call in step.open.values())
     return (call for call in calls if call.status == "parked" and call.stopped is not None)
 
 
 def execution(state: TaskState, call: CallState, agent: str, above: tuple[str, ...] = ()) -> ToolExecution:
-    """Return a call of an agent as a caller sees it; `above` are the agents above it, the uppermost first."""
+    """Return the public form of an agent's call; `above` are the agents above it, the uppermost first."""
     latency = (call.ended - call.started) / 1e6 if call.started and call.ended else None
     return ToolExecution(
         call.name,
@@ -1108,7 +1106,7 @@ def executions(
 
 
 def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[SubagentExecution, ...]:
-    """Return the tasks that calls of agents in some steps became, in call order; a call tried again became several."""
+    """Return the subagent tasks of some steps, in call order; a call that was tried again has several."""
     made: list[SubagentExecution] = []
     for step in steps if state.children else ():
         caller = step.agent or state.created_for
@@ -1122,7 +1120,7 @@ def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[S
 def _failed_subagent(
     state: TaskState, call: CallState, failed: FailedChild, caller: str
 ) -> SubagentExecution:
-    """Return a task of a call that failed before another one took its place."""
+    """Return a subagent task that failed before its call was tried again."""
     outcome = "timeout" if failed.error is not None and failed.error.kind == "timeout" else "error"
     made = _subagent(state, call, failed.task, caller)
     return replace(made, outcome=outcome, output=None, error=failed.error, latency=None)
@@ -1158,7 +1156,7 @@ def all_steps(state: TaskState) -> list[StepState]:
 
 
 def rest_of(name: str, child: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> str:
-    """Return why the task of an agent's call is at rest, or that it can go on, as a message for people."""
+    """Return why the task of an agent's call stopped, or that it can go on, as a message for people."""
     word, task = resting_word(child), f"{name} (task {child.task_id})"
     what = "; ".join(item.text for item in pending_of(child, below)) or child.stop_reason
     if what or word in ("paused", "interrupted", "waiting"):
@@ -1167,11 +1165,11 @@ def rest_of(name: str, child: TaskState, below: Mapping[str, TaskState] = _NO_TA
 
 
 def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> tuple[Pending, ...]:
-    """Return what a task waits for: approvals, questions, settlements, timers, child tasks, calls in the background.
+    """Return the open requests of a task: approvals, questions, settlements, timers, subagents, background calls.
 
     Args:
         state: of the task.
-        below: the tasks below it that are known, by id: what they wait for now. Of others it tells what was recorded.
+        below: the known tasks below it, by id, whose present requests are used; for others, the recorded ones.
     """
     if state.ended == "completed" and not state.deferred:
         return ()  # all its calls have ended
@@ -1188,11 +1186,11 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
         )
         text = f"{call.name} began and its outcome is not known: {reason}"
         pending.append(_settlement(state, call, call.id, text))
-    for call in _resting(state) if state.undo is None else ():  # else the undo ends it, or keeps `resume` out
+    for call in _resting(state) if state.undo is None else ():  # else the undo ends it, or blocks `resume`
         assert call.stopped is not None, "it rests"
         task_id = str(call.child)
         why = call.stopped.message
-        if task_id in below and call.stopped.kind != "error":  # else it is what keeps the task from going on
+        if task_id in below and call.stopped.kind != "error":  # else this error itself blocks the task
             why = rest_of(call.name, below[task_id], below)
         path = _path_to_child(state, call, below)
         pending.append(
@@ -1220,7 +1218,7 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
 
 
 def is_disposable(result: RunResult) -> bool:
-    """Return whether `RunOptions(delete_on_finish=True)` lets a task go: it has answered, and nothing goes on."""
+    """Return whether `RunOptions(delete_on_finish=True)` deletes a task: it has answered, and nothing continues."""
     return result.state in ("completed", "degraded") and not result.pending
 
 
@@ -1254,7 +1252,7 @@ def _path(state: TaskState, step_id: str) -> tuple[str, ...]:
 
 
 def _path_to_child(state: TaskState, call: CallState, below: Mapping[str, TaskState]) -> tuple[str, ...]:
-    """Return the agents down to the one at rest that a call is, or to the one below it that alone asks."""
+    """Return the agents down to the stopped one of a call, or to the agent below it that makes all the requests."""
     task_id = str(call.child)
     child = below.get(task_id)
     paths = [item.path for item in pending_of(child, below)] if child is not None else []
@@ -1334,7 +1332,7 @@ def _question(state: TaskState, question: Question) -> Pending:
 
 
 def _check(state: TaskState, check: Check) -> Pending:
-    """Return the question about a content that guardrails check: its arguments are what is asked about."""
+    """Return the question about content that guardrails check; its arguments are that content."""
     item = _approval(state, check)
     why = f": {item.reason}" if item.reason else ""
     return replace(item, text=f"the guardrail {item.rule} asks about {check.name}{why}")
@@ -1436,12 +1434,12 @@ def step_output(
 
 
 def word_of(row: TaskRow) -> StateWord:
-    """Return a task's state as its row tells it: a driver that crashed leaves it interrupted."""
+    """Return a task's state by its row: a driver that crashed leaves it interrupted."""
     return cast("StateWord", row.word)
 
 
 def summary(row: TaskRow) -> TaskSummary:
-    """Return a row as a list shows it."""
+    """Return the public form of a row."""
     driven = row.driver is not None and row.driver.alive
     return TaskSummary(
         row.task_id,
@@ -1469,7 +1467,7 @@ def _figures(figures: TaskFigures | None) -> dict[str, Any]:
 
 
 def totals(sums: dict[str, TaskSums]) -> TaskTotals:
-    """Return the sums of a store as users see them."""
+    """Return the totals for the sums of a store."""
     total = TaskSums()
     for part in sums.values():
         total.add(part)
@@ -1489,12 +1487,12 @@ def snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
 
 
 def past_snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
-    """Return a snapshot of a task as it stood after an earlier event, which nothing drives any more."""
+    """Return a snapshot of a task as of an earlier event."""
     return _task(state, resting_word(state), False, row.created, row.labels, row.tenant)
 
 
 def driven_snapshot(state: TaskState, labels: dict[str, str], tenant: str) -> Task[Any]:
-    """Return a snapshot of a task that this process owns, and is about to drive."""
+    """Return a snapshot of a task that this process owns and is about to drive."""
     return _task(state, resting_word(state), True, state.created, dict(labels), tenant)
 
 
@@ -1586,7 +1584,7 @@ def _stop_reason(state: TaskState, word: StateWord) -> str:
 
 
 def _started_at(state: TaskState, steps: Iterable[StepState]) -> int | None:
-    """Return when the first step of this task's own began; a fork may go on within one of its parent."""
+    """Return when the task's own first step began; a fork may continue a step of its parent."""
     if not state.began and state.step is None and state.graph is None:
         return None
     own = [step.started for step in steps if step.started >= state.created]

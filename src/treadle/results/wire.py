@@ -1,4 +1,4 @@
-"""The public JSON form of what users see: events, results, pages, reports, snapshots and errors, in both directions.
+"""The public JSON form of events, results, pages, reports, snapshots and errors, in both directions.
 
 `--json`, JSON lines, HTTP and the client use this one form:
 
@@ -10,18 +10,18 @@
     times                   microseconds since 1970, UTC
     NaN and infinity        null
 
-The head is the same for all events; `seq` and `time` stand in those that are stored, and `tool` in those of calls:
+The head is the same for all events; only stored events have `seq` and `time`, and only those of calls have `tool`:
 
     {"format": 2, "kind": "tool_ended", "task_id": "01a2...", "agent_path": ["shop"], "seq": 7,
      "time": 1763700000000000, "description": "price ended (s1-0): ok", "tool": "price",
      "step": "s1", "call": "s1-0", "outcome": "ok", "output": 250, ...}
 
 The random numbers of frames are not written: a reader of an event could forge a frame with them. A release may add
-kinds and fields: a reader leaves out what it does not know, unless it reads strictly. What would change or remove a
-field raises `FORMAT`.
+kinds and fields: a reader ignores unknown ones, unless it reads strictly. A change that changes or removes a field
+raises `FORMAT`.
 
-How a class is written and read follows from its annotations, worked out once per class. JSON data in a field is shared
-with what is made, and not copied. Nothing read names code: a tag selects from a fixed table.
+The writer and reader of a class are derived from its annotations, once per class. JSON data in a field is shared with
+the result, not copied. No document names code: a tag selects from a fixed table.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from treadle.core.tools import Happened, NotHappened, Unknown
 from treadle.errors import InvalidField
 
 _TUPLES: Final[dict[Any, type[tuple[Any, ...]]]] = {Message: Messages}
-"""The class of a tuple that is read, by that of its items."""
+"""The tuple classes to read, by the class of their items."""
 
 FORMAT: Final = 2
-"""The version of this form, as each event says it."""
+"""The version of this form; each event has it in `format`."""
 
 EPHEMERAL: Final[dict[str, type[Any]]] = {cls.kind: cls for cls in get_args(Ephemeral)}
-"""What is never stored, by its tag."""
+"""The classes of events that are never stored, by tag."""
 
 TAGS: Final[dict[type[Any], str]] = {
     Text: "text",
@@ -75,13 +75,13 @@ TAGS: Final[dict[type[Any], str]] = {
     NotHappened: "not_happened",
     Unknown: "unknown",
 }
-"""The classes that stand beside each other in a field: an object says in `type` which it is."""
+"""The classes that share a field: an object names its own in `type`."""
 
 HEAD: Final = ("format", "kind", "task_id", "agent_path", "seq", "time", "description", "tool")
-"""The names that stand in front of an event's own fields; `Delta` has a field `tool` of its own."""
+"""The names before an event's own fields; `Delta` has a field `tool` of its own."""
 
 DERIVED: Final[dict[type[Any], tuple[str, ...]]] = {Failure: ("provider", "retryable")}
-"""Properties that are written beside the fields of a class, and not read."""
+"""Properties that are written after the fields of a class, and not read."""
 
 T = TypeVar("T")
 _Writer = Callable[[Any], Json]
@@ -91,13 +91,13 @@ _TAGGED: Final = {tag: cls for cls, tag in TAGS.items()}
 _PARTS_OF_FORMAT_1: Final = {"call": "tool_call", "result": "tool_result"}
 _ABSENT: Final = object()
 _LEVELS: Final = 200
-"""Of lists and objects in each other, that what is written at the second try may have: the writer goes to 255."""
+"""How deep a value may be nested at the second attempt to write it; the writer's own limit is 255."""
 
 _MOST_NUMBER: Final = 1e300
-"""Integers up to here are numbers too; an arithmetic with larger ones and floats fails."""
+"""The largest integer that is read as a number; arithmetic of larger ones with floats fails."""
 
 _MOST_DIGITS: Final = 100
-"""Of an amount, before and behind the point: written out, `1E-999999999` would be a gigabyte."""
+"""The most digits of an amount before or after the point: written out, `1E-999999999` would be a gigabyte."""
 
 
 # ------------------------------------------------------------------------------------------------ writing
@@ -106,7 +106,7 @@ _MOST_DIGITS: Final = 100
 def to_wire(value: Any) -> Json:
     """Return a value as data for a JSON writer; it shares JSON data with the value, so do not change it.
 
-    It may hold what only `wire_bytes` can write: numbers that JSON cannot hold, and objects of a caller's own classes.
+    It may hold values that only `wire_bytes` can write: non-finite numbers, and objects of a caller's own classes.
     """
     return _WRITERS[value.__class__](value)
 
@@ -114,9 +114,8 @@ def to_wire(value: Any) -> Json:
 def wire_bytes(value: Any) -> bytes:
     """Return a value as one line of JSON in UTF-8.
 
-    Numbers that JSON cannot hold become null, halves of characters `?`, and what is nested deeper than a writer goes a
-    text that says so. Objects of classes that are not Treadle's own are written by pydantic where it knows how, else as
-    their `repr`.
+    Non-finite numbers become null, lone surrogates `?`, and values nested too deep a text that says so. Objects of
+    other classes than Treadle's are written by pydantic if it can, else as their `repr`.
     """
     json_ = _json()
     document = to_wire(value)
@@ -128,7 +127,7 @@ def wire_bytes(value: Any) -> bytes:
 
 
 def _writable(value: Any, levels: int) -> Any:
-    """Return data without halves of characters, and without what is nested deeper than so many levels."""
+    """Return data without lone surrogates, cut at a nesting depth of `levels`."""
     if isinstance(value, (dict, list, tuple)) and not levels:
         return "(nested too deep)"
     if isinstance(value, dict):
@@ -143,7 +142,7 @@ def _writable(value: Any, levels: int) -> Any:
 
 
 def plain_wire(value: Any) -> Json:
-    """Return a value as plain JSON data of its own, as a program finds it that reads `wire_bytes`."""
+    """Return a value as plain JSON data of its own, equal to parsed `wire_bytes`."""
     return _json().from_json(wire_bytes(value))
 
 
@@ -152,14 +151,14 @@ _HOW: Final[dict[str, Any]] = {"inf_nan_mode": "null", "bytes_mode": "base64", "
 
 @cache
 def _json() -> Any:
-    """Return the library that reads and writes JSON; importing it takes longer than importing all of this package."""
+    """Return the JSON library; importing it takes longer than importing all of this package."""
     import pydantic_core
 
     return pydantic_core
 
 
 class _Writers(dict[type[Any], _Writer]):
-    """For each class how its instances are written, worked out at its first use."""
+    """The writers by class, each made at its first use."""
 
     def __missing__(self, cls: type[Any]) -> _Writer:
         writer = self[cls] = _writer_of(cls)
@@ -187,17 +186,17 @@ def _writer_of(cls: Any) -> _Writer:
 
 
 def is_data_class(hint: Any) -> bool:
-    """Whether a type is a class with fields; `is_dataclass` takes values too."""
+    """Return whether a type is a class with fields; `is_dataclass` accepts values too."""
     return isinstance(hint, type) and hasattr(hint, "__dataclass_fields__")
 
 
 def own_fields(cls: Any) -> tuple[str, ...]:
-    """Return what a class made of a tuple holds beside its items, by name."""
+    """Return the names of the attributes that a subclass of tuple has beside its items."""
     return tuple([name for name in inspect.get_annotations(cls) if not name.startswith("_")])
 
 
 def tuple_of(cls: Any) -> Any:
-    """Return the `tuple[...]` that a class is made of, as it is written in its definition."""
+    """Return the `tuple[...]` base of a class, as in its definition."""
     return next(base for base in cls.__orig_bases__ if issubclass(get_origin(base) or base, tuple))
 
 
@@ -238,7 +237,7 @@ def _compiled_writer(cls: type[Any]) -> _Writer:
 
 
 def written_fields(cls: type[Any]) -> list[Field[Any]]:
-    """Return the fields of a class that are written by their names; those of the head are not among them."""
+    """Return the fields of a class that are written by name, without those of the head."""
     return [item for item in fields(cls) if item.compare]
 
 
@@ -261,12 +260,12 @@ def _is_written_as_it_is(hint: Any) -> bool:
 
 
 def _is_any(hint: Any) -> bool:
-    """Whether a value is JSON data, or of a caller's own type."""
+    """Return whether values of a type are JSON data, or of a caller's own type."""
     return hint is Any or isinstance(hint, TypeVar)
 
 
 def _head(event: Any) -> dict[str, Json]:
-    """Return the head of an event behind its kind."""
+    """Return the part of an event's head that follows its kind."""
     head: dict[str, Json] = {"task_id": event.task_id, "agent_path": list(event.agent_path)}
     if isinstance(event, Event):
         head["seq"], head["time"] = event.seq, event.time
@@ -283,13 +282,13 @@ _WRITERS: Final = _Writers()
 
 
 def from_wire(cls: type[T], document: Json, *, strict: bool = False) -> T:
-    """Return the value of a type that a document holds; JSON data in it is shared, and not copied.
+    """Return a value of a type from its document; JSON data in it is shared, not copied.
 
     Args:
-        cls: a class of Treadle's, or any type made of such, such as `tuple[Pending, ...]`; `Event` for any event.
-        document: what `to_wire` made, and a JSON reader read.
-        strict: refuse fields and words that this version does not know. Without it the fields are left out, and the
-            words kept: a later release may have written the document.
+        cls: a class of Treadle's, or a type built from them, such as `tuple[Pending, ...]`; `Event` for any event.
+        document: a parsed JSON document that `to_wire` made.
+        strict: refuse fields and words that this version does not know. By default unknown fields are ignored and
+            unknown words kept: a later release may have written the document.
 
     Raises:
         InvalidField: a field is missing, unknown or of another type; the error names it.
@@ -300,7 +299,7 @@ def from_wire(cls: type[T], document: Json, *, strict: bool = False) -> T:
 
 @cache
 def _reader(hint: Any) -> _Reader:
-    """Return how a value of a type is read."""
+    """Return the reader of a type."""
     if _is_any(hint):
         return _read_any
     if hint in _PLAIN_READERS:
@@ -440,7 +439,7 @@ def _mapping_reader(hint: Any) -> _Reader:
 
 
 def _union_reader(options: tuple[Any, ...]) -> _Reader:
-    """Return how a value is read that is of one of several types: by what JSON it is, and the tag of an object."""
+    """Return the reader of a union: it selects a type by the JSON type and the tag of an object."""
     readers: dict[type[Any], _Reader] = {}
     classes: list[type[Any]] = []
     for option in options:
@@ -464,7 +463,7 @@ def _union_reader(options: tuple[Any, ...]) -> _Reader:
 
 
 def _json_types(hint: Any) -> tuple[type[Any], ...]:
-    """Return what a JSON reader makes of a value of a type."""
+    """Return the Python types that a JSON parser produces for a value of a type."""
     if get_origin(hint) is Literal:
         return tuple({option.__class__: None for option in get_args(hint)})
     if hint in (str, bytes):
@@ -498,7 +497,7 @@ _NAMES: Final[dict[Any, str]] = {
 
 
 def _tagged_reader(classes: tuple[type[Any], ...]) -> _Reader:
-    """Return how an object is read whose tag says which of several classes it is of."""
+    """Return the reader of objects whose tag selects one of several classes."""
     if all(issubclass(cls, Occurrence) for cls in classes):
         return _occurrence_reader(Occurrence)  # a later release may have more of them
     if missing := [cls.__name__ for cls in classes if cls not in TAGS]:
@@ -534,7 +533,7 @@ def _tuple_class_reader(cls: Any) -> _Reader:
 
 
 class _FieldReaders(dict[type[Any], _Reader]):
-    """For each class how an object of its fields is read, compiled at its first use."""
+    """The readers by class, each compiled at its first use."""
 
     def __missing__(self, cls: type[Any]) -> _Reader:
         reader = self[cls] = _compiled_reader(cls)
@@ -583,7 +582,7 @@ def _compiled_reader(cls: type[Any]) -> _Reader:
 
 
 def _occurrence_reader(cls: type[Any]) -> _Reader:
-    """Return how an event of a class, or of classes derived from it, is read."""
+    """Return the reader of events of a class or its subclasses."""
 
     def read(document: Any, strict: bool) -> Any:
         event = _read_event(document, strict)

@@ -41,7 +41,7 @@ class WireSchema:
     """Returns the schemas of types and collects the definitions that they refer to.
 
     Args:
-        references: what stands before the name of a definition where another schema refers to it.
+        references: the prefix of references to definitions.
     """
 
     def __init__(self, references: str = "#/$defs/") -> None:

@@ -1,1 +1,1 @@
-"""Journals carried from store to store, and verified. Nothing here drives a task."""
+"""Export, import and verification of journals. Nothing here drives a task."""

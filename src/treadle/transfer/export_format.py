@@ -1,4 +1,4 @@
-"""The export format: journals as JSON Lines, for people and programs to read, and to be imported again bit by bit.
+"""The export format: journals as JSON Lines, readable for people and programs, and imported again bit by bit.
 
     {"treadle_export":1,"made":1763700000000000}
     {"task":"order-7","agent":"shop","thread":"...","state":"completed","epoch":1,"head":9,"digest":"...",...}
@@ -10,8 +10,9 @@
     {"thread":"...","version":2,"members":[[1,"order-7",9,null],...],"check":"..."}
     {"exported":1,"check":"..."}                                           digest of all lines before
 
-Lines of events are the bytes of the record itself, so that its digest can be checked; a record that does not consist
-of such lines (written by other software) has its bytes in `data`, as base64. What is read is data: no line names code.
+Lines of events are the bytes of the record itself, so that its digest can be checked. A record that does not consist of
+such lines (written by other software) has its bytes in `data`, as base64. Everything is read as data: no line names
+code.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class ExportWriter:
 
     def thread(self, thread_id: str, version: int, members: list[ThreadMember]) -> None:
         """Write a thread."""
-        # What a summary covers comes last, and only for a summary: the first exports had none.
+        # `covers` comes last, and only for a summary: the first exports had none.
         members_json = [
             [m.version, m.task_id, m.seq, m.gone, *([m.covers] if m.covers else [])] for m in members
         ]
@@ -136,7 +137,7 @@ class ExportWriter:
         )
 
     def close(self) -> None:
-        """Write the last line, without which an export is not whole."""
+        """Write the last line, which completes the export."""
         self.line({"exported": self.tasks, "check": self._whole.hexdigest()})
 
 
@@ -152,7 +153,7 @@ def _bytes_as(name: str, data: bytes) -> dict[str, Json]:
 
 
 def _parts(data: bytes) -> tuple[dict[str, Json], list[bytes]] | None:
-    """Return a record's head and the bytes of its events; None unless they make the very same record again."""
+    """Return a record's head and the bytes of its events; None unless they rebuild exactly the same record."""
     from pydantic_core import from_json
 
     try:
@@ -168,7 +169,7 @@ _RESERVED: Final = {"record", "count", "epoch", "digest", "blobs", "data"}
 
 
 def _record_data(head: dict[str, Json], events: list[bytes]) -> bytes:
-    """Return a record as the codec writes it: version and time, the events, and the other fields."""
+    """Return a record in the form of the codec: version and time, the events, and the other fields."""
     before = {name: head[name] for name in ("v", "t")}
     after = {name: value for name, value in head.items() if name not in before}
     rest = b"," + _json(after)[1:] if after else b"}"
@@ -191,7 +192,7 @@ class ExportReader:
 
     @property
     def offset(self) -> int:
-        """Where in the file the next line begins."""
+        """The offset of the next line in the file."""
         return self._file.tell()
 
     def refuse(self, why: str, line: int | None = None) -> ImportRefused:
@@ -263,7 +264,7 @@ _KINDS: Final[dict[type, str]] = {
 
 @mutable
 class Section:
-    """A task in an export: its row, where in the file its records begin, and the digest they end with."""
+    """A task in an export: its row, the offset of its records in the file, and their last digest."""
 
     row: TaskRow
     line: int
@@ -304,7 +305,7 @@ def section(reader: ExportReader, document: dict[str, Json]) -> Section:
 
 
 def records(reader: ExportReader, task: Section) -> Iterator[tuple[int, Record]]:
-    """Yield a task's records with the lines they begin at, up to its closing line; the inbox is filled on the way."""
+    """Yield a task's records with their first lines, up to its closing line, and fill its inbox."""
     blobs: dict[str, bytes] = {}
     inbox: list[InboxItem] = []
     while True:
@@ -370,7 +371,7 @@ def _record(reader: ExportReader, document: dict[str, Json], blobs: dict[str, by
 
 
 _AFTER_A_MEMBER: Final[list[list[type]]] = [[int], [type(None)], [int, int], [type(None), int]]
-"""The types of the last fields of a member: the version that took it out, and what it covers if it is a summary."""
+"""The types of a member's last fields: the version that took it out, and the version that a summary covers."""
 
 
 def thread(reader: ExportReader, document: dict[str, Json]) -> tuple[str, int, list[ThreadMember]]:

@@ -1,4 +1,4 @@
-"""Exporting: which tasks belong together, and writing them, a page at a time."""
+"""Exporting: select the tasks that belong together, and write them a page at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PAGE = 200
 
 @frozen
 class ExportReport:
-    """What was exported; `tasks` includes those that other tasks were forked from or share a thread with."""
+    """The exported tasks and threads; `tasks` include those that others were forked from or share a thread with."""
 
     tasks: tuple[str, ...]
     threads: tuple[str, ...]
@@ -33,7 +33,7 @@ class ExportReport:
 
 
 class Selection:
-    """The tasks of an export, with every task that is needed to read them or to drive them on.
+    """The tasks of an export, with every task that is needed to read or drive them.
 
     Those are the tasks they were forked from, all members of their threads, and the whole tree of each.
     """
@@ -42,7 +42,7 @@ class Selection:
         self._store = store
         self._seen: set[str] = set()
         self.order: list[str] = []
-        """tasks, each behind the one it was forked from"""
+        """tasks, each after the one it was forked from"""
 
         self.threads: dict[str, WholeThread] = {}
 
@@ -118,7 +118,7 @@ async def export(store: JournalReader, out: BinaryIO, tasks: Iterable[str] | Non
 
 async def _write_task(store: JournalReader, writer: ExportWriter, row: TaskRow) -> int:
     """Write one task and return how many events it has of its own."""
-    # Where it is imported it has no driver: it stands there as if its driver had shut down.
+    # An imported task has no driver, as if its driver had shut down.
     owned = row.driver is not None and row.state not in END_STATES
     digest = await digest_at(store, row.task_id, row.head)
     base_digest = await digest_at(store, row.base, row.base_seq) if row.base is not None else b""
@@ -140,9 +140,9 @@ async def digest_at(store: JournalReader, task_id: str, seq: int) -> bytes:
 
 
 async def export_to_file(store: JournalReader, path: Path, tasks: Iterable[str] | None) -> ExportReport:
-    """Write a file, readable by its owner only, that appears when it is whole.
+    """Write a file, readable by its owner only, that appears once it is complete.
 
-    A device or a pipe is written to as it is: it must not be replaced by a file.
+    A device or a pipe is written to directly: a file must not replace it.
     """
     if _is_device(path):
         return await _export_into(store, path, tasks)
@@ -165,7 +165,7 @@ def _is_device(path: Path) -> bool:
     try:
         return path.exists() and not path.is_file()
     except OSError:
-        return False  # opening the path raises what is wrong with it
+        return False  # opening the path raises the error
 
 
 async def _export_into(store: JournalReader, path: Path, tasks: Iterable[str] | None) -> ExportReport:

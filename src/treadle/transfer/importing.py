@@ -26,7 +26,7 @@ _BREATH: Final = 256
 
 @frozen
 class ImportReport:
-    """What was imported; `known` names the tasks that were in the store already, the same in every event."""
+    """The imported tasks and threads; `known` names tasks that the store already had, with the same events."""
 
     tasks: tuple[str, ...]
     known: tuple[str, ...]
@@ -43,7 +43,7 @@ class _Export:
 
 
 class _Records:
-    """The records of a task in a file: each iteration reads them anew and checks them again."""
+    """The records of a task in a file: each iteration reads and checks them again."""
 
     def __init__(self, path: Path, task: Section) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class _Records:
 
 
 def _unchecked(reader: ExportReader, task: Section) -> Iterator[tuple[int, Record]]:
-    """Read a task's records up to its head: that its lines are whole was seen before."""
+    """Read a task's records up to its head, without checking its lines again."""
     if task.row.head == task.row.base_seq:
         return
     for line, record in export_format.records(reader, task):
@@ -147,15 +147,15 @@ async def _checked(store: JournalStore, path: Path, file: BinaryIO) -> _Export:
 
 
 _NAMING: Final = ("thread", "parent", "child", "call")
-"""The fields of events that name tasks and threads, and calls, after which child tasks are named."""
+"""The fields of events that name tasks, threads, and calls (after which child tasks are named)."""
 
 _NO_NAME: Final = "a name with a unit separator (U+001F), which no task or thread has"
 
 
 async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> None:
-    """Check a task's chain, that its events can be read and follow one another; note which format its driver must know.
+    """Check a task's chain and the order of its events; set the row's journal format.
 
-    Events behind one that this version does not know are read, and not applied: they may follow from that one.
+    Events after an unknown one are read and not applied: they may depend on it.
     """
     row = task.row
     head, digest, epoch = row.base_seq, task.base_digest, 0
@@ -192,7 +192,7 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
 async def _state_before(
     store: JournalStore, path: Path, task: Section, sections: dict[str, Section]
 ) -> TaskState:
-    """Return the state a task begins with: an empty one, or that of the task it was forked from at that event.
+    """Return the initial state of a task: empty, or that of the task it was forked from at that event.
 
     That task is in the file before it, or in the store.
     """
@@ -221,7 +221,7 @@ async def _state_before(
 async def _shared_records(
     store: JournalStore, path: Path, task_id: str, upto: int, sections: dict[str, Section]
 ) -> AsyncIterator[Record]:
-    """Yield the records of a task up to the one that holds an event, those of the tasks it was forked from included."""
+    """Yield the records of a task up to the record of an event, including those of the tasks it was forked from."""
     section = sections.get(task_id)
     if section is None:
         async for page in pages(store, task_id, upto=upto):
@@ -244,7 +244,7 @@ async def _shared_records(
 async def _check_members(
     store: JournalStore, export: _Export, line: int, members: list[ThreadMember]
 ) -> None:
-    """Check that the tasks of a thread are in the file, or in the store, and hold the events it ends them at."""
+    """Check that the tasks of a thread, with the events that end them in it, are in the file or the store."""
     heads = {task.row.task_id: task.row.head for task in export.tasks}
     for member in members:
         head = heads.get(member.task_id) or await rules.head_of(store, member.task_id)
@@ -256,7 +256,7 @@ async def _check_members(
 
 
 async def _is_known(store: JournalStore, task: Section) -> bool:
-    """Whether the very same task is in the store; raises `TaskConflict` if another one has its id."""
+    """Return whether the same task is in the store; raises `TaskConflict` if another one has its id."""
     row = task.row
     try:
         stored = await store.row(row.task_id, deleted=True)
@@ -289,7 +289,7 @@ def _difference(row: TaskRow, stored: TaskRow) -> str | None:
 async def _is_same_thread(
     store: JournalStore, line: int, thread: tuple[str, int, list[ThreadMember]]
 ) -> bool:
-    """Whether the store has this thread, perhaps with newer messages; raises `TaskConflict` if it has another."""
+    """Return whether the store has this thread or a newer version of it; raises `TaskConflict` if it has another."""
     name, version, members = thread
     at, _ = await store.thread(name)
     if at == 0:

@@ -1,4 +1,4 @@
-"""The rules of tasks and threads wherever they are: `verify` finds, and an import refuses, each breach."""
+"""The consistency rules of tasks and threads: `verify` reports each breach, and an import refuses it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ async def every_thread(store: JournalReader) -> AsyncIterator[str]:
 async def whole_thread(store: JournalReader, thread_id: str) -> WholeThread:
     """Return a thread with the members that were taken out of it.
 
-    A deletion drops the events of a member that was taken out once no task can begin with them any more, and leaves
-    those that forks share. The thread's versions still name the dropped end. Such a member ends here where its task
-    ends: an export carries the rest.
+    A deletion drops the events of a removed member once no task can begin with them any more, and keeps those that
+    forks share. The thread's versions still name the dropped end. Such a member ends here at its task's head: an export
+    carries the rest.
     """
     version, members = await store.thread(thread_id)
     if len(members) == version:

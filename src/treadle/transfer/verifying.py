@@ -1,6 +1,6 @@
-"""Checking journals against themselves and against the rows around them, a page at a time.
+"""Verify journals against themselves and against the rows around them, a page at a time.
 
-Nothing is repaired here, and nothing that a journal names is run or imported.
+Verification repairs nothing, and neither runs nor imports anything that a journal names.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Problem = Literal["journal", "order", "conversation", "row", "thread", "base"]
 
 @frozen
 class Finding:
-    """A difference from what was written.
+    """A defect of a journal or its surroundings.
 
     Args:
         task_id: the task; a thread's id when `problem` is `thread` and no task is the cause.
-        seq: the first event of the journal that is not to be trusted, or that the finding is about.
+        seq: the first untrustworthy event of the journal, or the event that the finding is about.
         problem: `journal` for records that were changed, are missing or cannot be read; `order` for events that cannot
-            follow each other; `conversation`, `row`, `thread` or `base` for what contradicts the journal.
-        text: a sentence that says what is wrong.
+            follow each other; `conversation`, `row`, `thread` or `base` for data that contradict the journal.
+        text: a sentence that describes it.
     """
 
     task_id: str
@@ -51,7 +51,7 @@ class Finding:
 
 @frozen
 class TaskVerified:
-    """What was read of one task. `unknown` counts events of kinds this version does not know: no damage."""
+    """The check of one task. `unknown` counts events of kinds this version does not know, which are no damage."""
 
     task_id: str
     events: int
@@ -62,7 +62,7 @@ class TaskVerified:
 
 @frozen
 class VerifyReport:
-    """What `verify` read and what it found: of each task, and of threads as a whole."""
+    """The report of `verify`, by task and for threads as a whole."""
 
     tasks: tuple[TaskVerified, ...]
     threads: tuple[Finding, ...] = ()
@@ -91,12 +91,12 @@ class VerifyReport:
 async def pages(
     store: JournalReader, task_id: str, *, after: int = 0, upto: int
 ) -> AsyncIterator[list[Record]]:
-    """Yield a task's records in order, some megabytes at a time; raises what `JournalStore.read` raises."""
+    """Yield a task's records in order, some megabytes at a time; raises the errors of `JournalStore.read`."""
     window = 8
     while after < upto:
         page = await store.read(task_id, after=after, upto=min(upto, after + window))
         if not page:
-            after += window  # the check of the chain finds what is missing
+            after += window  # the check of the chain finds the gap
             continue
         yield page
         size = size_of(page)
@@ -128,7 +128,7 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
     """Check one task, or all tasks of a store and the deleted ones that threads still need.
 
     Args:
-        store: a snapshot, if the store is in use: else tasks and threads are read at different moments.
+        store: a snapshot if the store is in use; otherwise tasks and threads are read at different moments.
         task_id: the task, or None for all.
     """
     history = ThreadHistory(store)
@@ -168,7 +168,7 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
 
 
 async def _ends(store: JournalReader, thread: str) -> list[Finding]:
-    """Return the missing parts of the members of a thread, also of those that were taken out of it."""
+    """Return the missing parts of the members of a thread, removed members included."""
     findings: list[Finding] = []
     for member in (await rules.whole_thread(store, thread)).members:
         text = rules.missing_end(member, await rules.head_of(store, member.task_id))
@@ -241,7 +241,7 @@ class _Reading:
     state: TaskState
     row: TaskRow
     epoch: int = 0
-    """of the last record of the task's own; those before its fork point have epochs of another task"""
+    """of the task's own last record; records before its fork point have epochs of another task"""
 
     digest: bytes = b""
     digests: dict[int, bytes] = field(default_factory=dict[int, bytes])
@@ -252,7 +252,7 @@ class _Reading:
     format: int = 1
     """the journal format that a driver must know after these events"""
     began: tuple[str, int] = "", 0
-    """the version of the thread that the task began with, or, of a fork, the task at the root of its prefix"""
+    """the version of the thread that the task began with; for a fork, that of the task at the root of its prefix"""
 
     def take(self, page: list[Record]) -> None:
         state = self.state
@@ -276,7 +276,7 @@ class _Reading:
         self.digests = {record.seq: record.digest for record in page}
 
     def end(self) -> Iterator[Finding]:
-        """Yield what is malformed in the conversation that the next request would hold."""
+        """Yield the malformed parts of the conversation for the next request."""
         state, step = self.state, self.state.step
         messages = state.messages
         alone = (
@@ -304,10 +304,10 @@ def _at_the_mark(row: TaskRow, reading: _Reading) -> Iterator[Finding]:
 
 
 async def _around(store: JournalReader, row: TaskRow, state: TaskState) -> list[Finding]:
-    """Return what contradicts the journal in the task's row, its thread and the task it was forked from."""
+    """Return the contradictions between the journal and the task's row, its thread, and the task it was forked from."""
     task, findings = row.task_id, list[Finding]()
     if row.deleted:
-        return findings  # its row holds only what other tasks need
+        return findings  # its row holds only data that other tasks need
     for name, in_row, in_journal in (
         ("agent", row.agent, state.created_for),
         ("thread", row.thread_id, state.thread),
@@ -336,7 +336,7 @@ async def _around(store: JournalReader, row: TaskRow, state: TaskState) -> list[
 async def _beginning(
     store: JournalReader, history: ThreadHistory, task_id: str, began: tuple[str, int]
 ) -> list[Finding]:
-    """Return what is missing of the messages that a task began with."""
+    """Return the missing parts of the messages that a task began with."""
     thread, base = began
     if not base:
         return []
