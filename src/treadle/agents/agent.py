@@ -1,4 +1,4 @@
-"""`Agent`: a declaration of what should run. Immutable data, no run state, shared by any number of tasks."""
+"""`Agent`: a declaration of a model, instructions and tools. Immutable data without run state, shared by any tasks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from treadle.policy.guardrails import Guardrail
 
     class Changes(TypedDict, total=False):
-        """The arguments of `Agent.replace` that leave the types of an agent as they are; as in `Agent`."""
+        """The arguments of `Agent.replace` that do not change the types of an agent; as in `Agent`."""
 
         model: str | Model | None
         name: str
@@ -73,13 +73,13 @@ if TYPE_CHECKING:
 
 
 OutputMode = Literal["auto", "native", "tool", "prompt"]
-"""How a model is asked for a typed answer: by the provider's structured output, by a tool, or in the prompt."""
+"""How to ask a model for a typed answer: by the provider's structured output, by a tool, or in the prompt."""
 
 Instructions = str | Callable[[RunContext[ContextT]], str | Awaitable[str]]
 """Text, or a function that returns it: called once per task, before its first request."""
 
 _UNSTATED: Any = None
-"""The default of `context_type=`: of type Any, so that the context is Any for type checkers where nothing names it."""
+"""The default of `context_type=`: of type Any, so that type checkers infer Any if nothing else names the context."""
 
 _DERIVED: Final = (
     "_fingerprint",
@@ -92,7 +92,7 @@ _DERIVED: Final = (
     "subagents_by_tool",
     "toolsets",
 )
-"""The fields of an agent that follow from the others."""
+"""The fields of an agent that are computed from the others."""
 
 
 @explains_arguments
@@ -101,7 +101,7 @@ _DERIVED: Final = (
 )
 @explains_names("Agent")
 class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
-    """What should run: a model, instructions and tools under a name.
+    """A model, instructions and tools under a name, which a runner runs.
 
     `Agent[Context, Output]` names the type of the context that its functions and tools take, and that of its answer.
     Type checkers infer both from `context_type=`, the tools and `output_type=`.
@@ -111,29 +111,28 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
         name: stored with each task; a process finds the agent of a task by it.
         instructions: text, the `Path` of a file that holds it (read when the agent is made), or a function of
             `RunContext`, sync or async, that is called once per task.
-        description: what the agent is for; the models of agents that may call it read this.
-        tools: functions decorated with `@tool`; their names must differ. An `MCPServer` stands for all tools that it
-            lists.
+        description: the purpose of the agent; the models of agents that may call it read this.
+        tools: functions decorated with `@tool`; their names must differ. An `MCPServer` adds all tools that it lists.
         subagents: agents that this one may call. Each is offered to the model as a tool of the same name, which takes
-            a text. A call runs as a task of its own below this one; its answer is the call's result. A name stands
-            for the agent that the runner knows by it, so an agent may call itself. `Subagent(agent, timeout=...)` says
-            on which terms it is called.
-        join: how many of the subagents that one answer of the model calls have to answer before its step goes on:
-            `all`; `any` or `Quorum(n)`, then the others are stopped and failures of a few do not count; or `optional`:
-            all have to end, and no failure counts.
+            a text. A call runs as a task of its own below this one; its answer is the call's result. A name refers to
+            the agent that the runner knows by it, so an agent may call itself. `Subagent(agent, timeout=...)` sets
+            the terms of its calls.
+        join: how many of the subagents called in one answer must answer before the step continues: `all`; `any` or
+            `Quorum(n)`, then the others are stopped and failures of a few do not count; or `optional`: all have to
+            end, and no failure counts.
         handoffs: agents that a conversation may move to, in the same task. Each is an `Agent`, the name of one that the
             runner knows, or `Handoff(...)`, which has the terms; the model moves it by calling `transfer_to_` and the
             name. The next step is then that agent's, with its own model, tools, instructions and output type.
-        router: says before the first request of each step how it goes on: a function of `RequestContext`, sync or
-            async. It returns `Route(subagent, input=...)`, several of these, an agent to hand over to, or None, and
-            then the model is asked. What it says is journalled, and it is not asked again.
-        offer: which tools each request offers: a `ToolIndex`, or a function of `RequestContext` that returns tools
+        router: chooses, before the first request of each step, how the step continues: a function of `RequestContext`,
+            sync or async. It returns `Route(subagent, input=...)`, several of these, an agent to hand over to, or None
+            to call the model. Its choice is journalled, and it is not called again.
+        offer: selects the tools of each request: a `ToolIndex`, or a function of `RequestContext` that returns tools
             or their names; None offers all. Called once for each request, in the event loop.
-        context_type: the type of the `context` that tasks of this agent are given. It is checked before anything is
-            sent, as are the types that its functions and tools name themselves, as in `ToolContext[Session]`.
+        context_type: the type of the `context` of the agent's tasks. It is checked before any request is sent, as are
+            the types that its functions and tools name themselves, as in `ToolContext[Session]`.
         output_type: the type of the answer: any that pydantic supports, also a union; `str` leaves it text.
         output_mode: how the model is asked for it: `native` (the provider's structured output), `tool` (a call) or
-            `prompt` (instructions); `auto` takes what the model supports best.
+            `prompt` (instructions); `auto` takes the mode that the model supports best.
         output_retries: how many wrong answers in a row are sent back to the model before the step fails.
         worker: the kind of reasoning: `function_calling`; for models without tool calls `react` or `planner`, or
             `React(...)`, `Planner(...)` or another `Dialect`; for sub-tasks that run in parallel `plan_refine` or
@@ -141,10 +140,10 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
             `AgentWorker`, or `Decider(decide)`.
         limits: hard limits of each task.
         policy: judges each tool call before it starts, beside the policy of the runner; the stricter verdict holds.
-            It holds for the agents that this one calls, too.
+            It also applies to the agents that this one calls.
         middleware: async functions `(call, next)` around each call that its model makes, the first outermost; inside
-            of those of the runner, and around those of the tool.
-        guardrails: check what users say, what it answers and what its tools return, beside those of the runner.
+            the runner's middleware, and outside the tool's.
+        guardrails: check user messages, answers and tool results, beside the guardrails of the runner.
         model_settings: sent with each request.
         metadata: JSON data for the application; Treadle does not read it.
 
@@ -194,14 +193,14 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     `toolsets` list once a drive has begun"""
 
     toolsets: tuple[Toolset, ...]
-    """what lists further tools when a drive begins"""
+    """the toolsets, which list further tools when a drive begins"""
 
     subagents: tuple[Agent[Any] | Subagent | str, ...]
     subagents_by_tool: Mapping[str, Agent[Any] | str]
     """the subagents by the names of the tools that call them"""
 
     subagent_terms: Mapping[str, Subagent]
-    """of those that are called on terms of their own, by the names of these tools"""
+    """the terms of subagents that have their own, by the names of these tools"""
 
     join: Join
     handoffs: tuple[Agent[Any] | Handoff[Any] | str, ...]
@@ -211,20 +210,20 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     router: Router[Any] | None
     offer: ToolSelector[Any] | None
     context_type: Any
-    """what the context has to be an instance of; None: what its functions and tools ask for"""
+    """the required type of the context; None if only the agent's functions and tools name one"""
 
     context_needs: tuple[ContextNeed, ...]
-    """what needs a context of which type: the agent itself, its tools, and its functions that name a type"""
+    """the required types of the context: of the agent itself, of its tools, and of its functions that name a type"""
 
     output_type: Any
     output_mode: OutputMode
     output_retries: int
     worker: WorkerChoice[Any]
     dialect: Dialect | None
-    """the text protocol in which the agent speaks with its model; None: the provider's tool calls"""
+    """the text protocol between the agent and its model; None for the provider's tool calls"""
 
     custom_worker: FunctionWorker | Decider | None
-    """what drives the steps of an agent whose worker is custom or `plan_refine`; None for the other workers"""
+    """the worker of an agent whose worker is custom or `plan_refine`; None for the other workers"""
 
     limits: Limits
     policy: Judge | None
@@ -386,7 +385,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, types: Any) -> Any:
-            """Return `Agent[Context]` too: type checkers know that the other type is then Any."""
+            """Also accept `Agent[Context]`: type checkers then take the other type as Any."""
             return super().__class_getitem__(types if isinstance(types, tuple) else (types, Any))
 
     @property
@@ -415,7 +414,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     @overload
     def replace(self, **changes: Unpack[Changes]) -> Agent[ContextT_contra, OutputT_co]: ...
     def replace(self, **changes: Any) -> Agent[Any, Any]:
-        """Return an agent like this one with some arguments of the constructor changed."""
+        """Return a copy of this agent with some arguments of the constructor changed."""
         arguments = {field: getattr(self, field) for field in self.__slots__ if field not in _DERIVED}
         arguments["tools"] = [*self._single_tools(), *self.toolsets]
         unknown = set(changes) - set(arguments)
@@ -454,15 +453,15 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
 
     @property
     def typed(self) -> OutputType[OutputT_co] | None:
-        """How answers are checked; None when they are text."""
+        """The type of typed answers; None for text."""
         return self._typed
 
     @property
     def fingerprint(self) -> str:
-        """A digest of name, model, instructions, worker, tools, their schemas and that of the output.
+        """A digest of the name, model, instructions, worker, tools, their schemas and the output schema.
 
-        Policy, guardrails, middleware and limits are left out: they judge each call when it comes, also of a task that
-        began under others, and what they decided is in the journal.
+        Policy, guardrails, middleware and limits are left out: they apply to each call when it is made, also in tasks
+        that began with others, and their decisions are in the journal.
         """
         if not self._fingerprint:
             from pydantic_core import to_json
@@ -509,22 +508,22 @@ class InstructionsText(str):
 
 
 class ModelText(str):
-    """The name of a model, `provider:model`; its `repr` is that of the model it stands for, with its layers."""
+    """The name of a model, `provider:model`; its `repr` is that of the model with its layers."""
 
     __slots__ = ()
 
     show: ClassVar[Callable[[str], str]] = str.__repr__
-    """Return the `repr` of a name; set by the composition root, which knows the models that names stand for."""
+    """Return the `repr` of a name; set by the composition root, which resolves model names."""
 
     check: ClassVar[Callable[[str], None]] = _accept
-    """Raise `ConfigurationError` for a name that stands for no model; set by the composition root."""
+    """Raise `ConfigurationError` for a name without a model; set by the composition root."""
 
     def __repr__(self) -> str:
         return type(self).show(str(self)) if self else "''"
 
 
 NO_MODEL: Final = ModelText("")
-"""The model of an agent that names none: that of the runner takes its place."""
+"""The model of an agent that names none: the runner's model takes its place."""
 
 
 def _checked_name(name: Any) -> str:
@@ -536,7 +535,7 @@ def _checked_name(name: Any) -> str:
 
 
 def _name_of(function: Any) -> str:
-    """Return the name of a function; of an object that is called like one, or of `partial(function)`, its own."""
+    """Return the name of a function, of the function in a `partial`, or of the class of a callable object."""
     inner = getattr(function, "func", function)
     return getattr(inner, "__qualname__", type(inner).__qualname__)
 
@@ -583,7 +582,7 @@ def _check_takes_context(name: str, instructions: Callable[..., Any]) -> None:
             f"Agent {name!r}: instructions must be a function of one argument, the RunContext"
         ) from None
     except ValueError:
-        return  # a function of C, which does not say what it takes
+        return  # a function of C, whose signature is unknown
 
 
 def _checked_model(name: str, model: Any) -> str | Model:
@@ -648,11 +647,11 @@ _ADAPTERS: Final = {
     "llama_index": ("LlamaIndex", "*llamaindex_tools(...)"),
     "pydantic_ai": ("Pydantic AI", "PydanticAIToolset(...)"),
 }
-"""What makes tools of the objects of other libraries, by their packages."""
+"""The adapters that turn objects of other libraries into tools, by their packages."""
 
 
 def _no_tool(value: Any) -> str:
-    """Return what a value is that is no tool, and what to write instead."""
+    """Return a description of a value that is not a tool, with the advice for it."""
     packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
     for package, (library, example) in _ADAPTERS.items():
         if package in packages:
@@ -672,7 +671,7 @@ def _no_tool(value: Any) -> str:
 
 
 def _check_no_direct_result(name: str, tools: Sequence[Tool]) -> None:
-    """Raise `ConfigurationError` for a tool whose result would be the answer without being of the output type."""
+    """Raise `ConfigurationError` for a tool whose result would be the answer without having the output type."""
     direct = next((tool.spec.name for tool in tools if tool.spec.return_direct), None)
     if direct is not None:
         raise ConfigurationError(
@@ -684,7 +683,7 @@ def _check_no_direct_result(name: str, tools: Sequence[Tool]) -> None:
 def _with_subagents(
     name: str, tools: tuple[Tool, ...], subagents: Any
 ) -> tuple[tuple[Tool, ...], dict[str, Agent[Any] | str], dict[str, Subagent]]:
-    """Return an agent's tools with those that call its subagents, and by their names these and their terms."""
+    """Return an agent's tools with those that call its subagents, and by their names these agents and their terms."""
     if not subagents:
         return tools, {}, {}
     from treadle.agents.subagent import Subagent, SubagentTool
@@ -758,7 +757,7 @@ def _with_handoffs(
 
 
 def _check_team(name: str, router: Any, values: Mapping[str, Any]) -> None:
-    """Raise `ConfigurationError` where the worker of an agent can neither hand over nor be routed."""
+    """Raise `ConfigurationError` if the worker of an agent can neither hand over nor be routed."""
     if router is None and not values["handoffs"]:
         return
     if values["custom_worker"] is not None:
@@ -780,7 +779,7 @@ def _handoff_facts(handoffs: Mapping[str, Handoff[Any]]) -> Json:
 
 
 def _context_needs(name: str, context_type: Any, values: Mapping[str, Any]) -> tuple[ContextNeed, ...]:
-    """Return what needs a context of a type, in an agent with these fields."""
+    """Return the required types of the context in an agent with these fields."""
     if context_type is not None and not is_type(context_type):
         given = type(context_type).__name__
         raise ConfigurationError(
@@ -848,13 +847,13 @@ def _checked_settings(
     name: str, settings: Any, tools: Sequence[Tool], toolsets: Sequence[Toolset]
 ) -> ModelSettings:
     checked: ModelSettings = _checked(name, "model_settings", settings, ModelSettings)
-    if checked.tool_choice is not None and not toolsets:  # the tools that those list are not known yet
+    if checked.tool_choice is not None and not toolsets:  # the tools of toolsets are not known yet
         _check_tool_choice(name, checked.tool_choice, tools)
     return checked
 
 
 def _check_tool_choice(name: str, choice: str, tools: Sequence[Tool]) -> None:
-    """Raise `ConfigurationError` unless a choice is a word of its own, or names a tool that the agent may offer."""
+    """Raise `ConfigurationError` unless a choice is a keyword, or names a tool that the agent may offer."""
     names = [tool.spec.name for tool in tools]
     if choice in ("auto", "none", "required", "final_answer", READ_OUTPUT) or choice in names:
         return

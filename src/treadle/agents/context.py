@@ -1,4 +1,4 @@
-"""What functions of the user are passed when an agent calls them outside a step: `RunContext`, `RequestContext`.
+"""The arguments of user functions that an agent calls outside a step: `RunContext` and `RequestContext`.
 
 Functions of a step get a `StepContext` (`workers/step_context.py`), nodes of a pipeline a `NodeContext`
 (`workers/node.py`).
@@ -21,9 +21,9 @@ from treadle.ports import ContextT_co, Tool
 @explains_names("RunContext")
 @frozen
 class RunContext(Generic[ContextT_co]):
-    """The task, as instructions given as a function see it; they are called once per task, before its first request.
+    """A task, as an instructions function sees it; called once per task, before its first request.
 
-    `state` is the task's `extra_state`. Instructions may change it; for other functions it can only be read.
+    `state` is the task's `extra_state`. Instructions may change it; other functions may only read it.
     """
 
     task_id: str
@@ -34,14 +34,14 @@ class RunContext(Generic[ContextT_co]):
 
 
 def read_only(state: TaskState) -> StateView:
-    """Return a task's `extra_state` as it is now, for a function that may not change it."""
+    """Return a task's current `extra_state`, for a function that may not change it."""
     refusal = "tools, steps and instructions may change it"
     return StateView(StateAccess(state, state.seq, "worker or offer=", refusal=refusal))
 
 
 @frozen
 class RequestContext(RunContext[ContextT_co]):
-    """A request, as the function that selects its tools sees it; called for each request that was not made before.
+    """A request, as the function that selects its tools sees it; called once for each request.
 
     Args:
         step: the number of the step that makes the request, from 1.

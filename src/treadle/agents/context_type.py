@@ -1,4 +1,4 @@
-"""The type of the context that a function names, as in `ToolContext[Session]`, and whether an object is of it."""
+"""The type of context that a function names, as in `ToolContext[Session]`, and the check of an object against it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from treadle.core.data import frozen
 
 @frozen
 class ContextNeed:
-    """What needs a context of a type: `source` names it for people, such as `its tool 'whoami'`."""
+    """The required type of a context; `source` names the part that requires it, such as `its tool 'whoami'`."""
 
     source: str
     type: Any
@@ -42,7 +42,7 @@ def type_named_by(function: Callable[..., Any], kind: type[Any]) -> Any:
             holder = types.SimpleNamespace(__annotations__={"it": annotation})
             names = getattr(target, "__globals__", {})
             hint = typing.get_type_hints(holder, names, _free_names(target), include_extras=True)["it"]
-        except Exception:  # noqa: BLE001, S112  a name that is there for type checkers only
+        except Exception:  # noqa: BLE001, S112  a name that exists for type checkers only
             continue
         if (found := named_type(hint, kind)) is not None:
             return found
@@ -61,12 +61,12 @@ def _free_names(target: Any) -> dict[str, Any]:
 
 
 def is_type(value: Any) -> bool:
-    """Whether a value can say of what type a context is: a class, a generic or a union of them, or a `NewType`."""
+    """Whether a value can be the type of a context: a class, a generic or a union of them, or a `NewType`."""
     return isinstance(value, type) or typing.get_origin(value) is not None or hasattr(value, "__supertype__")
 
 
 def is_checkable(expected: Any) -> bool:
-    """Whether some object does not fit a type, and a missing context neither."""
+    """Whether some object does not fit a type, and neither does None."""
     return not fits(None, expected) and not fits(_Other(), expected)
 
 
@@ -77,7 +77,7 @@ class _Other:
 def fits(context: Any, expected: Any) -> bool:
     """Whether a context may be of a type; True for types that objects cannot be checked against."""
     if type(context) is expected:
-        return True  # the usual case, on the way of every run
+        return True  # the usual case, in every run
     origin = typing.get_origin(expected)
     if origin in (typing.Union, types.UnionType):
         return any(fits(context, member) for member in typing.get_args(expected))

@@ -1,4 +1,4 @@
-"""What the reasons mean for which a model ends an answer before it is whole; `stop` and `tool_calls` mean nothing."""
+"""Messages and errors for answers that ended early, by finish reason; `stop` and `tool_calls` are complete answers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ REASONS: Final[Mapping[str, str]] = {
     "error": "the answer ended with an error",
     "unknown": "the model stopped for a reason that is not known",
 }
-"""Why an answer is not whole, by how it finished."""
+"""Why an answer is incomplete, by finish reason."""
 
 REFUSED: Final = frozenset(("refusal", "content_filter"))
 """The finishes of answers that the model, or its provider, refused to give."""
 
 WITHHELD: Final = REFUSED | {"error"}
-"""The finishes of answers that a model did not give: to ask for another form of them is of no use."""
+"""The finish reasons of answers that a model withheld: asking for another form of them is useless."""
 
 _KINDS: Final[Mapping[str, ModelErrorKind]] = {
     "length": "truncated",
@@ -32,11 +32,11 @@ _KINDS: Final[Mapping[str, ModelErrorKind]] = {
 
 
 def early_finish(finish: Finish, prefix: str = "") -> ModelError | None:
-    """Return the error of an answer that ended early; None for one that is whole, or ended for an unknown reason.
+    """Return the error of an answer that ended early; None for a complete one, or for an unknown reason.
 
     Args:
         finish: how the answer ended.
-        prefix: what the message begins with.
+        prefix: the beginning of the message.
     """
     kind = _KINDS.get(finish)
     return ModelError(f"{prefix}{REASONS[finish]}", kind=kind) if kind is not None else None

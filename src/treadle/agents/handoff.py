@@ -1,8 +1,8 @@
 """Handoffs: agents that a conversation may move to, as tools of the agent that it moves away from.
 
 The call of such a tool does nothing by itself. When its step has ended, the conversation moves, and the next step
-belongs to the other agent. What that agent sees of the conversation so far is a view, which a filter may narrow; the
-journal keeps all of it.
+belongs to the other agent. That agent sees a view of the conversation so far, which a filter may narrow; the journal
+keeps all of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from treadle.errors import ConfigurationError, ToolArgumentsInvalid
 from treadle.ports import OutputT_co, ToolContext, ToolOutput
 
 Filter: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
-"""Returns what an agent sees of a conversation that moves to it; it depends on its argument alone."""
+"""Returns the messages that an agent sees of a conversation that moves to it; depends on its argument alone."""
 
 PREFIX: Final = "transfer_to_"
 _REASON: Final[Json] = {
@@ -31,7 +31,7 @@ _REASON: Final[Json] = {
 
 
 class HandoffTarget(Protocol[OutputT_co]):
-    """An agent, as far as a handoff knows it."""
+    """The part of an agent's interface that a handoff uses."""
 
     @property
     def name(self) -> str: ...
@@ -50,12 +50,12 @@ class Handoff(Generic[OutputT_co]):
     Args:
         agent: the agent, or the name of one that the runner knows.
         name: of the tool that the model calls; by default `transfer_to_` and the agent's name.
-        description: what the model reads of the tool; by default what the agent's own description says.
-        input_type: what the model has to tell with the call, as any type that pydantic supports; by default it may
-            give a `reason`. The other agent reads it in the conversation.
-        filter: what the other agent sees of the conversation so far: a function of messages, or several that are
-            applied in order; by default it sees everything. It is called each time the agent is driven, so it must
-            depend on the messages alone.
+        description: the description of the tool for the model; by default it contains the agent's own description.
+        input_type: the arguments of the call, as any type that pydantic supports; by default the model may give a
+            `reason`. The other agent reads them in the conversation.
+        filter: selects the messages that the other agent sees of the conversation so far: a function of messages, or
+            several that are applied in order; by default it sees everything. It is called each time the agent is
+            driven, so it must depend on the messages alone.
 
     Raises:
         ConfigurationError: an argument is not valid.
@@ -101,10 +101,10 @@ class Handoff(Generic[OutputT_co]):
 
 
 class HandoffTool:
-    """A handoff as the tool that the model of the agent is offered.
+    """A handoff as a tool for the model of the agent.
 
     Args:
-        handoff: where the conversation may move to.
+        handoff: the target of the conversation, with the terms.
     """
 
     def __init__(self, handoff: Handoff[Any]) -> None:
@@ -129,7 +129,7 @@ class HandoffTool:
         )
 
     def validate(self, arguments: dict[str, Json]) -> Any:
-        """Return the arguments, of the type that the handoff asks for; raises `ToolArgumentsInvalid`."""
+        """Return the arguments, of the handoff's input type; raises `ToolArgumentsInvalid`."""
         if self._input is not None:
             try:
                 return self._input.read(cast("Json", arguments))
@@ -140,19 +140,19 @@ class HandoffTool:
         return arguments
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
-        """Return what the model reads: that the conversation moves."""
+        """Return the result for the model: that the conversation moves."""
         return ToolOutput(f"The agent {self.handoff.agent_name} goes on with the conversation.")
 
     async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
-        """Do nothing: taking back its step takes the handoff back."""
+        """Do nothing: undoing its step undoes the handoff."""
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
-        """Return that the outcome is unknown; a call that changes nothing is never asked about."""
+        """Return `Unknown`; a call that changes nothing is never reconciled."""
         return Unknown()
 
 
 def check_takes_over(agent: HandoffTarget[Any]) -> None:
-    """Raise `ConfigurationError` for an agent that cannot go on with the conversation of another."""
+    """Raise `ConfigurationError` for an agent that cannot continue the conversation of another."""
     if agent.custom_worker is not None:
         raise ConfigurationError(
             f"agent {agent.name!r} cannot take over a conversation: its steps are not answers of its model; list it "
@@ -161,7 +161,7 @@ def check_takes_over(agent: HandoffTarget[Any]) -> None:
 
 
 def facts(handoffs: Mapping[str, Handoff[Any]]) -> Json:
-    """Return JSON data that differs when the terms of handoffs do and their tools do not tell."""
+    """Return JSON data for the terms of handoffs that their tools do not contain, for the fingerprint of an agent."""
     return [
         [name, handoff.agent_name, [_name_of(each) for each in handoff.filters]]
         for name, handoff in handoffs.items()

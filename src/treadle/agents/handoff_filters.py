@@ -1,6 +1,6 @@
-"""Filters of handoffs: what an agent sees of a conversation that moves to it. Each is a function of messages.
+"""Filters of handoffs: each is a function of messages that returns those an agent sees after a handoff.
 
-A filter keeps a conversation well-formed: no call is left without its result, and no result without its call.
+A filter keeps a conversation well-formed: each call has its result, and each result its call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from treadle.errors import ConfigurationError, ModelError
 
 
 def without_tool_calls(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation without tool calls and their results; what a model wrote beside a call stays."""
+    """Return the conversation without tool calls and their results; text beside a call stays."""
     kept: list[Message] = []
     for message in messages:
         if message.role == "tool":
@@ -32,19 +32,19 @@ def without_tool_calls(messages: Sequence[Message]) -> list[Message]:
 
 
 def only_user_messages(messages: Sequence[Message]) -> list[Message]:
-    """Return what the user wrote."""
+    """Return the messages of the user."""
     return [message for message in messages if message.role == "user"]
 
 
 @frozen
 class LastMessages:
-    """Keep the newest messages, from a message of the user on: providers refuse a conversation that begins otherwise.
+    """Keep the newest messages, from a user message on: providers refuse a conversation that begins otherwise.
 
-    Where the oldest of them is an answer or a result, the messages before it are kept too, back to the user's message
-    that it follows. If it follows none, the conversation is cut to the first message of the user after it.
+    If the oldest of them is an answer or a result, the messages before it are kept too, back to the user message that
+    it follows. If it follows none, the conversation is cut to the next user message after it.
 
     Args:
-        count: how many at least, from 1 up; each result of a tool is in a message, and each answer is one.
+        count: the minimum number of messages, from 1 up; each tool result and each answer is a message.
 
     Raises:
         ConfigurationError: the count is not valid.
@@ -61,7 +61,7 @@ class LastMessages:
         return f"LastMessages({self.count})"
 
     def __call__(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the newest messages; raises `ModelError` if the user wrote none of them all."""
+        """Return the newest messages; raises `ModelError` if none of them is from the user."""
         oldest = max(0, len(messages) - self.count)
         earlier = (index for index in range(oldest, -1, -1) if messages[index].role == "user")
         later = (index for index in range(oldest, len(messages)) if messages[index].role == "user")
@@ -73,12 +73,12 @@ class LastMessages:
 
 
 def filtered(messages: Sequence[Message], filters: Sequence[Any], name: str) -> list[Message]:
-    """Return what filters leave of a conversation; raises `ModelError` if that is not a conversation.
+    """Return a conversation after its filters; raises `ModelError` if the result is malformed.
 
     Args:
         messages: the conversation so far.
         filters: applied in order.
-        name: what to call the handoff in an error.
+        name: the name of the handoff in errors.
     """
     seen: Any = messages
     for each in filters:

@@ -2,7 +2,7 @@
 
     runner's --> agent's --> tool's --> the tool --> back through all of them
 
-A middleware is an async function of the call and of `next`, which executes what is inside of it:
+A middleware is an async function of the call and of `next`, which runs the inner layers and the tool:
 
     async def timing(call: ToolInvocation, next: NextLayer) -> ToolOutput:
         began = time.monotonic()
@@ -11,8 +11,8 @@ A middleware is an async function of the call and of `next`, which executes what
         finally:
             metrics.observe(call.name, time.monotonic() - began)
 
-It may return another result, call `next` with other arguments, or answer without calling `next`. What it cannot change
-is how a call ends that is not over: a cancellation, a question to a person and a deferral pass through it.
+It may return another result, call `next` with other arguments, or answer without calling `next`. It cannot change a
+cancellation, a question to a person or a deferral: these pass through it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from treadle.errors import ConfigurationError
 from treadle.ports import ContextT_co, Tool, ToolContext, ToolOutput
 
 LayerOwner = Literal["runner", "agent", "tool"]
-"""Where a middleware is declared; the first is the outermost."""
+"""The owner of a middleware; the first is the outermost."""
 
 
 @explains_names("ToolInvocation")
@@ -42,11 +42,11 @@ class ToolInvocation(Generic[ContextT_co]):
 
     Args:
         tool: the tool, or the subagent as a tool.
-        arguments: what the tool is to be called with, as JSON data. A change of it counts as a rewrite.
-        context: what the tool is told of its call.
-        definition: a digest of the tool as it is defined.
-        on_progress: rewrites the values that the tool reports as its progress; None leaves them.
-        notes: what middleware noted of the call, by name.
+        arguments: the arguments of the tool, as JSON data. Changing them counts as a rewrite.
+        context: the context that the tool receives.
+        definition: returns a digest of the tool's definition.
+        on_progress: rewrites the progress values that the tool reports; None leaves them.
+        notes: the notes of middleware about the call, by name.
     """
 
     tool: Tool
@@ -58,7 +58,7 @@ class ToolInvocation(Generic[ContextT_co]):
 
     @property
     def spec(self) -> ToolSpec:
-        """What the tool declares."""
+        """The declarations of the tool."""
         return self.tool.spec
 
     @property
@@ -68,7 +68,7 @@ class ToolInvocation(Generic[ContextT_co]):
 
     @property
     def effect(self) -> EffectClass:
-        """What a second start of the call may do."""
+        """The effect class of the tool, which says how a second start of the call may act."""
         return self.tool.spec.effect
 
     @property
@@ -86,7 +86,7 @@ class ToolInvocation(Generic[ContextT_co]):
         return replace(self, arguments=dict(arguments))
 
     def with_progress(self, rewrite: Callable[[Json], Json]) -> ToolInvocation[ContextT_co]:
-        """Return the call with its progress rewritten by a function, after what middleware inside of this makes of it.
+        """Return the call with its progress rewritten by a function, which is applied after those of inner middleware.
 
         The function is called in the thread of the tool.
         """
@@ -101,7 +101,7 @@ class ToolInvocation(Generic[ContextT_co]):
         """Note a fact of the call under a name: it is journalled with the call's end.
 
         Raises:
-            ValueError: the value is no JSON data, or the name is no text.
+            ValueError: the value is not JSON data, or the name is not text.
         """
         if not is_text(name):
             raise ValueError(f"the name of a note must be a text, got {name!r:.80}")
@@ -109,7 +109,7 @@ class ToolInvocation(Generic[ContextT_co]):
 
 
 NextLayer: TypeAlias = Callable[[ToolInvocation[Any]], Awaitable[ToolOutput]]
-"""Executes what is inside of a middleware; may be called once."""
+"""Runs the inner layers and the tool; may be called once."""
 
 ToolMiddleware: TypeAlias = Callable[[ToolInvocation[Any], NextLayer], Awaitable[ToolOutput]]
 """An async function of a call and of `next`, or an object that is called like one."""
@@ -117,14 +117,14 @@ ToolMiddleware: TypeAlias = Callable[[ToolInvocation[Any], NextLayer], Awaitable
 
 @frozen
 class Layer:
-    """One middleware of a tool, and where it is declared."""
+    """One middleware of a tool, and its owner."""
 
     middleware: ToolMiddleware
     owner: LayerOwner
 
     @property
     def name(self) -> str:
-        """How people call the middleware."""
+        """The name of the middleware for people."""
         return name_of(self.middleware)
 
     def __str__(self) -> str:
@@ -144,7 +144,7 @@ def layers_of(
     """Return the middleware of a tool, the outermost first.
 
     Args:
-        tool: one that declares middleware has it as its attribute `middleware`.
+        tool: a tool that declares middleware has it as its attribute `middleware`.
         runner: the middleware of the runner.
         agent: the middleware of the agent whose model calls the tool.
     """
@@ -161,7 +161,7 @@ def checked_middleware(where: str, value: Any) -> tuple[ToolMiddleware, ...]:
     """Return middleware as a tuple.
 
     Raises:
-        ConfigurationError: it is no list of async functions of two arguments; `where` names the argument.
+        ConfigurationError: it is not a list of async functions of two arguments; `where` names the argument.
     """
     if not isinstance(value, (list, tuple)):
         raise ConfigurationError(

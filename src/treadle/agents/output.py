@@ -1,9 +1,9 @@
-"""`OutputType`: what an agent's answer has to be, as a schema for its model and as a check of what the model wrote.
+"""`OutputType`: the type of an agent's answer, as a schema for its model and as a check of the model's text.
 
-`AnswerType` is the part of it that answers of people share.
+`AnswerType` is its base, which answers of people share.
 
-Pydantic is imported when the first agent with an `output_type` is made. Nothing here decides: the engine
-reads an answer with it, and the journal holds the value as JSON data.
+Pydantic is imported when the first agent with an `output_type` is made. Nothing here decides: the engine reads an
+answer with it, and the journal holds the value as JSON data.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 WRAPPER: Final = "answer"
-"""The one property of the object that wraps an answer which is no object itself."""
+"""The one property of the object that wraps an answer which is not an object itself."""
 
 
 def _no_type(annotation: Any) -> str | None:
-    """Return what to write instead of a value that is no type; None if it may be one."""
+    """Return the advice for a value that is not a type; None if it may be one."""
     if isinstance(annotation, (list, tuple)):
         members = " | ".join(
             [getattr(each, "__name__", repr(each)) for each in cast("list[Any]", annotation)]
@@ -47,7 +47,7 @@ class AnswerType(Generic[OutputT_co]):
     """The type of an answer: that of an agent, or that of a person to a question.
 
     Args:
-        what: what has the type, for errors, such as "Agent 'a': output_type".
+        what: the owner of the type, for errors, such as "Agent 'a': output_type".
         annotation: any type that pydantic supports, also a union or an annotated one.
 
     Raises:
@@ -67,7 +67,7 @@ class AnswerType(Generic[OutputT_co]):
         from pydantic.json_schema import GenerateJsonSchema
 
         class Quiet(GenerateJsonSchema):
-            """Does not warn of defaults that JSON has no form for."""
+            """Omits warnings about defaults without a JSON form."""
 
             ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
@@ -80,20 +80,20 @@ class AnswerType(Generic[OutputT_co]):
             raise ConfigurationError(f"{what} {annotation!r:.200} has no JSON schema: {reason}") from error
 
     def dump(self, value: Any) -> Json:
-        """Return a value of the type as JSON data that `made` reads; raises for a value that is not of the type."""
+        """Return a value of the type as JSON data that `made` reads; raises for a value of another type."""
         data = self._adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
         self.checked(data)
         return data
 
     def made(self, data: Json) -> OutputT_co:
-        """Return the value of which this is the JSON data; raises what pydantic or a validator raises."""
+        """Return the value for JSON data; raises the errors of pydantic or of a validator."""
         from pydantic_core import to_json
 
         # Read as JSON: there a date is text and a tuple is a list, also for strict types.
         return self._adapter.validate_json(to_json(data))
 
     def checked(self, data: Json) -> OutputT_co:
-        """Return the value of which this is the JSON data; raises `ValueError`, which says what does not fit."""
+        """Return the value for JSON data; raises `ValueError`, whose message lists the misfits."""
         from pydantic import ValidationError
 
         try:
@@ -130,17 +130,17 @@ class OutputType(AnswerType[OutputT_co]):
 
     @property
     def value_schema(self) -> dict[str, Json]:
-        """JSON schema of the answer itself, without the object that wraps it."""
+        """JSON schema of the answer itself, without its wrapper."""
         if not self._wraps:
             return self.schema
         inner = cast("dict[str, dict[str, Json]]", self.schema["properties"])[WRAPPER]
         return {**inner, "$defs": self.schema["$defs"]} if "$defs" in self.schema else inner
 
     def read(self, written: Json) -> Json:
-        """Return the answer in what a model wrote, as JSON data that `load` reads.
+        """Return the answer in a model's JSON data, as JSON data that `load` reads.
 
-        An answer that has to be wrapped is also read without its wrapper. Raises `ValueError`; the message says which
-        fields are wrong, and how.
+        An answer that needs a wrapper is also read without it. Raises `ValueError`; the message names the wrong fields
+        and the reasons.
         """
         wrapped = self._is_wrapped(written)
         data = cast("dict[str, Json]", written)[WRAPPER] if wrapped else written
@@ -151,11 +151,11 @@ class OutputType(AnswerType[OutputT_co]):
                 raise ValueError(f'write {{"{WRAPPER}": ...}} with the answer in it ({error})') from error
             raise
         try:
-            # With defaults filled in and texts made numbers, but only if that reads as the same value.
+            # With defaults filled in and texts made numbers, but only if the result reads as the same value.
             dumped = self._adapter.dump_python(value, mode="json", by_alias=True)
             again = self.made(dumped)
             return dumped if type(again) is type(value) and again == value else data
-        except Exception:  # noqa: BLE001  a serializer or comparison of the user failed: keep what the model wrote
+        except Exception:  # noqa: BLE001  a serializer or comparison of the user failed: keep the model's data
             return data
 
     def _is_wrapped(self, written: Json) -> bool:
@@ -164,9 +164,9 @@ class OutputType(AnswerType[OutputT_co]):
         )
 
     def load(self, data: Json) -> OutputT_co:
-        """Return the answer of which a journal has the JSON data.
+        """Return the answer for JSON data of a journal.
 
-        Data that another version of the agent wrote, and that does not fit this type, is returned as it is.
+        Data of another version of the agent that does not fit this type is returned unchanged.
         """
         try:
             return self.made(data)
@@ -174,9 +174,9 @@ class OutputType(AnswerType[OutputT_co]):
             return data
 
     def partial(self, data: Json) -> OutputT_co:
-        """Return an answer that is still being written; raises `ValueError` while it is not of the type.
+        """Return an answer that is still being written; raises `ValueError` until it fits the type.
 
-        Of a list or a mapping, the last item is left out as long as it is not.
+        An incomplete last item of a list or a mapping is left out.
         """
         from pydantic_core import to_json
 

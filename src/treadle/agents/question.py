@@ -1,4 +1,4 @@
-"""A question as a tool or a step function puts it to a person: checked, with the schema of its answers."""
+"""A question of a tool or a step function to a person: checked, with the schema of its answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class QuestionTerms:
     """A question with the type of its answers, and the default if there is one."""
 
     where: str
-    """who asks, for errors"""
+    """the asking tool or step, for errors"""
 
     question: str
     type: AnswerType[Any]
@@ -29,7 +29,7 @@ class QuestionTerms:
     has_default: bool
 
     def answer_of(self, question: Question) -> Any:
-        """Return the answer to a question that is open no more; raises `ValueError` if it is not of the type."""
+        """Return the answer to a closed question; raises `ValueError` if it is not of the type."""
         if question.is_answered:
             return self.type.checked(question.value)
         raise QuestionUnanswered(
@@ -45,14 +45,14 @@ class QuestionTerms:
 
 
 def terms_of(where: str, question: Any, schema: Any, expires: Any, default: tuple[Any, ...]) -> QuestionTerms:
-    """Return a question as it can be asked.
+    """Return a question with its checked terms.
 
     Args:
-        where: who asks, for errors.
+        where: the asking tool or step, for errors.
         question: the text.
         schema: the type of the answer.
         expires: seconds until it expires, or None.
-        default: the default alone; empty if there is none.
+        default: a tuple with the default; empty without one.
 
     Raises:
         ConfigurationError: an argument is not valid; the text names it.

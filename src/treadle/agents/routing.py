@@ -1,6 +1,6 @@
-"""Routers: functions that say how a step goes on in place of the model, by calls of subagents or by a handoff.
+"""Routers: functions that choose how a step continues in place of the model, by calls of subagents or by a handoff.
 
-A router is called before the first request of each step. What it says is journalled as an answer with calls, so that
+A router is called before the first request of each step. Its choice is journalled as an answer with calls, so that
 limits, policies, undo and forks treat them as the calls of a model; None leaves the step to the model.
 """
 
@@ -24,7 +24,7 @@ NOTHING: Final = "nothing that a router may return"
 
 
 class Named(Protocol):
-    """An agent, as far as a router knows it."""
+    """The part of an agent's interface that a route uses."""
 
     @property
     def name(self) -> str: ...
@@ -32,12 +32,12 @@ class Named(Protocol):
 
 @frozen
 class Route:
-    """Where a router sends a step.
+    """The target of a step, as a router chooses it.
 
     Args:
         agent: one of the agent's `subagents=` or `handoffs=`, or its name.
-        input: what a subagent is asked; with it the agent is called, without it the conversation moves there.
-        arguments: what goes with a handoff, of its input type.
+        input: the input of a subagent: with it the agent is called, without it the conversation moves there.
+        arguments: the arguments of a handoff, of its input type.
     """
 
     agent: Named | str
@@ -51,14 +51,14 @@ class Route:
 
 
 Routes: TypeAlias = "Route | Named | str | Sequence[Route | Named | str] | None"
-"""What a router returns: one route or several, an agent to hand over to, or None to have the model asked."""
+"""A router's return value: one route or several, an agent to hand over to, or None to call the model."""
 
 Router: TypeAlias = Callable[[RequestContext[ContextT]], "Routes | Awaitable[Routes]"]
-"""Says how a step goes on; sync ones run in a thread. It sees the conversation so far in `ctx.messages`."""
+"""Chooses how a step continues; sync ones run in a thread. It sees the conversation so far in `ctx.messages`."""
 
 
 class RoutedAgent(Protocol):
-    """What a router needs to know of its agent."""
+    """The part of an agent's interface that its router uses."""
 
     @property
     def name(self) -> str: ...
@@ -77,15 +77,15 @@ def checked_router(router: Any, *, reaches_agents: bool) -> None:
     except TypeError:
         raise ConfigurationError("router must be a function of one argument, the RequestContext") from None
     except ValueError:
-        pass  # a function of C, which does not say what it takes
+        pass  # a function of C, whose signature is unknown
     if not reaches_agents:
         raise ConfigurationError("router chooses among subagents= and handoffs=, and there are none")
 
 
 def message_of(agent: RoutedAgent, routes: Any) -> Message | None:
-    """Return what a router said as an answer with calls; None leaves the step to the model.
+    """Return a router's choice as an answer with calls; None leaves the step to the model.
 
-    Raises `ValueError` for what names no agent that this one calls or hands over to.
+    Raises `ValueError` for a route to an agent that this one neither calls nor hands over to.
     """
     if routes is None:
         return None

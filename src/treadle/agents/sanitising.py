@@ -1,6 +1,6 @@
-"""Sanitisers: subagents whose answers hold no free text, so that what they read cannot reach their caller as words.
+"""Sanitisers: subagents whose answers hold no free text, so that injected instructions cannot reach their caller.
 
-An answer of numbers, truths, dates and a few given words can be wrong. It cannot be an instruction.
+An answer of numbers, booleans, dates and a few fixed words can be wrong. It cannot be an instruction.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from treadle.core.messages import Json
 
 _FORMATS: Final = ("date", "time", "date-time", "duration")
 _MOMENT: Final = re.compile(r"[0-9PYMDWTHSZ:.,+\- ]{1,40}")
-"""What dates, times and durations are written with."""
+"""The characters of dates, times and durations."""
 
 
 def free_text(schema: Json) -> str | None:
-    """Return where an answer of a JSON schema may hold free text, such as `answer.note`; None if it cannot."""
+    """Return the path of a part that may hold free text in an answer of a schema, such as `answer.note`; else None."""
     return next(_free(schema, schema, "answer", ()), None)
 
 
 def _free(schema: Any, root: Any, path: str, followed: tuple[str, ...]) -> Iterator[str]:
-    """Yield where a part may hold free text; the references around it, `followed`, are not followed again."""
+    """Yield the paths that may hold free text; the references in `followed` are not followed again."""
     if not isinstance(schema, dict):
         yield path
         return
@@ -59,13 +59,13 @@ def _free(schema: Any, root: Any, path: str, followed: tuple[str, ...]) -> Itera
 
 
 def holds_free_text(value: Json, schema: Json) -> bool:
-    """Return whether an answer of a schema without free text holds any all the same, such as a field too many."""
+    """Return whether an answer holds free text despite its schema, for example in an additional field."""
     words = set(_words(schema))
     return any(text not in words and not _MOMENT.fullmatch(text) for text in _texts(value))
 
 
 def _words(schema: Any) -> Iterator[str]:
-    """Yield the texts that a schema itself names: the values of its enums, and the names of its properties."""
+    """Yield the texts that a schema itself contains: the values of its enums, and the names of its properties."""
     if isinstance(schema, dict):
         part = cast("dict[str, Any]", schema)
         allowed = [*part.get("enum", ()), part.get("const")]

@@ -1,4 +1,4 @@
-"""Until when `ctx.sleep` sleeps, by its arguments."""
+"""The end of a `ctx.sleep`, from its arguments."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def due_at(where: str, now: int, seconds: float | None, until: datetime | float 
     """Return when a sleep is over, in microseconds since 1970, UTC.
 
     Args:
-        where: what sleeps, for the error.
+        where: the sleeping tool or step, for the error.
         now: in microseconds since 1970, UTC.
-        seconds: how long; None if `until` says it.
-        until: a time with its zone, or seconds since 1970, UTC; None if `seconds` says it.
+        seconds: the duration; None if `until` is given.
+        until: a time with its zone, or seconds since 1970, UTC; None if `seconds` is given.
 
     Raises:
-        ConfigurationError: it takes exactly one of both, and a time that can be.
+        ConfigurationError: not exactly one of both is given, or the time is not possible.
     """
     if (seconds is None) == (until is None):
         raise ConfigurationError(f"{where}: sleep() takes seconds, or until=, and one of them only")

@@ -1,4 +1,4 @@
-"""Subagents as tools: called with a text, they answer. The runner runs each call as a task of its own."""
+"""Subagents as tools: each takes a text and answers. The runner runs each call as a task of its own."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _PARAMETERS: Json = {
 
 
 ContextTerms: TypeAlias = Literal["all"] | Sequence[str] | Callable[[Any], Any] | None
-"""What a subagent gets of its caller's context: all of it, some keys, what a function makes of it, or nothing."""
+"""The context that a subagent gets from its caller: all of it, some keys, the result of a function, or nothing."""
 
 
 @explains_arguments
 @frozen
 class Subagent:
-    """An agent that another may call, and on which terms.
+    """An agent that another may call, with the terms of the calls.
 
     Args:
         agent: the `Agent`, or the name of one that the runner knows.
-        timeout: seconds for which one task of a call may run; then it is cancelled and the call fails. While that task
-            waits for a person, the time stands still. None is no limit.
+        timeout: seconds for which one task of a call may run; then it is cancelled and the call fails. Time in which
+            that task waits for a person does not count. None is no limit.
         retries: how many further tasks a call may begin, each anew, after one that failed or took too long.
-        context: what the agent's tools and functions get of the context of the run: `all`; the named keys of a
-            mapping; what a function of the context returns, which must have no effects; or None for nothing.
-        state: the keys of the caller's `ctx.state` whose values its task begins with, where they are set.
-        on_failure: what a failure does to the caller's task, in place of `FailurePolicy(subagent=)`.
-        sanitises: whether its answers are trusted even if the agent has read untrusted content. Its `output_type` has
-            to hold numbers, truths, dates and given words (`Literal`, enums) alone, and no free text.
+        context: the context that the agent's tools and functions get from the context of the run: `all`; the named keys
+            of a mapping; the return value of a function of the context, without effects; or None for nothing.
+        state: the keys of the caller's `ctx.state` whose values its task begins with, if they are set.
+        on_failure: how a failure affects the caller's task, in place of `FailurePolicy(subagent=)`.
+        sanitises: whether its answers are trusted even if the agent has read untrusted content. Its `output_type` must
+            consist of numbers, booleans, dates and fixed words (`Literal`, enums), without free text.
 
     Raises:
         ConfigurationError: a value is not valid; the message names the field.
@@ -84,10 +84,10 @@ class Subagent:
             self._check_sanitises()
 
     def context_of(self, context: Any) -> Any:
-        """Return what the agent gets of its caller's context.
+        """Return the context that the agent gets from its caller's context.
 
         Raises:
-            ConfigurationError: the context has no keys, or not these, or the function raised.
+            ConfigurationError: the context has no keys or lacks some of these, or the function raised.
         """
         terms = self.context
         if terms is None or terms == "all":
@@ -95,7 +95,7 @@ class Subagent:
         if can_be_called(terms):
             try:
                 return terms(context)
-            except BaseException as error:  # it ends the call, and nothing else
+            except BaseException as error:  # it ends only this call
                 raise self._error(f"the function of context= failed: {whole_error_text(error)}") from error
         if not isinstance(context, Mapping):
             given = "there is none" if context is None else f"the context is of type {type(context).__name__}"
@@ -143,12 +143,12 @@ def answer_schema(agent: Any) -> Json:
 
 
 class SubagentTool:
-    """A subagent as the tool that its caller's model is offered.
+    """A subagent as a tool for its caller's model.
 
     Args:
-        agent_name: the agent's.
-        description: what the agent is for; empty for one that is known by name only.
-        terms: on which it is called.
+        agent_name: the agent's name.
+        description: the purpose of the agent; empty for an agent that is known only by name.
+        terms: the terms of its calls.
     """
 
     def __init__(self, agent_name: str, description: str, terms: Subagent | None = None) -> None:
@@ -167,7 +167,7 @@ class SubagentTool:
         self._schema = answer_schema(terms.agent) if terms is not None and terms.sanitises else None
 
     def sanitised(self, output: Json) -> bool:
-        """Return whether an answer is that of a sanitiser, and holds no free text indeed."""
+        """Return whether an answer is a sanitiser's and indeed holds no free text."""
         return self._schema is not None and not holds_free_text(output, self._schema)
 
     def validate(self, arguments: dict[str, Json]) -> str:
@@ -188,5 +188,5 @@ class SubagentTool:
         raise ConfigurationError(f"what the agent {self.agent_name} did is taken back in its own task")
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
-        """Return that the outcome is unknown: it is in the journal of the agent's task."""
+        """Return `Unknown`: the outcome is in the journal of the agent's task."""
         return Unknown()

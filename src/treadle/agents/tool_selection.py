@@ -1,6 +1,6 @@
-"""Tool selection: which of an agent's tools each request to its model offers (`Agent(offer=)`).
+"""Tool selection: the choice of an agent's tools for each request to its model (`Agent(offer=)`).
 
-What a task may do is fixed by its agent's `tools`: a call of any of them can be recovered after a crash, settled and
+The agent's `tools` fix the capabilities of a task: a call of any of them can be recovered after a crash, settled and
 undone. A selector only chooses among them before each request; its choice is journalled with the request.
 """
 
@@ -22,7 +22,7 @@ ToolSelector: TypeAlias = Callable[[RequestContext[ContextT]], Iterable[str | To
 
 @runtime_checkable
 class DescribedToolSelector(Protocol):
-    """A selector with settings: it checks the tools when the agent is made, and is part of its fingerprint."""
+    """A selector with settings: it checks the tools when the agent is made, and is part of the agent's fingerprint."""
 
     def check(self, tools: Sequence[Tool]) -> None:
         """Raise `ConfigurationError` if it cannot select among these tools."""
@@ -36,7 +36,7 @@ class DescribedToolSelector(Protocol):
 
 
 def checked_tool_selector(offer: Any, tools: tuple[Tool, ...]) -> ToolSelector[Any]:
-    """Return an offer that can select among these tools; raises `ConfigurationError` for others."""
+    """Return a selector that can select among these tools; raises `ConfigurationError` for another value."""
     call = offer if inspect.isroutine(offer) else getattr(offer, "__call__", None)  # noqa: B004
     if isinstance(offer, type) or not can_be_called(offer):
         raise ConfigurationError(

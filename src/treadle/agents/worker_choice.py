@@ -1,6 +1,6 @@
-"""Which worker an `Agent(worker=)` names: the table from names to workers, and the checks of custom ones.
+"""The worker of an `Agent(worker=)`: the table from names to workers, and the checks of custom ones.
 
-Modules of workers are imported by the agents that use them: most agents use `function_calling`, which needs none.
+Only the agents that use a worker import its modules: most agents use `function_calling`, which needs none.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ WorkerName = Literal["function_calling", "react", "planner", "plan_refine"]
 def resolve_worker(
     worker: Any, model: str | Model, tools: Sequence[Tool]
 ) -> tuple[Dialect | None, FunctionWorker | Decider | None]:
-    """Return the dialect an agent speaks with its model, and what drives its steps; None for function calling.
+    """Return the dialect of an agent, and its custom worker; each is None if not used.
 
     Raises:
-        ConfigurationError: it is no worker, or cannot work with this model and these tools.
+        ConfigurationError: it is not a worker, or cannot work with this model and these tools.
     """
     if worker == "function_calling":
         return None, None

@@ -1,1 +1,1 @@
-"""The pure deciders: what a task does next, from its state. Nothing else is here."""
+"""The pure deciders: they compute a task's next action from its state."""

@@ -1,8 +1,8 @@
-"""What follows from calls in the background: their ends, and what an answered task does about tickets that are open.
+"""Calls in the background: their ends, and the treatment of open tickets when a task has answered.
 
 option `at_end`     an answered task with open tickets
-wait, suspend       waits until all are completed or expired, then goes on with their results
-detach              ends; a result that comes later is kept with it
+wait, suspend       waits until all are completed or expired, then continues with their results
+detach              ends; a later result is stored with it
 cancel              cancels them, and ends
 """
 
@@ -21,7 +21,7 @@ from treadle.core.tickets import Completion
 
 
 def completed_end(state: TaskState, rules: Rules) -> e.ToolEnded | None:
-    """Return the end of the first call whose ticket was completed; its tool may still run, and is waited for."""
+    """Return the end of the first call whose ticket was completed and whose tool no longer runs."""
     for call in state.completed.values():
         if call.status != "begun" and call.ticket is not None and call.ticket.completion is not None:
             return _end(call, call.ticket.completion, rules)
@@ -41,16 +41,16 @@ def _end(call: CallState, completion: Completion, rules: Rules) -> e.ToolEnded:
 
 
 def delivered_label(call: CallState) -> Label | None:
-    """Return the label of what the holder of a ticket delivers: untrusted, also where the tool itself is trusted."""
+    """Return the label of a ticket holder's result: untrusted, even if the tool itself is trusted."""
     if call.label is None or call.label.integrity == "untrusted":
-        return None  # as it has it already
+        return None  # the call has that label already
     return Label(call.label.origin, "untrusted")
 
 
 def at_end(state: TaskState, rules: Rules) -> Wait | e.ToolEnded | None:
-    """Return what an answered task with open tickets does before it ends; None if it ends.
+    """Return the action of an answered task with open tickets before it ends; None if it ends.
 
-    One that reached a limit does not wait: it could not go on with the results.
+    A task that reached a limit does not wait, since it could not continue with the results.
     """
     if state.limit is not None or rules.at_end == "detach":
         return None

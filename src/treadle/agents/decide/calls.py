@@ -1,17 +1,17 @@
-"""What the open tool calls of a task want done, and how calls are closed that are not to go on.
+"""The effects for the open tool calls of a task, and the ends of calls that are not to go on.
 
-status of an open call    what it wants
-proposed                  to begin, as far as limits and parallelism allow; first to be judged, where that is due
-  asked                   nothing: a person decides whether it begins
-  denied                  to end
-asking                    nothing: a person answers its question, and then it begins again
-begun                     to be performed, or to go on
-sleeping                  nothing: a timer has it begin again
-deferred                  nothing: its work goes on in the background, and its ticket ends it
-parked                    to go on: the call runs an agent, whose task is at rest
-  out of time             to end, and its task with it
-lost                      to be reconciled, else settled by the policy for unknown outcomes
-unresolved                to be settled
+status of an open call    next action
+proposed                  begin, within the limits on calls and parallelism; first judge it, if it must be judged
+  asked                   none: a person decides whether it begins
+  denied                  end
+asking                    none: a person answers its question, and then it begins again
+begun                     perform it, or let it go on
+sleeping                  none: a timer has it begin again
+deferred                  none: its work goes on in the background, and its ticket ends it
+parked                    go on: the call runs an agent, whose task is at rest
+  out of time             end, and its task with it
+lost                      reconcile, else apply the policy for unknown outcomes
+unresolved                settle
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 
 Closing: TypeAlias = e.Event | tuple[StopAgent, ...]
-"""The end of a call, or what has to be done before it can end."""
+"""The end of a call, or the effects that are needed before it can end."""
 
 
 def want_call(
     rules: Rules, call: CallState, effects: list[Effect], waiting: list[CallState], most: int
 ) -> e.ToolEnded | None:
-    """Add the effect that an open call wants, or add it to the calls that wait for a person; or return its end.
+    """Add the effect of an open call, or add the call to those that wait for a person; or return its end.
 
     Args:
-        rules: of the task.
+        rules: the rules of the task.
         call: a call of a running step.
-        effects: what the task wants so far.
-        waiting: the calls so far that a person has to approve, whose question a person has to answer, or whose outcome
-            a person has to tell, or that are in the background.
+        effects: the effects of the task so far.
+        waiting: the calls so far that wait for an approval, an answer or a settlement by a person, or that are in the
+            background.
         most: a call begins as long as there are fewer effects.
     """
     if call.status == "begun":
@@ -99,7 +99,7 @@ def permission_of(rules: Rules, call: CallState) -> Permission:
 def _want_permitted(
     rules: Rules, call: CallState, effects: list[Effect], waiting: list[CallState], most: int
 ) -> e.ToolEnded | None:
-    """Do for a proposed call what `want_call` does, where calls are judged before they start."""
+    """Do the same as `want_call` for a proposed call in a task whose calls are judged before they start."""
     permission = permission_of(rules, call)
     if permission == "ask":
         waiting.append(call)
@@ -124,7 +124,7 @@ def denied_end(call: CallState) -> e.ToolEnded:
 
 
 def wait_for_calls(calls: Sequence[CallState | Check]) -> Wait:
-    """Return the wait of a task that can do nothing until these calls are decided on, or end in the background."""
+    """Return the wait of a task that depends on decisions about these calls, or on their ends in the background."""
     statuses = {call.status for call in calls}
     if "sleeping" in statuses:
         return Wait("timer", tuple(calls))
@@ -135,11 +135,9 @@ def wait_for_calls(calls: Sequence[CallState | Check]) -> Wait:
 
 
 def only_permitted(rules: Rules, decision: Decision) -> Decision:
-    """Return a decision in which no call starts that is still to be judged, waits for a person, or was denied.
+    """Return a decision without calls that are not permitted: not judged yet, waiting for a person, or denied.
 
-    Nor one whose question is not answered.
-
-    For workers of a user's own, which want calls themselves.
+    Calls with an unanswered question are removed too. Custom workers, which decide on calls themselves, need this.
     """
     if not isinstance(decision, tuple):
         return decision
@@ -202,7 +200,7 @@ def closing_end(call: CallState, why: str, outcome: e.Outcome) -> e.ToolEnded | 
 
 
 def settled_end(call: CallState) -> e.ToolEnded | None:
-    """Return the end of a lost call that was found to have happened."""
+    """Return the end of a lost call that turned out to have happened."""
     if call.status != "unresolved" or call.outcome != "ok":
         return None
     return e.ToolEnded(call.step, call.id, "ok", call.output)
@@ -218,7 +216,7 @@ def may_have_acted(call: CallState) -> bool:
         return False  # its tool did not run
     if call.child is not None:
         return True  # however its task ended, calls in it may have changed something
-    # A call found not to have happened may begin again, or was ended like a call that never began; one that
-    # asked may begin again too.
+    # A call that turned out not to have happened may begin again, or was ended like a call that never began; a call
+    # that asked may begin again too.
     waits = call.status in ("proposed", "asking", "sleeping") and call.stopped is None
     return not waits and call.outcome not in ("invalid", "refused", "denied", "cancelled")

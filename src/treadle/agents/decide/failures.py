@@ -1,4 +1,4 @@
-"""What follows from a failure: a pause, another attempt of the step, or the end of the task."""
+"""Consequences of a failure: a pause, another attempt of the step, or the end of the task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def policy_for(rules: Rules, source: str) -> ToolFailurePolicy:
 
 
 def pause(step: StepState, reason: str) -> e.PauseRequested | None:
-    """Return the pause that a failure of a step calls for; None if it was requested before, and lifted since."""
+    """Return the pause for a failure of a step; None if it was requested before, and lifted since."""
     return None if step.paused else e.PauseRequested(FAILURE_POLICY, reason)
 
 
@@ -35,14 +35,14 @@ def fail(state: TaskState, error: e.Failure) -> e.TaskEnded:
 
 
 def degrade(state: TaskState, rules: Rules, reason: str, error: e.Failure | None = None) -> e.TaskEnded:
-    """Return the end of a task that cannot go on, with the answer there is."""
+    """Return the end of a task that cannot go on, with its answer so far."""
     return e.TaskEnded("degraded", partial_answer(state, rules), error, (*state.reasons, reason))
 
 
 def partial_answer(state: TaskState, rules: Rules) -> Json:
     """Return the task's last answer, else the last text of the model, else an empty text.
 
-    If answers have to be of a type, return the last one of this type, else None.
+    If answers are typed, return the last valid one, else None.
     """
     if rules.output_retries is not None:
         typed = state.step.typed if state.step is not None else None

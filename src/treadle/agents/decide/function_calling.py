@@ -1,14 +1,14 @@
 """The function-calling worker: call the model, run the calls of its answer, send it the results, until it answers.
 
-state of the task          what `decide` returns
+state of the task          decision
 no step                    the start of a step
 step without an answer     a request to the model
-answer with calls          the calls, in parallel; those a crash cut off are settled first
+answer with calls          the calls, in parallel; those that a crash cut off are settled first
 answer without calls       the end of the step, as the last one unless the answer is of the wrong type
 all calls ended            the end of the step, as the last one if a `return_direct` call succeeded
 a call handed over         the end of the step, then a wait until the conversation has moved to the next agent
 
-A step is one answer of the model with its calls. A failed step ends the task, and is taken up again by `resume`.
+A step is one answer of the model with its calls. A failed step ends the task, and `resume` runs it again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from treadle.policy.progress import newest_calls, was_made_before
 
 
 def decide(state: TaskState, rules: Rules) -> Decision:
-    """Return what the task wants done next."""
+    """Return the task's next action."""
     step = state.step
     if step is None:
         return _begin(state, rules)
@@ -77,7 +77,7 @@ def _ask(state: TaskState, rules: Rules, step: StepState) -> Decision:
     if call.tries is not None and call.tries.retry_at is not None:
         return Wait("timer")
     if state.unread and step.unasked:
-        # Messages that arrived while the step was stopped go before its next request.
+        # Messages that arrived while the step was stopped come before its next request.
         return e.StepStarted(step.id, step.index, step.attempt)
     final = state.limit is not None
     if call.status != "begun" and not final:
@@ -94,7 +94,7 @@ def _model_failed(state: TaskState, rules: Rules, step: StepState, error: e.Fail
     if error.source == "guardrail":
         return e.StepFailed(step.id, error)  # a refusal stops the task, unlike a failure
     if rules.on_model_failure == "pause":
-        return pause(step, f"model failed: {error.message}")  # once it is lifted, the model is asked again
+        return pause(step, f"model failed: {error.message}")  # after a resume, the model is called again
     if rules.on_model_failure == "degrade":
         return degrade(state, rules, f"the model failed: {error.message}", error)
     return e.StepFailed(step.id, error)
@@ -160,7 +160,7 @@ def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
 
 
 def _answering_end(step: StepState) -> e.ToolEnded | None:
-    """Return the end of the first open call that is the typed answer: it was read already, and never runs."""
+    """Return the end of the first open call that is the typed answer, which was read already and never runs."""
     typed = step.typed
     call = next((call for call in step.open.values() if call.answers and call.status == "proposed"), None)
     if call is None or typed is None:
@@ -183,7 +183,7 @@ _OTHER_MODES: Final = (
 
 
 def _typed(state: TaskState, rules: Rules, step: StepState, retries: int) -> Decision | None:
-    """Return what follows from an answer that has a type; None if the next step has to give it."""
+    """Return the decision on a typed answer; None if the next step must give it."""
     typed = step.typed
     if typed is None:
         why = REASONS.get(step.model_call.finish) if not step.calls else None
@@ -234,7 +234,7 @@ def _limit_after(state: TaskState, rules: Rules, step: StepState) -> e.LimitReac
 def _unreadable(state: TaskState, rules: Rules, step: StepState) -> e.StepFailed | None:
     """Return the failure of a step whose unreadable answer is one too many in a row.
 
-    The next attempt of a step that failed so completes, and the model is called again in the next step.
+    The next attempt of such a failed step completes, and the model is called again in the next step.
     """
     most = rules.max_parse_errors
     if most is None or step.attempt > 1 or not _is_unreadable(step):
@@ -253,12 +253,12 @@ def _unreadable(state: TaskState, rules: Rules, step: StepState) -> e.StepFailed
 
 
 def _is_unreadable(step: StepState) -> bool:
-    """Whether no call of a step's answer could be read."""
+    """Whether all calls of a step's answer are unreadable."""
     return step.status != "skipped" and bool(step.calls) and all(call.problem for call in step.calls)
 
 
 def _failed_call(rules: Rules, step: StepState) -> Decision | None:
-    """Return what the failure policy makes of the first failed call; None if the model deals with it."""
+    """Return the failure policy's decision on the first failed call; None if the model handles it."""
     if rules.on_unknown_outcome == "fail" and step.attempt == 1:
         unknown = next((call for call in step.calls if call.outcome == "unknown"), None)
         if unknown is not None and unknown.error is not None:
@@ -284,7 +284,7 @@ def _failed_call(rules: Rules, step: StepState) -> Decision | None:
 
 
 def _denied_call(rules: Rules, step: StepState) -> Decision | None:
-    """Return what follows from the first denied call; None once the task was resumed: then the model deals with it."""
+    """Return the decision on the first denied call; None after a resume, when the model handles it."""
     call = next((call for call in step.calls if call.outcome == "denied"), None)
     if call is None or call.error is None:
         return None
@@ -294,7 +294,7 @@ def _denied_call(rules: Rules, step: StepState) -> Decision | None:
 
 
 _STOPS = ("fail", "pause")
-"""The failure policies under which the model does not deal with the failure."""
+"""The failure policies under which the model does not handle the failure."""
 
 
 def _policy_for(rules: Rules, call: CallState) -> ToolFailurePolicy:

@@ -1,11 +1,11 @@
-"""What guardrails have to decide before a task goes on: the same for every worker.
+"""Guardrail checks that are due before a task continues; the same for every worker.
 
-A worker is asked only once nothing of this is due; what it then wants may wait once more.
+The worker decides only once no check is due; its effects may then wait for further checks.
 
     input that no step has read     is judged before the step starts, if a guardrail is blocking or steps are functions
-    input of the step               is judged beside the request; its answer is held until the input has passed
-    an answer that is held          is judged, and goes on as `ModelReturned`, or its attempt fails
-    the result of a call            is judged before the next request, or before the function that asked reads it
+    input of the step               is judged during the request; the answer is held until the input has passed
+    an answer that is held          is judged, and continues as `ModelReturned`, or its attempt fails
+    the result of a call            is judged before the next request, or before the calling function reads it
     an answer that no model wrote   is judged before its step ends
 """
 
@@ -47,7 +47,7 @@ from treadle.policy.guardrails import Guardrail
 
 
 def guarded(work: DecideFunction) -> DecideFunction:
-    """Return what a worker wants, as far as guardrails let it go on."""
+    """Return a worker whose decisions wait for the guardrails."""
 
     def decide(state: TaskState, rules: Rules) -> Decision:
         due = _before_work(state, rules)
@@ -59,7 +59,7 @@ def guarded(work: DecideFunction) -> DecideFunction:
 
 
 def guarded_rules(rules: Rules, guardrails: Sequence[Guardrail], *, runs_functions: bool) -> Rules:
-    """Return what a drive decides by, with the guardrails that hold for it; functions may act before they ask."""
+    """Return the rules of a drive with its guardrails; functions may act before they call a model."""
     contents = frozenset(content for each in guardrails for content in each.on)
     blocking = runs_functions or any(each.blocking for each in guardrails)
     return replace(
@@ -74,14 +74,14 @@ def guarded_rules(rules: Rules, guardrails: Sequence[Guardrail], *, runs_functio
 
 @mutable
 class _Due:
-    """What guardrails still have to do about some contents."""
+    """The pending guardrail checks of some contents."""
 
     effects: list[Effect]
     asked: list[Check]
     refused: Check | None = None
 
     def look(self, state: TaskState, wanted: JudgeContent, *, guarded: bool) -> None:
-        """Note how a content stands; without a guardrail on it, one that was not judged passes."""
+        """Add the check of a content; without a guardrail on it, a content that was not judged passes."""
         check = state.checks.get(wanted.place)
         stands = standing(check)
         if stands == "open":
@@ -94,7 +94,7 @@ class _Due:
 
     @property
     def is_open(self) -> bool:
-        """Whether something has not passed."""
+        """Whether some content has not passed."""
         return bool(self.effects or self.asked) or self.refused is not None
 
 
@@ -121,14 +121,14 @@ def _inputs(state: TaskState, rules: Rules, inputs: Iterable[e.InputReceived], s
 
 
 def _arrived_as(state: TaskState, received: e.InputReceived) -> CallState | None:
-    """Return the call in the background whose result input is; None for a message."""
+    """Return the background call whose result arrived as this input; None for a message."""
     return next(
         (call for call in state.arrived if call.ticket is not None and call.ticket.arrival is received), None
     )
 
 
 def _is_used(check: Check | None) -> bool:
-    """Whether a content was refused and has stopped its step or its task: from then on it is read as withheld."""
+    """Whether a refused content has already stopped its step or its task; from then on it is read as withheld."""
     return check is not None and check.permit is not None and check.permit.status == "used"
 
 
@@ -161,7 +161,7 @@ def is_result_guarded(rules: Rules, call: CallState) -> bool:
 
 
 def _before_work(state: TaskState, rules: Rules) -> Decision | None:
-    """Return what is due before the worker is asked; None if nothing is."""
+    """Return the checks that are due before the worker decides; None if none is."""
     if state.graph is not None:
         return _before_functions(state, rules)
     step = state.step
@@ -192,7 +192,7 @@ def _before_work(state: TaskState, rules: Rules) -> Decision | None:
 
 
 def _before_functions(state: TaskState, rules: Rules) -> e.Event | None:
-    """Return what follows from a refused content of a step that is a function; None if nothing does."""
+    """Return the event for a refused content of a step function; None if none was refused."""
     assert state.graph is not None, "its steps are functions"
     for node in state.graph.running.values():
         step = node.step
@@ -219,7 +219,7 @@ def _before_functions(state: TaskState, rules: Rules) -> e.Event | None:
 
 
 def _beside_work(state: TaskState, rules: Rules, decision: Decision) -> Decision:
-    """Return what a worker wants with what guardrails judge beside it; or what goes before it."""
+    """Return a worker's decision with the guardrail checks beside it, or the checks that come before it."""
     if isinstance(decision, e.StepStarted):
         return _before_start(state, rules, decision)
     if isinstance(decision, e.StepCompleted):
@@ -250,12 +250,12 @@ def _beside_work(state: TaskState, rules: Rules, decision: Decision) -> Decision
 
 
 def _once(effects: Iterable[Effect]) -> tuple[Effect, ...]:
-    """Return effects without those that are in it twice."""
+    """Return effects without duplicates."""
     return tuple({effect.id: effect for effect in effects}.values())
 
 
 def _before_start(state: TaskState, rules: Rules, start: e.StepStarted) -> Decision:
-    """Return the start of a step, or what goes before it: what it would read may have to pass first."""
+    """Return the start of a step, or the checks of its input that must come before it."""
     inputs = _inputs(state, rules, state.unread)
     if inputs.refused is not None:
         return _stop(state, inputs.refused)
@@ -269,7 +269,7 @@ def _before_start(state: TaskState, rules: Rules, start: e.StepStarted) -> Decis
 
 
 def _stop(state: TaskState, refused: Check) -> Decision:
-    """Return what ends a task whose input was refused before a step has read it: first all that is in flight stops."""
+    """Return the end of a task whose input was refused before a step has read it; effects in flight stop first."""
     if state.in_flight():
         return ()
     error = refusal(refused)
@@ -277,12 +277,12 @@ def _stop(state: TaskState, refused: Check) -> Decision:
 
 
 def is_input_held(state: TaskState, rules: Rules) -> bool:
-    """Whether no step may start, since input that it would read has not passed."""
+    """Whether steps may not start yet, because their input has not passed."""
     return rules.blocks_input and _inputs(state, rules, state.unread).is_open
 
 
 def _before_end(state: TaskState, rules: Rules, end: e.StepCompleted) -> Decision:
-    """Return the end of a plain step, or what goes before it: an answer that no model wrote has to pass."""
+    """Return the end of a plain step, or the check of a direct answer that must come before it."""
     step = state.step
     if step is None or not end.last or not end.direct or step.typed is not None:
         return end
@@ -302,7 +302,7 @@ def _before_end(state: TaskState, rules: Rules, end: e.StepCompleted) -> Decisio
 
 
 def _beside_functions(state: TaskState, rules: Rules, decision: tuple[Effect, ...] | Wait) -> Decision:
-    """Return what step functions want, with what guardrails judge for them."""
+    """Return the effects of step functions, with the guardrail checks for them."""
     assert state.graph is not None, "its steps are functions"
     effects, asked = list[Effect](), list[Check]()
     unread = _inputs(state, rules, state.unread)
@@ -329,7 +329,7 @@ def _beside_functions(state: TaskState, rules: Rules, decision: tuple[Effect, ..
     asked += unread.asked
     for check in state.checks.values():
         if standing(check) == "asked" and is_final(check.id):
-            asked.append(check)  # once it is decided, the function is entered again and gives the same answer
+            asked.append(check)  # after the decision, the function runs again and gives the same answer
     waiting = {check.step for check in asked if is_final(check.id)}
     if isinstance(decision, tuple):
         wanted = [effect for effect in decision if not _is_held(effect, withheld, waiting)]
@@ -344,7 +344,7 @@ def _beside_functions(state: TaskState, rules: Rules, decision: tuple[Effect, ..
 
 
 def _is_held(effect: Effect, withheld: set[str], waiting: set[str]) -> bool:
-    """Whether what a step function wants waits for guardrails: for results, or for its answer."""
+    """Whether an effect of a step function waits for guardrails: for results, or for its answer."""
     if type(effect) is RunFunction:
         return effect.node.id in waiting
     return type(effect) is CallModel and effect.call.status != "begun" and effect.step.id in withheld

@@ -1,11 +1,11 @@
-"""Handoffs in a model's answer: the first that is let through moves the conversation, once all other calls have ended.
+"""Handoffs in a model's answer: the first permitted one moves the conversation, once all other calls have ended.
 
-state of the step's calls                  what becomes of a handoff
-another call is open                       it is judged, where that is due, and waits; also for a handoff that began
-a call before it handed over               refused
-the answer of the task is there            refused
-no step, or no handoff, is left            refused
-none of these                              it begins; it ends at once, and the step ends with the next agent
+state of the step's calls                  the handoff
+another call is open                       is judged, if it must be, and waits; a handoff that began waits too
+a call before it handed over               is refused
+the answer of the task is there            is refused
+no step, or no handoff, is left            is refused
+none of these                              begins; it ends at once, and the step ends with the next agent
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def want_handoff(
     effects: list[Effect],
     waiting: list[CallState],
 ) -> e.ToolEnded | None:
-    """Add what a step's first open handoff wants, or add it to the calls that wait for a person; or return its end.
+    """Add the effect of a step's first open handoff, or add it to the calls that wait for a person; or return its end.
 
     Args:
-        state: of the task.
-        rules: of the task.
-        step: the step under way.
+        state: the state of the task.
+        rules: the rules of the task.
+        step: the running step.
         call: the handoff.
-        effects: what the other calls of the step want.
-        waiting: those of them that wait for a person.
+        effects: the effects of the step's other calls.
+        waiting: the other calls that wait for a person.
     """
     refusal = _refusal(state, rules, step)
     if refusal is not None:
@@ -53,12 +53,12 @@ def want_handoff(
 
 
 def _is_later(rules: Rules, call: CallState) -> bool:
-    """Whether an open call is a handoff that has not begun: it follows the first of these, or is it."""
+    """Whether an open call is a handoff that has not begun: the first one, or one after it."""
     return call.status == "proposed" and call.name in rules.handoffs
 
 
 def next_agent_of(rules: Rules, step: StepState) -> e.NextAgent | None:
-    """Return the agent that a step, whose calls have all ended, hands over to; None if it does not."""
+    """Return the agent to which a step hands over once all its calls have ended; None without a handoff."""
     call = _handed_over(rules, step)
     return e.NextAgent(rules.handoffs[call.name], call.id, call.name) if call is not None else None
 
@@ -68,7 +68,7 @@ def _handed_over(rules: Rules, step: StepState) -> CallState | None:
 
 
 def _refusal(state: TaskState, rules: Rules, step: StepState) -> tuple[Literal["tool", "limit"], str] | None:
-    """Return what keeps a handoff from its start, a limit or another call, and why; None if nothing does."""
+    """Return the reason against a handoff and its source, a limit or another call; None if it may start."""
     earlier = _handed_over(rules, step)
     if earlier is not None:
         return "tool", f"the conversation goes to {rules.handoffs[earlier.name]} already"

@@ -1,4 +1,4 @@
-"""Joins of subagents: how many of the agents that one answer calls have to answer before its step goes on.
+"""Joins of subagents: how many of the agents called in one answer must answer before the step continues.
 
 join         the step goes on                            a failed agent
 all          after the end of each                       is for the failure policy
@@ -22,15 +22,15 @@ _ENOUGH: Final = "enough of the agents called beside it answered"
 
 
 def is_joined(rules: Rules, step: StepState) -> bool:
-    """Whether so many agents of a step have answered that the others are not needed."""
+    """Whether enough agents of a step have answered, so that the others are not needed."""
     needed, answered, _ = _counts(rules, step)
     return needed is not None and answered >= needed
 
 
 def stop_unneeded(call: CallState, effects: list[Effect]) -> e.ToolEnded | None:
-    """Add the stop of a call of an agent that is not needed any more, or return its end.
+    """Add the stop of an agent's call that is no longer needed, or return its end.
 
-    One that is in flight wants nothing: so it is cancelled, and then stopped for good.
+    A call in flight gets no effect, so it is first cancelled and then stopped for good.
     """
     if call.status == "parked":
         effects.append(StopAgent(stop_id(call.id), call, "cancelled", _ENOUGH))
@@ -39,7 +39,7 @@ def stop_unneeded(call: CallState, effects: list[Effect]) -> e.ToolEnded | None:
 
 
 def failures_that_count(rules: Rules, step: StepState) -> list[CallState]:
-    """Return the failed calls of a step that the failure policies are about."""
+    """Return the failed calls of a step to which the failure policies apply."""
     failed = [call for call in step.calls if call.failed]
     if rules.join == "all" or not failed:
         return failed
@@ -49,7 +49,7 @@ def failures_that_count(rules: Rules, step: StepState) -> list[CallState]:
 
 
 def failure_of(rules: Rules, step: StepState, call: CallState, error: e.Failure) -> e.Failure:
-    """Return why a step fails of whose calls one failed; with a join, also how many agents answered."""
+    """Return the failure of a step because of a failed call; with a join, also how many agents answered."""
     needed, answered, called = _counts(rules, step)
     if needed is None or call.name not in rules.agents:
         return error
@@ -58,7 +58,7 @@ def failure_of(rules: Rules, step: StepState, call: CallState, error: e.Failure)
 
 
 def _counts(rules: Rules, step: StepState) -> tuple[int | None, int, int]:
-    """Return how many agents of a step have to answer, None if each is to; how many did; and how many were called."""
+    """Return how many agents of a step must answer (None: each), how many did, and how many were called."""
     called = [call for call in step.calls if call.name in rules.agents]
     answered = sum([call.outcome == "ok" for call in called])
     if rules.join == "any":

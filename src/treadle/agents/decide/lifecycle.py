@@ -1,6 +1,6 @@
-"""What holds for every task, of any worker: undo, cancel, interrupt, pause, limits and the end.
+"""The rules for every task, with any worker: undo, cancel, interrupt, pause, limits and the end.
 
-The order of the rules is the order of `decide`. Each rule is tried only when those before it have nothing to say.
+The order of the rules is the order of `decide`. Each rule is tried only if those before it do not apply.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DecideFunction = Callable[[TaskState, Rules], Decision]
 
 
 def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bool) -> Decision:
-    """Return what a task wants done next; with `finalize`, an answered task is brought to its end."""
+    """Return the task's next action; with `finalize`, an answered task is brought to its end."""
     if state.completed:
         end = completed_end(state, rules)
         if end is not None:
@@ -79,7 +79,7 @@ def _end(state: TaskState, rules: Rules) -> Decision:
 
 
 def _in_flight(state: TaskState) -> tuple[Effect, ...]:
-    """Return the effects that have begun, so that they go on."""
+    """Return the effects that have begun, so that they continue."""
     effects: list[Effect] = [
         call_effect(call, call.child is not None)
         for step in state.under_way()
@@ -92,7 +92,7 @@ def _in_flight(state: TaskState) -> tuple[Effect, ...]:
 
 
 def give_up(graph: Graph) -> Closing | None:
-    """Return the end of the first step that is not needed any more, once nothing of it is in flight."""
+    """Return the end of the first step that is no longer needed, once none of its effects is in flight."""
     for node in graph.unneeded.values():
         step = node.step
         if step is None:
@@ -120,7 +120,7 @@ def _cancel(state: TaskState) -> Decision:
 
 
 def _close_undo(state: TaskState) -> e.Event | None:
-    """Return the end of a compensation that a crash cut off: of unknown outcome, or found not to have happened."""
+    """Return the end of a compensation that a crash cut off: its outcome is unknown, or it did not happen."""
     for call in state.undo.queue if state.undo is not None else ():
         name = undo_id(call.id)
         if call.undo_status == "not_happened":
@@ -136,7 +136,7 @@ def _close_undo(state: TaskState) -> e.Event | None:
 
 
 def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
-    """Return what follows a reached limit; None lets the worker request a last answer."""
+    """Return the decision on a reached limit; None lets the worker request a last answer."""
     step = state.step
     out_of_time = state.limit == "seconds"
     if (
@@ -144,7 +144,7 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
         and step.model_call.final
         and step.model_call.status in (("answered",) if out_of_time else ("begun", "held", "answered"))
     ):
-        return None  # the last answer is there or in flight, and only the limit on time stops it
+        return None  # only the limit on time stops a last answer in flight
     if state.in_flight() and (out_of_time or rules.on_limit != "pause"):
         return ()
     if rules.on_limit == "pause":
@@ -164,7 +164,7 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
 
 
 def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
-    """Close the open calls of the undone steps, compensate their calls one by one, the newest first, then rewind."""
+    """Close the open calls of the undone steps, compensate their calls one by one, newest first, then rewind."""
     for step in state.under_way():
         open_call = close_calls_of(step, "its step was undone", "cancelled")
         if open_call is not None and is_undone(undo, step):
@@ -187,7 +187,7 @@ def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
 
 
 def undo_report(state: TaskState, undo: UndoState) -> tuple[e.UndoneCall, ...]:
-    """Return what the undo did so far to each call of the undone steps, the newest first."""
+    """Return the progress of an undo for each call of the undone steps, newest first."""
     steps = [step for step in (*state.steps, *state.under_way()) if is_undone(undo, step)]
     return tuple(_undone(call) for step in reversed(steps) for call in reversed(step.calls))
 

@@ -1,7 +1,7 @@
-"""Requests to models that are judged before they go out: the same for every worker.
+"""Requests to models that are judged before they are sent; the same for every worker.
 
-The permit of a question is the verdict on its next request. It holds until the question is answered or has failed, and
-until another of several models is asked.
+The permit of a model call is the verdict on its next request. It holds until the call is answered or has failed, and
+until another of several models is called.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from treadle.core.ids import judgement_id
 
 
 def only_judged(decision: Decision) -> Decision:
-    """Return a decision in which no request to a model goes out before the policies have allowed it."""
+    """Return a decision in which each request to a model is first judged by the policies."""
     if not isinstance(decision, tuple):
         return decision
     return tuple([_judged(effect) for effect in decision])

@@ -1,4 +1,4 @@
-"""`Rules`: what `decide` needs of agent and options, derived once per drive. Plain data for the pure part."""
+"""`Rules`: the data that `decide` needs of agent and options, derived once per drive. Plain data for the pure part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AtEnd = Literal["wait", "suspend", "detach", "cancel"]
 
 @frozen
 class Rules:
-    """What `decide` needs to know besides the state.
+    """The input of `decide` besides the state.
 
     Without an agent (`tools` empty, `knows_agent` false) only effects that need no code are decided.
     """
@@ -39,7 +39,7 @@ class Rules:
 
     max_parallel_tools: int = 64
     max_parse_errors: int | None = None
-    """how many answers in a row may be unreadable, if the agent speaks a text protocol with its model"""
+    """how many answers in a row may be unreadable, if the agent uses a text protocol with its model"""
 
     output_retries: int | None = None
     """how many answers of the wrong type in a row are sent back before the step fails; None if answers are text"""
@@ -63,17 +63,17 @@ class Rules:
     """the names of the tools that call subagents"""
 
     join: Join = "all"
-    """how many of the agents that an answer calls have to answer before its step ends"""
+    """how many of the agents called in one answer must answer before its step ends"""
 
     handoffs: Mapping[str, str] = field(default_factory=dict[str, str])
     """the agents that a conversation may move to, by the names of the tools that ask for it"""
 
     routed: bool = False
-    """whether a router is asked how a step goes on, before the model is"""
+    """whether a router is called before the model in each step"""
 
     on_subagent_failure: ToolFailurePolicy = "continue"
     on_failure_of: Mapping[str, ToolFailurePolicy] = field(default_factory=dict[str, ToolFailurePolicy])
-    """for tools that call certain subagents, what holds in place of `on_subagent_failure`"""
+    """the policies for tools that call certain subagents, in place of `on_subagent_failure`"""
 
     on_denied_call: ToolFailurePolicy = "continue"
     judged: frozenset[str] = frozenset()
@@ -86,10 +86,10 @@ class Rules:
     """the contents that guardrails check"""
 
     guarded_tools: frozenset[str] = frozenset()
-    """the names of the tools whose results they check"""
+    """the names of the tools whose results guardrails check"""
 
     blocks_input: bool = False
-    """whether input has to pass before the step starts that reads it"""
+    """whether input must pass before the step that reads it starts"""
 
     judges_requests: bool = False
-    """whether requests to models are judged before they go out"""
+    """whether requests to models are judged before they are sent"""

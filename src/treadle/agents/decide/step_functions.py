@@ -1,11 +1,11 @@
 """The worker whose steps are functions: run all steps that are ready, in parallel, until a step has the answer.
 
-state of the graph          what `decide` returns
+state of the graph          decision
 no plan                     a request to the worker for the first step
-steps not needed any more   their end, once nothing of them is in flight
+steps not needed any more   their end, once none of their effects is in flight
 a step is ready             its start, while fewer than `max_parallel_steps` run
 running steps               their functions, and the calls and model requests that these made
-a step failed               once no step runs: what the failure policy makes of it
+a step failed               the failure policy's decision, once no step runs
 nothing                     the failure of the task: the plan leads nowhere
 """
 
@@ -42,7 +42,7 @@ NO_STEP_LEFT: Final = (
 
 
 def decide(state: TaskState, rules: Rules) -> Decision:
-    """Return what the task wants done next."""
+    """Return the task's next action."""
     graph = state.graph
     if graph is None:
         return _first(state, rules)
@@ -83,7 +83,7 @@ def _first(state: TaskState, rules: Rules) -> Decision:
 
 
 def _begin(state: TaskState, rules: Rules, graph: Graph) -> e.Event | None:
-    """Return the start of a step; one that failed without retries starts again once the task is taken up again."""
+    """Return the start of a step; a step that failed without retries starts again after a resume."""
     if graph.unneeded:
         return None  # the order of later starts must not depend on how fast these steps end
     if graph.failed:
@@ -131,7 +131,7 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
 
 
 def _rest(effects: list[Effect], waiting: Sequence[CallState | Check]) -> Wait | None:
-    """Return the wait of a task of whose running steps each waits for a person, a ticket or a timer; else None."""
+    """Return the task's wait if each running step waits for a person, a ticket or a timer; else None."""
     held = {call.step for call in waiting}
     resting = asks = False
     for effect in effects:
@@ -160,9 +160,9 @@ def _calls(
     waiting: list[CallState],
     over: list[CallState],
 ) -> e.Event | None:
-    """Add the effects that a step's calls want, the calls that wait for a person, and those beyond the limit.
+    """Add the effects of a step's calls, the calls that wait for a person, and those beyond the limit.
 
-    Return the end of a call, if one ends without being performed.
+    Return the end of a call that ends without being performed.
     """
     most = rules.max_parallel_tools + rules.max_parallel_steps
     for call in step.open.values():
@@ -176,7 +176,7 @@ def _calls(
 
 
 def _over(state: TaskState, rules: Rules, call: CallState) -> bool:
-    """Whether the limit on calls forbids that a proposed call begins."""
+    """Whether the limit on calls forbids a proposed call."""
     if not forbids_call(rules.limits, state.tool_calls - 1):
         return False
     proposed = [
@@ -188,7 +188,7 @@ def _over(state: TaskState, rules: Rules, call: CallState) -> bool:
 def _requests(
     state: TaskState, rules: Rules, runs: list[StepNode], effects: list[Effect]
 ) -> e.LimitReached | None:
-    """Add the model requests of running steps, as far as limits and timers allow; or return the limit reached."""
+    """Add the model requests of running steps within limits and timers; or return the reached limit."""
     fresh, spent = 0, None
     for node in runs:
         for call_id, call in node.model_calls.items():
@@ -207,13 +207,13 @@ def _requests(
 
 
 def _repeats_reached(state: TaskState, rules: Rules, step: StepState) -> e.LimitReached | None:
-    """Return that the limit on repeats is reached by the calls that the model has a step make."""
+    """Return the limit on repeats if the model's calls in a step reach it."""
     calls = (call for call in reversed(step.calls) if call.asked and call.status == "ended")
     return repeats_reached(state, rules, calls)
 
 
 def _after_failure(state: TaskState, rules: Rules, node: StepNode) -> Decision:
-    """Return what the failure policy makes of a failed step, now that no step runs any more."""
+    """Return the failure policy's decision on a failed step, now that no step runs."""
     step = node.step
     error = step.error if step is not None else None
     if step is None or error is None:
@@ -222,7 +222,7 @@ def _after_failure(state: TaskState, rules: Rules, node: StepNode) -> Decision:
     reason = f"step {node.plan.name!r} failed: {error.message}"
     if policy == "pause":
         return pause(step, reason) or next_attempt(step)
-    # A step that does not run in this drive may have open calls: taken up again, the step makes them anew.
+    # A step that does not run in this drive may have open calls: after a resume, the step makes them anew.
     open_call = close_calls(state, f"step {node.plan.name!r} failed", "refused")
     if open_call is not None:
         return open_call

@@ -1,1 +1,1 @@
-"""Dialects: how an agent speaks with a model that writes text and calls no tools."""
+"""Dialects: text protocols with models that write text but call no tools."""

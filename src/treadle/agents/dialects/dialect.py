@@ -8,7 +8,7 @@ and is a model itself, so the engine sees the same messages, calls and results a
 the same journal, and undo, fork and recovery work the same.
 
 An answer that cannot be read becomes a `ToolCall` with a `problem` and the text as `raw`. It never runs; its result
-tells the model what was wrong.
+tells the model the problem.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from treadle.errors import ConfigurationError, ModelError
 from treadle.ports import Model
 
 MAX_PARSE_ERRORS: Final = 3
-"""How many answers in a row may be unreadable before the step fails, by default."""
+"""The default number of unreadable answers in a row after which the step fails."""
 
 UNREADABLE: Final = "unreadable"
 """The name of a call whose tool name could not be read."""
@@ -49,14 +49,14 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @frozen(kw_only=True)
 class Reading:
-    """What an answer's text means: a call, an answer, or, with a `problem`, neither.
+    """The meaning of an answer's text: a call, an answer, or, with a `problem`, neither.
 
     Args:
         thinking: the thinking before the text, between tags; stored, and not sent to the model again.
         thought: the thought that the protocol asks for.
-        name: the tool it calls; with a `problem`, the tool it seems to mean.
-        arguments: the arguments of the call; None unless it calls a tool.
-        answer: the answer; None unless it answers.
+        name: the called tool; with a `problem`, the tool that the model seems to mean.
+        arguments: the arguments of the call; None for an answer.
+        answer: the answer; None for a call.
         problem: why the text cannot be used, as a message to the model.
     """
 
@@ -86,11 +86,11 @@ class DeltaReader(Protocol):
 
 @runtime_checkable
 class Dialect(Protocol):
-    """A text protocol between an agent and its model. Immutable, without state of a task; agents may share one."""
+    """A text protocol between an agent and its model. Immutable, without task state; agents may share one."""
 
     @property
     def header(self) -> str:
-        """The text in each request besides instructions and tools; it counts towards a bound on tokens."""
+        """The fixed text of each request besides instructions and tools; it counts towards a limit on tokens."""
         ...
 
     @property
@@ -103,7 +103,7 @@ class Dialect(Protocol):
         ...
 
     def check(self, tools: Sequence[str]) -> None:
-        """Raise `ConfigurationError` when tools of these names cannot be called in this dialect."""
+        """Raise `ConfigurationError` if tools of these names cannot be called in this dialect."""
         ...
 
     def ask(self, request: ModelRequest) -> ModelRequest:
@@ -124,7 +124,7 @@ class Dialect(Protocol):
 
 
 class DialectModel(Model):
-    """A model behind a dialect.
+    """A model that is called through a dialect.
 
     Args:
         model: the model.
@@ -161,7 +161,7 @@ class DialectModel(Model):
 
 
 def _as_final(delta: ModelDelta) -> ModelDelta:
-    """Return a delta whose text is marked as the answer, since a dialect tells it apart from thoughts and calls."""
+    """Return a text delta marked as the answer, since the dialect separates it from thoughts and calls."""
     return TextDelta(delta.text, final=True) if isinstance(delta, TextDelta) else delta
 
 
@@ -190,7 +190,7 @@ class TextDialect:
 
     name = ""
     format = ""
-    """reminds the model of the format, unless only a custom parser knows it"""
+    """reminds the model of the format; empty if only a custom parser knows it"""
 
     def __init__(self, header: str, parser: Parser, max_parse_errors: int) -> None:
         kind = type(self).__name__
@@ -207,15 +207,15 @@ class TextDialect:
     # -------------------------------------------------------------------------------- of each dialect
 
     def write_turn(self, turn: ModelTurn) -> str:
-        """Return the text of one turn, as the model would have written it."""
+        """Return the text of one turn, in the format that the model writes."""
         raise NotImplementedError
 
     def schema_prompt(self, schema: Json) -> str:
-        """Return the instructions for an answer that has to fit a JSON schema."""
+        """Return the instructions for an answer that must fit a JSON schema."""
         raise NotImplementedError
 
     def answer_text(self, answer: str, request: ModelRequest) -> str:
-        """Return an answer as text for people, or as JSON if it has to fit a schema."""
+        """Return an answer as text for people, or as JSON if it must fit a schema."""
         return answer
 
     def delta_reader(self, request: ModelRequest) -> DeltaReader:
@@ -245,7 +245,7 @@ class TextDialect:
         if request.instructions:
             text += f"\n\n{request.instructions}"
         if request.tools:
-            text += f"\n\n{FRAME_NOTE}"  # the request is sent without tools: else it would be there from a result on
+            text += f"\n\n{FRAME_NOTE}"  # the request is sent without tools, which would add it with the first result
         if request.tool_choice == "required":
             text += "\n\nUse a tool in this turn."
         elif request.tool_choice not in ("auto", "none"):
@@ -262,7 +262,7 @@ class TextDialect:
         answer_text = self.answer_text(reading.answer, request) if reading.answer is not None else ""
         last = request.tool_choice == "none"
         if reading.problem is not None and (last or answer.finish in WITHHELD):
-            # Another request is of no use, so this text is the answer.
+            # Another request would not help, so this text is the answer.
             answer_text = reading.thought or ("" if reading.name else text.strip())
             reading = Reading(thinking=reading.thinking, answer="")
         elif reading.arguments is not None and not _is_name(reading.name, request):
@@ -278,7 +278,7 @@ class TextDialect:
         return ModelAnswer(message, finish, answer.usage, answer.model, answer.also)
 
     def _ended_early(self, read: Reading, finish: Finish, *, last: bool) -> str | None:
-        """Return why a reading is not used, if the answer ended before it was whole."""
+        """Return why a reading is not used, if the answer ended early."""
         if finish == "length" and not last:
             return "your answer was cut off at the longest length you may write, and nothing of it was used"
         if read.arguments is not None and finish not in WHOLE:
@@ -345,7 +345,7 @@ def described_tools(request: ModelRequest) -> str:
 
 
 def replace_request(request: ModelRequest, *, messages: Sequence[Message], instructions: str) -> ModelRequest:
-    """Return a request with other messages and instructions, and without what needs provider tool calls."""
+    """Return a request with other messages and instructions, and without the fields for provider tool calls."""
     return replace(
         request,
         messages=messages,

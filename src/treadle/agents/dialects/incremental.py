@@ -1,4 +1,4 @@
-"""Text and JSON that a model is still writing: which of it is certain, and which deltas are left at the end."""
+"""Text and JSON that a model is still writing: the certain part so far, and the deltas that remain at the end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from treadle.core.model import ModelDelta, ReasoningDelta, TextDelta, ToolCallDe
 
 
 class PartialText:
-    """Text that comes in pieces, without the whitespace around it. What it returned is always a prefix of the whole.
+    """Text that arrives in pieces, without the whitespace around it. The returned pieces are a prefix of the whole.
 
     Args:
-        held_back: characters that are not part of the text if it ends with them.
+        held_back: trailing characters that are not part of the text.
     """
 
     __slots__ = ("_fresh", "_held", "_pieces", "_strip", "emitted", "held_back")
@@ -20,7 +20,7 @@ class PartialText:
     def __init__(self, held_back: str) -> None:
         self.held_back = held_back
         self.emitted = 0
-        """how many characters `add` returned"""
+        """number of characters that `add` returned"""
 
         self._pieces: list[str] = []
         self._held: list[str] = []
@@ -59,7 +59,7 @@ class PartialText:
 
 
 class PartialObject:
-    """The JSON object in text that comes in pieces, as written."""
+    """The JSON object in text that arrives in pieces, as written."""
 
     __slots__ = ("_depth", "_escaped", "_in_string", "_over")
 
@@ -96,13 +96,13 @@ class PartialObject:
 def remaining_deltas(
     message: Message, thinking: int = 0, thought: int = 0, answer: int = 0, *, named: bool = False
 ) -> Iterator[ModelDelta]:
-    """Yield the deltas of an answer that no delta held while the model wrote it.
+    """Yield the deltas of an answer that were not yielded while the model wrote it.
 
     Args:
-        message: the answer as it was read.
-        thinking: how many characters of its thinking deltas held.
-        thought: how many characters of its thought.
-        answer: how many characters of its text.
+        message: the whole answer.
+        thinking: number of characters of its thinking already in deltas.
+        thought: number of characters of its thought already in deltas.
+        answer: number of characters of its text already in deltas.
         named: whether a delta held the name of its call.
     """
     index = 0

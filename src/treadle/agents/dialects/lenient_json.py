@@ -1,9 +1,9 @@
-"""The one JSON object in what a model wrote: tolerant of what stands around it, strict about the object itself.
+"""The one JSON object in a model's text: tolerant of the text around it, strict about the object itself.
 
-Taken as it is meant: prose and code fences around the object, `'single'` and `“typographic”` quotes around strings,
-full-width colons and commas between values, a comma before a closing bracket. Refused, and never repaired: an object
-that is not closed, a key written twice, a comment, a bare word, a line break inside a string, two objects where one
-is asked for. No rule adds, drops or changes a character of a value.
+Accepted: prose and code fences around the object, `'single'` and `“typographic”` quotes around strings, full-width
+colons and commas between values, a comma before a closing bracket. Refused, and never repaired: an unclosed object, a
+duplicate key, a comment, a bare word, a line break inside a string, two objects where one is expected. No rule adds,
+drops or changes a character of a value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ THINKING: Final = re.compile(r"\s*<think>(.*?)</think>|(.*?)^[ \t]*</think>", re
 
 
 class NotOneObject(ValueError):
-    """The text is not one whole JSON object; the message tells the model why."""
+    """The text is not one whole JSON object; the message for the model says why."""
 
 
 def without_thinking(text: str) -> str:
@@ -49,7 +49,7 @@ def without_thinking(text: str) -> str:
 
 
 def object_in_text(text: str) -> tuple[dict[str, Json], int]:
-    """Return the first JSON object in a text and where it ends; raises `NotOneObject`."""
+    """Return the first JSON object in a text and its end position; raises `NotOneObject`."""
     start = text.find("{")
     if start < 0:
         raise NotOneObject("there is no JSON object")
@@ -84,7 +84,7 @@ def _object_at(text: str, start: int) -> tuple[dict[str, Json], int]:
 
 
 def _tidied(text: str, start: int) -> tuple[str, int]:
-    """Return the object at a position with the quotes and commas of JSON, and where it ends."""
+    """Return the object at a position with the quotes and commas of JSON, and its end position."""
     out: list[str] = []
     open_brackets: list[str] = []
     position = start

@@ -1,7 +1,7 @@
-"""The planner: one JSON call in each turn, with the thought behind it; the call `finish` is the answer.
+"""The planner: one JSON call in each turn, with a thought; the call `finish` is the answer.
 
 {"thought": "I need the sum.", "name": "add", "arguments": {"a": 363, "b": 42}}
-Observation: 405                     what the tool returned, never written by the model
+Observation: 405                     the tool's result, never written by the model
 {"thought": "That is it.", "name": "finish", "arguments": {"answer": 405}}
 """
 

@@ -1,4 +1,4 @@
-"""Reading one JSON call, whole or as it comes."""
+"""Reading one JSON call, whole or while it is written."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KEYS: Final = ("thought", "name", "arguments")
 
 
 def read_call(text: str) -> Reading:
-    """Return the meaning of the first JSON object in a text; an answer in it as JSON.
+    """Return the meaning of the first JSON object in a text; an answer in it is returned as JSON.
 
-    Text after the first object does not count: the model wrote it before it saw what the call returns.
+    Text after the first object does not count: the model wrote it before it saw the result of the call.
     """
     tags = THINKING.match(text)
     if tags is not None:
@@ -76,12 +76,12 @@ Mode = Literal["before", "key", "colon", "value", "string", "raw", "next", "lost
 
 
 class PlannerReader:
-    """Reads one JSON call while the model writes it: thought, arguments and an answer that is text become deltas.
+    """Reads one JSON call while the model writes it: thought, arguments and a text answer become deltas.
 
     Text that is not plain JSON sets the mode to `lost`: the rest becomes deltas at the end.
 
     Args:
-        as_text: whether an answer that is a JSON string becomes deltas of its text, and not of its JSON.
+        as_text: whether an answer that is a JSON string becomes deltas of its text, not of its JSON.
     """
 
     def __init__(self, *, as_text: bool = True) -> None:
@@ -115,7 +115,7 @@ class PlannerReader:
         return deltas
 
     def _run(self, text: str, position: int) -> int:
-        """Return where a run of characters without meaning for JSON ends."""
+        """Return the end of a run of characters without meaning for JSON."""
         if self._escaped or self._mode not in ("string", "key", "raw"):
             return position
         plain = _IN_RAW if self._mode == "raw" and not self._quoted else _IN_STRING
@@ -210,7 +210,7 @@ class PlannerReader:
         self._text.append(letter)
 
     def _tell(self) -> None:
-        """Add the deltas that are certain of the current value."""
+        """Add the certain deltas of the current value."""
         if self._mode == "raw":
             text, self._text = "".join(self._text), []
             if text and self._tells_arguments:
@@ -224,7 +224,7 @@ class PlannerReader:
             self._deltas.append(TextDelta(told))
 
     def _decoded(self) -> str:
-        """Return the current string decoded, up to an escape that may not be whole."""
+        """Return the current string decoded, up to an escape that may be incomplete."""
         text = "".join(self._text)
         end = _WHOLE.match(text).end()  # type: ignore[union-attr]
         certain, self._text = text[:end], [text[end:]]

@@ -3,7 +3,7 @@
 Thought: I need the sum.
 Action: add
 Action Input: {"a": 363, "b": 42}
-Observation: 405                     what the tool returned, never written by the model
+Observation: 405                     the tool's result, never written by the model
 Thought: That is it.
 Answer: It is 405.
 """

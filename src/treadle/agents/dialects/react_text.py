@@ -1,10 +1,10 @@
-"""Reading ReAct text as it comes, line by line: which of it is thought, action, arguments and answer.
+"""Reading ReAct text as it arrives, line by line, as thought, action, arguments and answer.
 
 A line with a marker (`Thought:`, `Action:`, `Action Input:`, `Answer:`, `Observation:`) begins a region, up to the next
-marker. A marker may be bold, a heading or numbered, in any case, and end in a full-width colon. In a quotation or a
-list it is none: there models repeat text, or plan. Text after the first whole action does not count, since the model
-wrote it before it saw the result; nor does text after a line `Observation:`, which only tools may write. Text without
-any marker is an answer.
+marker. A marker may be bold, a heading or numbered, in any case, and end in a full-width colon. Markers in a quotation
+or a list do not count: there models repeat text, or plan. Text after the first whole action does not count, since the
+model wrote it before it saw the result; nor does text after a line `Observation:`, which only tools may write. Text
+without any marker is an answer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WORDS: Final = (
     "</think>",
 )
 _LONGEST: Final = 60
-"""No marker is longer than so many characters, with its decoration."""
+"""Maximum length of a marker with its decoration, in characters."""
 
 _INPUT_BEHIND: Final = re.compile(
     r"[\s,;.|*_`]action[ _]?input[ \t]{0,3}[*_`]{0,3}[ \t]?[:：]", re.IGNORECASE
@@ -53,10 +53,10 @@ _FENCE: Final = re.compile(r"[ \t]*```[^\n`]*")
 _AROUND_A_NAME: Final = " \t\r*`\"'“”‘’.,;:"
 _LONGEST_NAME: Final = 100
 _MOST_OF_A_NAME: Final = 2_000
-"""How many characters after "Action:" are read."""
+"""Maximum number of characters read after "Action:"."""
 
 _NO_ACTION: Final = frozenset(("", "-", "none", "n/a", "no action", "no action needed", "null"))
-"""what a model writes after "Action:" if it calls no tool"""
+"""texts after "Action:" of a model that calls no tool"""
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _BLANK: Final = re.compile(r"\s*")
@@ -68,7 +68,7 @@ class ReactReader:
     def __init__(self) -> None:
         self._region: Region = "start"
         self._line = ""
-        """the part of the current line that is not read yet"""
+        """the unread part of the current line"""
 
         self._at_start = True
         """whether this part begins the line"""
@@ -100,7 +100,7 @@ class ReactReader:
         return deltas
 
     def end(self, message: Message) -> Iterable[ModelDelta]:
-        """Return the deltas that were held back, and those of text that `feed` never got."""
+        """Return the deltas that were held back, and those of text that `feed` never received."""
         self._finish()
         deltas, self._deltas = self._deltas, []
         yield from deltas
@@ -146,7 +146,7 @@ class ReactReader:
     # ------------------------------------------------------------------------------------ line by line
 
     def _advance(self, line: str, position: int) -> int:
-        """Read on in a line and return the new position: the same if more text has to come first."""
+        """Read on in a line and return the new position; the same position if more text must arrive first."""
         if self._region == "thinking":
             return self._read_thinking(line, position)
         if self._region == "start" and not self._held:
@@ -275,7 +275,7 @@ class ReactReader:
 
 
 def read_text(text: str) -> Reading:
-    """Return what a text in the ReAct protocol means."""
+    """Return the meaning of a text in the ReAct protocol."""
     reader = ReactReader()
     reader.feed(text)
     return reader.reading()

@@ -26,7 +26,7 @@ from treadle.core.messages import (
 from treadle.core.observation import bounded
 
 RAW_CHARS: Final = 4_000
-"""How many characters a model sees of its own answer that could not be read."""
+"""How many characters a model sees of its own unreadable answer."""
 
 
 @frozen
@@ -92,9 +92,9 @@ class Transcript(Sequence[Message]):
 
 
 def _observations(message: Message) -> tuple[Content, ...]:
-    """Return the results of a turn's calls, in their order; images and files stay as they are.
+    """Return the results of a turn's calls, in their order; images and files stay unchanged.
 
-    What is untrusted is a part of its own, with its label: it is framed where the request is sent.
+    Untrusted content is a part of its own, with its label: it is framed when the request is sent.
     """
     parts: list[Content] = []
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""The actions of a pipeline's nodes: call a function, call a tool, ask the model; and the context of an action."""
+"""The actions of a pipeline's nodes: call a function, call a tool, call the model; and the context of an action."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASK_INPUT: Final = "input"
 
 
 class NodeState(dict[str, Json]):
-    """The shared state of a pipeline as one node sees it: a dict that is not changed, since that would be lost."""
+    """The shared state of a pipeline, as one node sees it: a read-only dict, since changes would be lost."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(
@@ -44,15 +44,14 @@ class NodeState(dict[str, Json]):
 class NodeContext(Generic[ContextT_co]):
     """A node of a pipeline, as its function sees it.
 
-    Args:
-        name: the name of the node.
-        input: the value of `Node(input=)`.
-        text: the task's input, as text.
-        results: the values of the nodes it follows, by name, without those that were skipped or failed: to ask for
-            such a value raises `StepHasNoOutput`.
-        state: the shared state, as the nodes before this one left it.
-        step: the step's context, to call the model (`step.call_model`) and tools (`step.call_tool`), or to journal a
-            value (`step.once`).
+    name: the name of the node.
+    input: the value of `Node(input=)`.
+    text: the task's input, as text.
+    results: the values of the nodes it follows, by name, without those that were skipped or failed: reading such a
+        value raises `StepHasNoOutput`.
+    state: the shared state, as the nodes before this one left it.
+    step: the step's context, to call the model (`step.call_model`) and tools (`step.call_tool`), or to journal a
+        value (`step.once`).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""`Pipeline`: a worker whose steps are the nodes of a graph that is known beforehand.
+"""`Pipeline`: a worker whose steps are the nodes of a fixed graph.
 
 Each node is a step: it begins as soon as the nodes it follows have ended, in parallel with others, and is undone,
 forked, limited and recovered like any step. Only the outputs of nodes are stored. The context of a node follows from
@@ -118,7 +118,7 @@ class Node:
                 self.check_repeatable(tool)
 
     def check_repeatable(self, tool: Tool) -> None:
-        """Raise `ConfigurationError` if the node is to be tried again, and calls of a tool of it may not be."""
+        """Raise `ConfigurationError` if the node has retries, and calls of the tool may not be repeated."""
         if self.retries and not tool.spec.is_repeatable:
             raise ConfigurationError(
                 f"node {self.name!r}: retries={self.retries}, and its tool {tool.spec.name!r} may write, so that "
@@ -193,7 +193,7 @@ class Pipeline:
 
     @property
     def context_needs(self) -> tuple[ContextNeed, ...]:
-        """What needs a context of which type: the functions of the nodes."""
+        """The required types of the context: those of the functions of the nodes."""
         return tuple(
             [
                 ContextNeed(f"its node {node.name!r}", type_named_by(node.action.function, NodeContext))
@@ -207,7 +207,7 @@ class Pipeline:
         return self.first_steps
 
     async def run_step(self, ctx: StepContext[Any]) -> StepResult:
-        """NodeAction a node."""
+        """Run the action of a node."""
         if ctx.name == ANSWER:
             values = ctx.outputs(self.output)
             answer = [values.get(name) for name in self.output]
@@ -244,7 +244,7 @@ class Pipeline:
         )
 
     def finalize_task(self, task: RunContext[Any], output: Json) -> Json:
-        """Leave the answer as it is."""
+        """Leave the answer unchanged."""
         return None
 
     def facts(self) -> Json:
@@ -256,7 +256,7 @@ class Pipeline:
         }
 
     def check_for(self, model: str | Model, tools: Sequence[Tool]) -> None:
-        """Raise `ConfigurationError` if an agent lacks what a node needs."""
+        """Raise `ConfigurationError` if an agent lacks a tool or the model of a node."""
         by_name = {tool.spec.name: tool for tool in tools}
         for node in self.nodes:
             for tool in node.action.tools:
@@ -298,7 +298,7 @@ class Pipeline:
         return tuple(steps)
 
     def _may_be_absent(self) -> set[str]:
-        """Return the nodes that may have no value in a task that goes on."""
+        """Return the nodes that may have no value in a task that continues."""
         absent: set[str] = set()
         for node in self.nodes:
             needed = [name for name in node.after if not self._by_name[name].optional]
@@ -309,7 +309,7 @@ class Pipeline:
         return absent
 
     def _unmet(self, node: Node, values: Mapping[str, Json]) -> str | None:
-        """Return why too few of the nodes that a node follows have a value; None if there are enough."""
+        """Return why too few of the nodes that a node follows have a value; None if enough have."""
         if node.join == "all":
             missing = [name for name in node.after if name not in values and not self._by_name[name].optional]
             return f"it needs {', '.join(missing)}, which was skipped" if missing else None
@@ -319,7 +319,7 @@ class Pipeline:
         return None
 
     def _state_before(self, node: Node, ctx: StepContext[Any]) -> Mapping[str, Json]:
-        """Return the state as the nodes before one left it: updates are merged in the order of the nodes."""
+        """Return the state as the nodes before this one left it: updates are merged in the order of the nodes."""
         state = cast("dict[str, Json]", copied(dict(self.state)))
         state |= copied(dict(ctx.state))
         updates = [name for name in self._before[node.name] if self._by_name[name].update]
@@ -356,7 +356,7 @@ def _plain(name: str, input: Any) -> Json:
 
 
 def _need(node: Node) -> int:
-    """Return how many of the nodes that a node follows need a value, unless all do."""
+    """Return how many of the nodes that a node follows must have a value, unless all must."""
     if isinstance(node.join, int):
         return int(node.join)
     return min(1, len(node.after)) if node.join == "any" else 0

@@ -1,11 +1,11 @@
 """Plan refinement: the model plans sub-tasks, which run in parallel where they can, and refines the plan.
 
-step             what it does
+step             action
 plan             the model writes sub-tasks, or the answer
 1.paris          a sub-task: a loop of its own with the model and its tools, until it has a result
 1.oslo           it starts as soon as the sub-tasks it waits for have ended, in parallel with others
-refine-1         once all have ended, in success or failure: the model answers, or plans what is left
-2.rome           a sub-task of the refined plan; those that succeeded before keep their results and never run again
+refine-1         once all have ended, in success or failure: the model answers, or plans the rest
+2.rome           a sub-task of the refined plan; earlier ones that succeeded keep their results and never run again
 refine-2         ...
 """
 
@@ -78,7 +78,7 @@ class PlanRefine:
         max_parse_errors: how many plans in a row may be wrong; the last of them fails the step.
 
     Raises:
-        ConfigurationError: a value is no whole number, or too small.
+        ConfigurationError: a value is not a whole number, or too small.
     """
 
     def __init__(
@@ -113,13 +113,13 @@ class PlanRefine:
         return StepResult(skipped=skipped) if skipped else StepResult(await self._carry_out(ctx))
 
     def finalize_task(self, task: RunContext[Any], output: Json) -> Json:
-        """Leave the answer as it is."""
+        """Leave the answer unchanged."""
         return None
 
     # ------------------------------------------------------------------------------------- the plan
 
     async def _plan(self, ctx: StepContext[Any]) -> StepResult:
-        """Call the model until it writes a plan of what is left, or the answer."""
+        """Call the model until it writes a plan of the rest, or the answer."""
         number, earlier = _earlier(ctx)
         last = number > self.max_refinements
         untrusted = ctx.untrusted_above() if number else ()
@@ -174,7 +174,7 @@ class PlanRefine:
                 messages += [answer.message, results(ended)]
             raise WorkerError(f"it came to no result in {self.max_turns} answers of the model")
         except (ModelError, WorkerError) as error:
-            # The next plan has to know what was done, else it does it again.
+            # The next plan must know the calls that were made, else it repeats them.
             acted = [call for call in calls if may_have_acted(call)]
             if not acted:
                 raise

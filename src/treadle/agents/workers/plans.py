@@ -3,8 +3,8 @@
 {"thought": "...", "sub_tasks": [{"id": "paris", "task": "How many people live in Paris?", "after": []}]}
 {"thought": "...", "answer": "Paris has 2.1 million inhabitants."}
 
-The id of a sub-task is the number of its plan and the id in that plan, like `1.paris`: so a sub-task of a refined plan
-is never taken for an older one of the same name.
+The id of a sub-task is the number of its plan and the id in that plan, like `1.paris`. So a sub-task of a refined plan
+is never mistaken for an older one of the same name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_ID: Final = 64
 
 
 class UnusablePlan(ValueError):
-    """The text is no plan that can be carried out; the message tells the model why."""
+    """The text is not a plan that can be carried out; the message for the model says why."""
 
 
 @frozen
@@ -97,7 +97,7 @@ def read(text: str, number: int, earlier: Sequence[SubTask], most: int) -> Plan 
         text: the text.
         number: the number of the plan, if the text is one.
         earlier: the sub-tasks of earlier plans, all of which have ended.
-        most: how many sub-tasks a plan may add.
+        most: maximum number of sub-tasks that a plan may add.
 
     Raises:
         UnusablePlan: the text is neither, or the plan cannot be carried out.
@@ -179,7 +179,7 @@ def _names(entries: Sequence[SubTask], number: int, earlier: Sequence[SubTask]) 
 
 
 def _waits(sub_task: SubTask, names: Mapping[str, str], earlier: Sequence[SubTask]) -> tuple[str, ...]:
-    """Return the ids of the sub-tasks that one of a new plan waits for, by full id or by the id in their plan."""
+    """Return the ids of the sub-tasks that a new one waits for, given by full id or by the id in their plan."""
     ids: list[str] = []
     for name in sub_task.after:
         before = [sub for sub in earlier if name in (sub.id, sub.plan_id)]
@@ -219,7 +219,7 @@ def describe_tools(tools: Sequence[ToolSpec]) -> str:
 def describe_ended_plan(
     number: int, earlier: Sequence[SubTask], *, last: bool, label: Label | None
 ) -> Message:
-    """Return the message to the model once a plan has run; `label` is that of what its sub-tasks came to."""
+    """Return the message to the model once a plan has run; `label` is the label of the results of its sub-tasks."""
     begin = f"Plan {number} has run. This is what its sub-tasks and those before came to:\n\n"
     ended = "\n\n".join([_describe_ended(sub_task) for sub_task in earlier])
     if last:
@@ -241,5 +241,5 @@ def _describe_ended(sub_task: SubTask) -> str:
 
 
 def describe_schema(schema: Json) -> str:
-    """Return the instructions for an answer that has to fit a schema."""
+    """Return the instructions for an answer that must fit a schema."""
     return f'The value of "answer" must fit this JSON schema:\n{dumps(schema, ensure_ascii=False)}'

@@ -1,16 +1,16 @@
-"""`StepContext`: what a step function may know and do. Each request it makes is journalled under a key.
+"""`StepContext`: the information and requests of a step function. Each request it makes is journalled under a key.
 
 A step function may be stopped at any `await`: by a crash, a pause, or a call that waits for a person. Later it is
-entered again from its top. The requests it makes then are looked up in the memo of its node, by key:
+entered again from its top. Its requests are then looked up in the memo of its node, by key:
 
     first entry                              second entry
     call_tool("search", ...)  -> recorded    call_tool("search", ...)  -> its result, from the memo
     call_model("Sum it up")   -> recorded    call_model("Sum it up")   -> not ended: the step waits for it again
     (crash)                                  once("id", new_id)        -> recorded
 
-A request has the key that the caller names, else the digest of its arguments and how often the step made it. So a
-request that ended is never made twice, code between requests runs again, and `once`, `now` and `random` return the
-same value again. A key that comes with other arguments raises `NotReproducible`.
+The key of a request is given by the caller, or computed from its arguments and how often the step made it. So a request
+that ended is never made twice, code between requests runs again, and `once`, `now` and `random` return the same value
+again. A key that is used with other arguments raises `NotReproducible`.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ T = TypeVar("T")
 
 
 class StepServices(Protocol):
-    """What the engine does for a step function."""
+    """The services of the engine for a step function."""
 
     def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
-        """Record a request, unless `event` is None: it is recorded then; the awaitable is done once the call ended.
+        """Record a request, unless `event` is None because it is recorded already.
 
-        For a sleep, once it is over.
+        The awaitable is done once the call or the sleep has ended.
         """
         ...
 
@@ -99,7 +99,7 @@ class StepServices(Protocol):
         ...
 
     def expiry(self, seconds: float | None) -> int | None:
-        """Return when a question expires that is asked now, in microseconds since 1970, UTC; None for never."""
+        """Return the expiry of a question asked now, in microseconds since 1970, UTC; None for never."""
         ...
 
     def random(self) -> float:
@@ -107,7 +107,7 @@ class StepServices(Protocol):
         ...
 
     def holds_secret(self, text: str) -> bool:
-        """Whether a text holds a secret, which the journal would not keep."""
+        """Whether a text holds a secret, which the journal would not store."""
         ...
 
     def wait(self, awaitable: Awaitable[T]) -> T:
@@ -120,7 +120,7 @@ class StepServices(Protocol):
 
 
 class NamedAgent(Protocol[OutputT_co]):
-    """An agent that a step may run: `Agent`, as far as `StepContext.run_agent` needs it."""
+    """The part of an agent's interface that `StepContext.run_agent` uses."""
 
     @property
     def name(self) -> str: ...
@@ -132,13 +132,20 @@ class NamedAgent(Protocol[OutputT_co]):
 class StepContext(Generic[ContextT_co]):
     """A step, as its function sees it.
 
-    `input` is the data with which the step was planned, `task_input` the input of the task. `results` has the outputs
-    of the steps it waited for, and of the step that planned it, by name; a step that failed or was skipped is not among
-    them, and to ask for its output raises `StepHasNoOutput`. `given_up` says of each such step why it has none, and
-    `failures` has the messages of those that failed. `state` is the task's `extra_state` as it was when the step began,
-    and as its calls left it; what the function changes is stored with the step's end. `attempt` counts from 1.
-    `context` is the object passed to the run; it is never stored. `instructions` and `tools` are the agent's.
-    `answer_schema` is the JSON schema of the answer, None for text.
+    Attributes:
+        input: the data with which the step was planned.
+        task_input: the input of the task.
+        results: the outputs of the steps it waited for, and of the step that planned it, by name. Reading the output of
+            a step that failed or was skipped raises `StepHasNoOutput`.
+        given_up: the reasons of such steps, by name.
+        failures: the messages of those that failed, by name.
+        state: the task's `extra_state` as it was when the step began, and as its calls left it; changes by the function
+            are stored with the step's end.
+        attempt: counts from 1.
+        context: the object passed to the run; it is never stored.
+        instructions: the agent's instructions.
+        tools: the agent's tools.
+        answer_schema: the JSON schema of the answer; None for text.
     """
 
     def __init__(
@@ -188,7 +195,7 @@ class StepContext(Generic[ContextT_co]):
     def state(self) -> MutableMapping[str, Json]:
         """The task's `extra_state` as it was when the step began, and as its calls left it.
 
-        What the function changes is stored with the step's end: all of it, or nothing if the step fails.
+        Changes by the function are stored with the step's end: all of them, or none if the step fails.
         """
         return self._view
 
@@ -203,7 +210,7 @@ class StepContext(Generic[ContextT_co]):
         return None if self._typed is None else self._typed.value_schema
 
     def check_answer(self, output: Json) -> None:
-        """Raise `ValueError` if this cannot be the task's answer; its message tells a model which fields are wrong."""
+        """Raise `ValueError` if this cannot be the task's answer; the message tells a model which fields are wrong."""
         if self._typed is not None:
             self._typed.read(output)
 
@@ -224,7 +231,7 @@ class StepContext(Generic[ContextT_co]):
         return {name: copied(output) for name, output in outputs.items()}
 
     def untrusted_above(self, name: str | None = None) -> tuple[str, ...]:
-        """Return the untrusted origins of the task's input and of what steps before this one have read.
+        """Return the untrusted origins of the task's input and of the content that steps before this one have read.
 
         Args:
             name: only the nearest step of this name counts, with the steps before it.
@@ -264,7 +271,7 @@ class StepContext(Generic[ContextT_co]):
         Raises:
             ModelError: the model did not answer.
             NotReproducible: the key was used before with other arguments.
-            WorkerError: the conversation waits for an answer or a result, so it cannot go on.
+            WorkerError: the conversation waits for an answer or a result, so no request can follow.
         """
         on_the_side = _as_messages(messages)
         if tools is None:
@@ -296,7 +303,7 @@ class StepContext(Generic[ContextT_co]):
         *,
         after_conversation: bool,
     ) -> tuple[e.ModelRequested | None, str, str]:
-        """Return the event of a request to the model, None if it is in the memo; its id; and its key in the memo."""
+        """Return the event of a model request (None if it is in the memo), its id, and its key in the memo."""
         needs_conversation = on_the_side is None or after_conversation
         follows_conversation = on_the_side is not None and after_conversation
         digest = _digest(
@@ -343,7 +350,7 @@ class StepContext(Generic[ContextT_co]):
                 often the step made it. A call of the model is identified by its id.
 
         Raises:
-            ToolCallFailed: the call did not succeed; `outcome` says how it ended, also `unknown`.
+            ToolCallFailed: the call did not succeed; `outcome` is its end, also `unknown`.
             NotReproducible: the key was used before with another call.
         """
         call_id, ended = self._call(tool, arguments, key)
@@ -372,7 +379,7 @@ class StepContext(Generic[ContextT_co]):
                 often the step made it.
 
         Raises:
-            SubagentFailed: its task did not succeed; `outcome` says how it ended.
+            SubagentFailed: its task did not succeed; `outcome` is its end.
             NotReproducible: the key was used before with other arguments.
         """
         name = agent if isinstance(agent, str) else agent.name
@@ -441,13 +448,13 @@ class StepContext(Generic[ContextT_co]):
             await self._services.request(event, asked.request_id)
             try:
                 return terms.answer_of(cast("Question", self._node.memo[memo_key].done))
-            except ValueError as error:  # its schema let the answer pass, and a validator of the type did not
+            except ValueError as error:  # the answer fits the schema, but a validator of the type refused it
                 event = self._question(terms, memo_key, expires, str(error))
 
     def _question(
         self, terms: QuestionTerms, memo_key: str, expires: float | None, problem: str | None
     ) -> e.QuestionAsked:
-        """Return the event of a question that is asked, or asked anew since its answer was not accepted."""
+        """Return the event of a question that is asked, or asked again because its answer was not accepted."""
         self._requests += 1
         event = e.QuestionAsked(
             self.step_id,
@@ -466,7 +473,7 @@ class StepContext(Generic[ContextT_co]):
         return event
 
     async def call_tools(self, answer: ModelAnswer) -> tuple[CallState, ...]:
-        """Make all calls of an answer, in parallel; a call that failed is returned like the others."""
+        """Make all calls of an answer, in parallel; failed calls are returned like the others."""
         requested = [self._call(call, None, None) for call in answer.message.tool_calls]
         for _, ended in requested:
             await ended
@@ -477,7 +484,7 @@ class StepContext(Generic[ContextT_co]):
         return ended
 
     async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
-        """Return what a function returned when it was first called under a key; it has to be JSON data."""
+        """Return the value of a function from its first call under this key; it must be JSON data."""
         self._check_running()
         self._check_key(key)
         memo_key = f"once:{key}"
@@ -509,16 +516,16 @@ class StepContext(Generic[ContextT_co]):
         return await self.once(f"random:{self._count('random')}", self._services.random)
 
     async def sleep(self, seconds: float | None = None, *, until: datetime | float | None = None) -> None:
-        """Sleep for some time, or until a time; the process may exit meanwhile, and the task goes on at that time.
+        """Sleep for some time, or until a time; the process may exit meanwhile, and the task continues at that time.
 
-        The function is then entered again from its top, and the sleeps that are over return at once.
+        The function is then entered again from its top, and finished sleeps return at once.
 
         Args:
-            seconds: how long.
+            seconds: the duration.
             until: a `datetime` with its zone, or seconds since 1970, UTC.
 
         Raises:
-            ConfigurationError: neither is given, or both are, or a time that cannot be.
+            ConfigurationError: not exactly one of both is given, or the time is not possible.
         """
         self._check_running()
         place, node, now = self._count("sleep"), self._node, int(self._services.now() * 1e6)
@@ -550,7 +557,7 @@ class StepContext(Generic[ContextT_co]):
     # ------------------------------------------------------------------------------------- the memo
 
     def _find(self, key: str | None, digest: str) -> tuple[MemoEntry | None, str]:
-        """Return the memo's entry for a request, None for a new one, and its key in the memo."""
+        """Return the memo's entry for a request (None for a new one), and its key in the memo."""
         self._check_running()
         if key is not None:
             self._check_key(key)
@@ -568,7 +575,7 @@ class StepContext(Generic[ContextT_co]):
         return count
 
     def _continued(self, messages: tuple[Message, ...]) -> ModelCall | None:
-        """Return the longest request with whose messages and answer these begin: the journal holds those already."""
+        """Return the longest earlier request that these messages continue: the journal holds its messages already."""
         longest: ModelCall | None = None
         for entry in self._node.memo.values():
             call = entry.done
@@ -603,7 +610,7 @@ class StepContext(Generic[ContextT_co]):
             return call_id, self._services.request(None, call_id)
         if isinstance(tool, ToolCall) and tool.id.startswith(f"{self.step_id}-"):
             call_id = tool.id
-        else:  # other steps may make the calls of an answer that another step got
+        else:  # a step may make the calls of another step's answer
             call_id = self._next_id("tool")
         problem = tool.problem if by_model else None
         in_conversation = by_model and tool.id in self._node.newest_calls
@@ -619,7 +626,7 @@ class StepContext(Generic[ContextT_co]):
             )
 
     def _check_key(self, key: Any) -> None:
-        """Raise unless a request can be found again under a key."""
+        """Raise unless the journal stores the key, so that a request is found again."""
         if not is_text(key):
             raise ConfigurationError(
                 f"task {self.task_id}, step {self.step_id} ({self.name}): a key is a text, got {key!r:.80}"
@@ -643,12 +650,12 @@ class StepContext(Generic[ContextT_co]):
 
 
 class StepOutputs(dict[str, Json]):
-    """The outputs of steps, by name; to ask for that of a step that has none raises `StepHasNoOutput`.
+    """The outputs of steps, by name; reading a missing output raises `StepHasNoOutput`.
 
     Args:
-        outputs: by name.
+        outputs: the outputs, by name.
         reader: the name of the step that reads them.
-        given_up: of each step without an output why it has none.
+        given_up: the reasons of steps without an output, by name.
     """
 
     def __init__(self, outputs: Mapping[str, Json], reader: str, given_up: Mapping[str, str]) -> None:
@@ -679,7 +686,7 @@ def _above(graph: Graph, node: StepNode) -> list[StepNode]:
 
 
 def _given_up(graph: Graph, node: StepNode) -> Mapping[str, str]:
-    """Return of each step that a step waits for, and that has no output for it, why."""
+    """Return the reasons of those steps before a step that have no output for it, by name."""
     above = _above(graph, node)
     with_output = {name for name, _ in _outputs(above, node)}
     return {
@@ -690,7 +697,7 @@ def _given_up(graph: Graph, node: StepNode) -> Mapping[str, str]:
 
 
 def _why_without_output(node: StepNode, before: StepNode) -> str:
-    """Return why a step has no output for one that began; the same each time that one's function is entered."""
+    """Return why a step has no output for a later one; the same at each entry of the later one's function."""
     step, began = node.step, before.step.started_seq if before.step is not None else 0
     if step is None or not 0 < step.ended_seq < began:
         return "it had not ended when this step began"
@@ -729,7 +736,7 @@ def _facts(message: Message) -> Any:
 
     parts = message.parts
     if any(type(part) is Text and part.label is not None for part in parts):
-        # A prompt is the same request whether a version labelled what is filled in or not.
+        # A prompt is the same request whether or not a version labelled its inserted values.
         parts = tuple(
             part
             for is_text, run in groupby(parts, lambda part: type(part) is Text)

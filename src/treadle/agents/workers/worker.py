@@ -26,7 +26,7 @@ FIRST = "start"
 
 
 class Quorum(int):
-    """A join: so many of the steps that a step waits for have to succeed; then the others are stopped."""
+    """A join: this number of the steps that a step waits for must succeed; then the others are stopped."""
 
     def __new__(cls, n: int) -> Quorum:
         if isinstance(n, bool) or n < 1:
@@ -39,12 +39,12 @@ class StepResult:
     """The result of a step.
 
     Args:
-        output: JSON data: the task's answer if this is the last step, else the input of the steps that follow.
+        output: JSON data: the task's answer if this is the last step, else the input of the following steps.
         is_last: whether the output is the task's answer.
         next_steps: the steps to plan; a step without `after` may begin at once, in parallel with others.
         skipped: why the step skips itself: a text, or the exception with which it failed: then the task is degraded,
             unless others take its place. A skipped step has no output, and a join of `any` does not count it.
-        sources: what the output is based on, each JSON data such as `{"title", "url"}`; sources of its calls are added.
+        sources: the sources of the output, each JSON data such as `{"title", "url"}`; sources of its calls are added.
         artifacts: files that the step made, each a `File` with a name and bytes, or a URL.
     """
 
@@ -69,7 +69,7 @@ class AgentWorker(Protocol):
         ...
 
     def run_step(self, ctx: StepContext[Any]) -> StepResult | Awaitable[StepResult]:
-        """Run a step; `ctx.name` says which."""
+        """Run a step; its name is `ctx.name`."""
         ...
 
     def finalize_task(self, task: RunContext[Any], output: Json) -> Json | Awaitable[Json]:
@@ -118,12 +118,12 @@ class FunctionWorker:
 
     @property
     def first_steps(self) -> tuple[NextStep, ...]:
-        """The first steps of a task; empty if the worker has to be asked for them."""
+        """The first steps of a task; empty if the worker must be asked for them."""
         return (NextStep(FIRST),) if self.parts is None else getattr(self.parts, "first_steps", ())
 
     @property
     def context_needs(self) -> tuple[ContextNeed, ...]:
-        """What needs a context of which type: the function of the steps, or what the worker's parts tell."""
+        """The required types of the context: that of the step function, or those of the worker's parts."""
         if self.parts is not None:
             return getattr(self.parts, "context_needs", ())
         return (ContextNeed("its worker", type_named_by(self.run, StepContext)),)
@@ -135,7 +135,7 @@ class FunctionWorker:
 
     @property
     def degrades(self) -> bool:
-        """Whether a task that goes on without a failed step is degraded; not so if its model deals with failures."""
+        """Whether skipping a failed step degrades the task; not if the worker's model handles failures."""
         return getattr(self.parts, "degrades", True)
 
     def facts(self) -> Json:
@@ -153,7 +153,7 @@ class FunctionWorker:
         return checked_steps("initialize_step", steps, ())
 
     async def finalize(self, task: RunContext[Any], output: Json) -> Json:
-        """Return the answer in place of an output; None leaves it as it is."""
+        """Return the answer in place of an output; None leaves it unchanged."""
         assert self.parts is not None, "a plain function is not consulted"
         answer = await _awaited(self.parts.finalize_task(task, output))
         if not is_writable(answer):
@@ -162,7 +162,7 @@ class FunctionWorker:
 
 
 def checked_result(ctx: StepContext[Any], graph: Graph, result: Any) -> StepResult:
-    """Return the result of a step's function with plain JSON data as output; raises `WorkerError`."""
+    """Return a step function's result with plain JSON data as its output; raises `WorkerError`."""
     where = f"step {ctx.name!r} ({ctx.step_id})"
     if not isinstance(result, StepResult):
         raise WorkerError(f"{where} must return a StepResult, got {result!r:.200}")
@@ -221,7 +221,7 @@ def _input(where: str, step: NextStep) -> Json:
 
 
 def is_async(fn: Any) -> bool:
-    """Whether a function is, or an object is called as, `async`."""
+    """Whether a function, or the call method of an object, is `async`."""
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
