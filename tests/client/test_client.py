@@ -12,8 +12,6 @@ from tests.client.served import TOKEN, CuttingProxy, client, served
 from treadle import Agent, CallerTool, Client, Image, Limits, Runner, RunOptions, ScriptedModel, Text, tool
 from treadle import events as e
 from treadle.client import connection
-from treadle.client.operations import ELSEWHERE, ROWS
-from treadle.client.verbs import UNSENT, function_of
 from treadle.errors import (
     AgentUnknown,
     ConfigurationError,
@@ -33,7 +31,7 @@ from treadle.errors import (
 from treadle.models import call, fail, text
 from treadle.runner.runner import TaskRunner
 from treadle.server import ServerLimits
-from treadle.server.operations import OPERATIONS
+from treadle.verbs.table import ELSEWHERE
 
 pytestmark = pytest.mark.anyio
 
@@ -97,42 +95,6 @@ def test_every_verb_of_a_runner_is_one_of_a_client_with_the_same_signature(name:
         runner_signature = inspect.signature(getattr(TaskRunner, name))
         assert inspect.signature(getattr(Client, name)) == runner_signature
         assert getattr(Client, name).__doc__
-
-
-def test_every_argument_of_a_verb_is_sent_or_checked() -> None:
-    for verb, row in ROWS.items():
-        if not hasattr(TaskRunner, verb):
-            continue
-        names = set(inspect.signature(function_of(verb)).parameters) - {"self"}
-        sent = {
-            *row.query,
-            *(row.body or ()),
-            *[part[1:-1] for part in row.path.split("/") if part[0] == "{"],
-        }
-        assert names <= sent | UNSENT, verb
-
-
-def test_every_row_is_an_operation_of_the_server_and_every_operation_has_a_row() -> None:
-    operations = {(each.method, each.path): each for each in OPERATIONS.values()}
-    for verb, row in ROWS.items():
-        if not hasattr(TaskRunner, verb) and verb != "verify":
-            continue
-        operation = operations.get((row.method, f"/v1/{row.path}"))
-        assert operation is not None, verb
-        assert set(operation.body or ()) <= set(row.body or ()), verb
-        sendable = {*operation.body} if operation.body is not None else set[str]()
-        arguments = set(inspect.signature(function_of(verb)).parameters)
-        assert {name for name in row.body or () if name in arguments} <= sendable, verb
-    reached = {f"/v1/{row.path}" for row in ROWS.values()}
-    further = {"/v1/tasks/{task}/pending", "/v1/tasks/{task}/steps", "/v1/tasks/{task}/resume", "/v1/me"}
-    further |= {
-        "/v1/agents/{name}",
-        "/v1/tasks/{task}/export",
-        "/v1/openapi.json",
-        "/v1/tasks/{task}/events/{seq}",
-    }
-    further |= {"/health", "/ready", "/metrics", "/v1/stream"}
-    assert {each.path for each in OPERATIONS.values()} <= reached | further
 
 
 @pytest.mark.parametrize("name", sorted(ELSEWHERE))

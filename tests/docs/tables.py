@@ -18,7 +18,7 @@ from treadle.core import events
 from treadle.llm.finish_words import MEANINGS
 from treadle.llm.other_providers import OTHER_PROVIDERS
 from treadle.results.wire_schema import json_schema
-from treadle.server.operations import OPERATIONS
+from treadle.verbs.table import OPERATIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 START, END = "<!-- made by tests/docs/tables.py -->", "<!-- end of what is made -->"

@@ -51,7 +51,8 @@ from tests.server.test_authorisation import BODIES, METHODS, NO_CREDENTIALS, QUE
 from tests.server.test_guard import HOSTS, MEDIA, ORIGINS
 from tests.server.test_hostile_requests import CASES, FULL, described, mutated
 from treadle.server import ADMIN
-from treadle.server.operations import OPERATIONS, Operation
+from treadle.verbs.operation import Operation
+from treadle.verbs.table import OPERATIONS
 
 CANARY = "canary-5f2c1d"
 SERVED = """

@@ -8,8 +8,9 @@ import pytest
 
 from tests.server.calling import Client, agent, serving
 from treadle.server import ADMIN, ALL, Principal, ServerLimits
-from treadle.server.operations import OPERATIONS, Operation
 from treadle.server.principals import bearer_token
+from treadle.verbs.operation import Operation
+from treadle.verbs.table import OPERATIONS
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from tests.server.test_authorisation import BODIES, QUERIES
 from treadle import Runner
 from treadle.server import ServerLimits, app
 from treadle.server.openapi import openapi
-from treadle.server.operations import OPERATIONS
+from treadle.verbs.table import OPERATIONS
 
 MANY = ServerLimits(requests_per_second=1_000_000, unfinished_tasks=1_000_000)
 HEADERS = {"Authorization": "Bearer operator"}

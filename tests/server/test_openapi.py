@@ -10,7 +10,7 @@ from tests.server.calling import Client, serving
 from tests.server.test_authorisation import BODIES
 from treadle.server import ServerLimits
 from treadle.server.openapi import openapi
-from treadle.server.operations import OPERATIONS
+from treadle.verbs.table import OPERATIONS
 
 
 def references(value: Any) -> set[str]:

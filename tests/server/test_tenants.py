@@ -10,8 +10,9 @@ from tests.server.test_authorisation import BODIES, url
 from treadle import Agent, ScriptedModel, tool
 from treadle.llm.scripted import call, text
 from treadle.server import ADMIN, ALL, Principal, ServerLimits
-from treadle.server.operations import OPERATIONS, Operation
 from treadle.server.principals import bearer_token
+from treadle.verbs.operation import Operation
+from treadle.verbs.table import OPERATIONS
 
 pytestmark = pytest.mark.anyio
 

@@ -17,9 +17,8 @@ from treadle.agents.agent import Agent
 from treadle.client.agents import AgentsHere
 from treadle.client.connection import Connection
 from treadle.client.handle import RemoteHandle
-from treadle.client.operations import ELSEWHERE, ROWS
 from treadle.client.streams import RemoteRun
-from treadle.client.verbs import Given, RemoteVerbs, function_of
+from treadle.client.verbs import Given, RemoteVerbs
 from treadle.core.unknown_names import explains_arguments, explains_names, misfit
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
@@ -29,6 +28,8 @@ from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
 from treadle.runner.verbs import called_on
 from treadle.runner.views import id_of
+from treadle.verbs.operation import function_of
+from treadle.verbs.table import ELSEWHERE, OPERATIONS
 
 
 def _is_sent_as_it_is(token: str) -> bool:
@@ -190,9 +191,8 @@ def _refusing(name: str, why: str) -> Any:
     )
 
 
-for _verb in (*ROWS, *COMPOSED, *_OWN):
-    if hasattr(TaskRunner, _verb):
-        setattr(Client, _verb, _method(_verb))
+for _verb in (*[row.verb for row in OPERATIONS.values() if row.verb], *COMPOSED, *_OWN):
+    setattr(Client, _verb, _method(_verb))
 for _verb, _why in ELSEWHERE.items():
     setattr(Client, _verb, _refusing(_verb, _why))
 called_on("client")(Client)

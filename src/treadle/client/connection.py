@@ -29,6 +29,7 @@ from treadle.errors import (
 from treadle.llm.per_loop import PerLoop
 from treadle.results.problem_documents import TYPE, error_from_wire
 from treadle.results.wire import wire_bytes
+from treadle.verbs.operation import Operation
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 10.0
@@ -335,13 +336,12 @@ def _seconds(text: str | None) -> float | None:
     return min(float(text), 60.0) if text is not None and text.isdigit() else None
 
 
-def path_segment(name: str, value: str) -> str:
-    """Return an id as a segment of a path; raises `ConfigurationError` for one that cannot be a segment.
+def path_of(row: Operation, arguments: Mapping[str, Any]) -> str:
+    """Return the path of a request; raises `ConfigurationError` for an id that no path can hold."""
+    return row.path.format(**{name: _segment(name, str(arguments[name])) for name in row.in_path})
 
-    Args:
-        name: what the id is of, for the error.
-        value: the id.
-    """
+
+def _segment(name: str, value: str) -> str:
     if value in (".", ".."):  # RFC 3986 removes them, also as %2E: the request would ask for something else
         raise ConfigurationError(f"{name} must not be {value!r}: no URL can name that")
     return quote(value, safe="")

@@ -22,7 +22,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 
-from treadle.client.connection import Attempts, Connection, Refusal, path_segment
+from treadle.client.connection import Attempts, Connection, Refusal, path_of
 from treadle.core.deltas import DeltaPlaces, ended_by
 from treadle.core.events import (
     Delta,
@@ -37,6 +37,7 @@ from treadle.core.messages import Json
 from treadle.errors import TaskNotFound
 from treadle.results.results import TaskSummary
 from treadle.results.wire import from_wire
+from treadle.verbs.table import OPERATIONS
 
 SLACK: Final = 60_000_000
 """Microseconds by which the clocks of the client and the server may differ."""
@@ -186,14 +187,9 @@ async def _connected(
 
     The stream begins behind the event `start`.
     """
-    path = f"/v1/tasks/{path_segment('task', task_id)}/events"
-    frames = _frames(
-        connection,
-        path,
-        [] if deltas else [("deltas", "false")],
-        start,
-        attempts,
-    )
+    path = path_of(OPERATIONS["get_events"], {"task": task_id})
+    query = [] if deltas else [("deltas", "false")]
+    frames = _frames(connection, path, query, start, attempts)
     held: TaskStood | None = None
     async with aclosing(frames):
         async for frame in frames:
@@ -262,7 +258,8 @@ async def changes(
     has_gap = False
     while True:
         try:
-            frames = _frames(connection, "/v1/stream", [("changes", "1")], None, attempts, tells_opening=True)
+            path = OPERATIONS["get_stream"].path
+            frames = _frames(connection, path, [("changes", "1")], None, attempts, tells_opening=True)
             async with aclosing(frames):
                 async for frame in frames:
                     has_gap = has_gap or (frame is not None and frame.event == "changes_missed")

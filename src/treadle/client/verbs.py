@@ -10,7 +10,6 @@ A verb that drives does not end with its connection: the task goes on, and the r
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -19,9 +18,8 @@ from typing import Any, Final, TypeVar, cast
 
 from treadle.agents.agent import Agent
 from treadle.client.agents import AgentsHere
-from treadle.client.connection import Attempts, Connection, Reply, path_segment
+from treadle.client.connection import Attempts, Connection, Reply, path_of
 from treadle.client.following import changes, follow, until_rest
-from treadle.client.operations import ROWS, Row
 from treadle.client.streams import RemoteRun, RemoteStep, Way
 from treadle.core.events import Ephemeral, Event
 from treadle.core.header_text import to_header
@@ -52,7 +50,8 @@ from treadle.results.results import (
     is_disposable,
 )
 from treadle.results.wire import from_wire, to_wire
-from treadle.runner.runner import TaskRunner
+from treadle.verbs.operation import Operation, parameters_of
+from treadle.verbs.table import OPERATIONS, operation_of
 from treadle.wiring import load_parts
 
 LONGEST_WAIT: Final = 60.0
@@ -63,11 +62,6 @@ _PAGE: Final = 50
 
 INTERRUPTING: Final = 10.0
 """Seconds for which a cancelled verb tries to have its task interrupted: with no server there, the task goes on."""
-
-UNSENT: Final = frozenset(
-    {"task", "agent", "context", "observers", "by", "expect", "command_id", "raw", "drive", "model"}
-)
-"""Arguments that stand in a path or a header, or that are checked here, where no row sends them."""
 
 Given = dict[str, Any]
 R = TypeVar("R")
@@ -94,28 +88,24 @@ class RemoteVerbs:
         row = _row_of(verb, given)
         if verb == "fork":
             _task_id(given)
-        body = await self._body(verb, row, given)
+        path, body, headers = path_of(row, given), await self._body(row, given), _headers(given)
         query = [pair for name in row.query for pair in _query(name, given.get(name))]
-        headers = _headers(given, with_key=row.has_key and "command_id" in given)
+        # A read tells how things stand now: `stopped` is what waits.
+        wait = LONGEST_WAIT if row.waits is not None and row.method == "POST" else 0.0
         while True:
             reply = await self.connection.request(
-                row.method,
-                _path(row.path, given),
-                query=query,
-                body=body,
-                headers=headers,
-                wait=LONGEST_WAIT if row.waits else 0.0,
+                row.method, path, query=query, body=body, headers=headers, wait=wait
             )
             if reply.status != 202:
                 break
-            if row.result == RunResult[Any]:
+            if row.result is RunResult:
                 return await self.stopped(given["task"])
         if row.result is None:
             return None
         value = self.agents.typed(from_wire(row.result, reply.document))
         if isinstance(value, Page):
-            page, turning = cast("Page[Any, Any]", value), "cursor" if "cursor" in row.query else "after"
-            return page.followed_by(lambda cursor: self.call(verb, {**given, turning: cursor}))
+            page = cast("Page[Any, Any]", value)
+            return page.followed_by(lambda cursor: self.call(verb, {**given, row.turned_by: cursor}))
         return value
 
     async def _check(self, verb: str, given: Given) -> None:
@@ -145,14 +135,17 @@ class RemoteVerbs:
     async def _own_name(self) -> str:
         """Return the name of the principal whose token this client has: events have it as `by`."""
         if self._name is None:
-            self._name = str((await self.connection.request("GET", "/v1/me")).document["name"])
+            reply = await self.connection.request("GET", OPERATIONS["get_me"].path)
+            self._name = str(reply.document["name"])
         return self._name
 
-    async def _body(self, verb: str, row: Row, given: Given) -> dict[str, Json] | None:
+    async def _body(self, row: Operation, given: Given) -> dict[str, Json] | None:
         if row.body is None:
             return None
-        defaults = inspect.signature(function_of(verb)).parameters
-        changed = [name for name in row.body if name in given and given[name] is not defaults[name].default]
+        names, parameters = row.body, parameters_of(row.verb)
+        if row.name == "fork":  # the order in which its members have always been sent
+            names = (*names[:-3], "task_id", "instructions", "model")
+        changed = [name for name in names if name in given and given[name] is not parameters[name].default]
         return {name: await self._sent(name, given[name], given) for name in changed}
 
     async def _sent(self, name: str, value: Any, given: Given) -> Json:
@@ -171,7 +164,8 @@ class RemoteVerbs:
             return agent
         self.agents.add(agent)
         if options is not None and options.on_version_change == "refuse":
-            reply = await self.connection.request("GET", f"/v1/agents/{path_segment('agent', agent.name)}")
+            path = path_of(OPERATIONS["get_agent"], {"name": agent.name})
+            reply = await self.connection.request("GET", path)
             server = from_wire(AgentInfo, reply.document)
             if server.fingerprint != agent.fingerprint:
                 raise VersionRefused(
@@ -191,12 +185,12 @@ class RemoteVerbs:
 
     async def stopped(self, task_id: str) -> RunResult[Any]:
         """Return how a task stands once it is at rest. A task with a lost driver is not at rest: a driver adopts it."""
-        reply = await self._waited(_path(ROWS["result"].path, {"task": task_id}))
+        reply = await self._waited(path_of(OPERATIONS["get_result"], {"task": task_id}))
         return self.agents.typed(from_wire(RunResult[Any], reply.document))
 
     async def _rest(self, task_id: str) -> int | None:
         """Return the last event of a task that is at rest, 0 if it is gone; None if it is not at rest."""
-        path = _path(ROWS["result"].path, {"task": task_id})
+        path = path_of(OPERATIONS["get_result"], {"task": task_id})
         try:
             is_at_rest = (await self.connection.request("GET", path, wait=1.0)).status != 202
             return await self._head(task_id) if is_at_rest else None
@@ -252,7 +246,7 @@ class RemoteVerbs:
         body |= {name: given[name] for name in ("thread_id", "extra_state") if given.get(name) is not None}
         if options is not None:
             body["options"] = _set_fields(to_wire(options))
-        reply = await self.connection.request("POST", "/v1/tasks", body=body)
+        reply = await self.connection.request("POST", OPERATIONS["create_task"].path, body=body)
         return from_wire(Task[Any], reply.document)
 
     async def create_task(self, given: Given) -> Task[Any]:
@@ -316,12 +310,11 @@ class RemoteVerbs:
     async def resume(self, given: Given) -> RunResult[Any]:
         """Have a task driven on, to its next stop unless `drive` is False."""
         await self._check("resume", given)
-        task_id, options, drives = given["task"], given.get("options"), given.get("drive", True)
-        body: dict[str, Json] = {} if options is None else {"options": _set_fields(to_wire(options))}
-        headers = _headers(given, with_key="command_id" in given)
+        task_id, drives, row = given["task"], given.get("drive", True), OPERATIONS["resume"]
+        body, headers = await self._body(row, given), _headers(given)
 
         async def work() -> RunResult[Any]:
-            path, wait = _path("tasks/{task}/resume", given), LONGEST_WAIT if drives else 0.0
+            path, wait = path_of(row, given), LONGEST_WAIT if drives else 0.0
             reply = await self.connection.request("POST", path, body=body, headers=headers, wait=wait)
             if reply.status != 202:
                 return self.agents.typed(from_wire(RunResult[Any], reply.document))
@@ -367,7 +360,7 @@ class RemoteVerbs:
         """Send the request of a step, and send it again with the same key until the step has stopped."""
         if given.get("input") is not None:
             body["input"] = await _content(given["input"])
-        path, headers = _path("tasks/{task}/steps", given), _headers(given, with_key=True)
+        path, headers = path_of(OPERATIONS["run_step"], given), _headers(given)
         attempts = Attempts(self.connection)
         while True:
             try:
@@ -405,16 +398,8 @@ class RemoteVerbs:
 # ------------------------------------------------------------------------------------------ parts of requests
 
 
-def function_of(verb: str) -> Any:
-    """Return the function of the runner's verb of a name."""
-    return inspect.unwrap(inspect.getattr_static(TaskRunner, verb))
-
-
-def _row_of(verb: str, given: Given) -> Row:
+def _row_of(verb: str, given: Given) -> Operation:
     """Return the row of a verb with some arguments; raises for what only the process with the store can do."""
-    row = ROWS[verb]
-    if verb == "list_pending" and given.get("task") is not None:
-        return Row(row.method, "tasks/{task}/pending", row.result, ("limit", "cursor"))
     if verb in ("complete", "fail", "progress") and given.get("task") is None:
         task_id = task_of_ticket(given["ticket"]) if isinstance(given["ticket"], str) else None
         if task_id is None:
@@ -424,7 +409,7 @@ def _row_of(verb: str, given: Given) -> Row:
         raise ConfigurationError("verify: a server verifies one task; `treadle verify` verifies a store")
     if verb == "compact_thread" and (given.get("agent") is not None or given.get("model") is not None):
         raise ConfigurationError("compact_thread: the server chooses the model: leave out agent= and model=")
-    return row
+    return operation_of(verb, given)
 
 
 def _task_id(given: Given) -> str:
@@ -433,19 +418,14 @@ def _task_id(given: Given) -> str:
     return given["task_id"]
 
 
-def _headers(given: Given, *, with_key: bool) -> dict[str, str]:
+def _headers(given: Given) -> dict[str, str]:
     headers: dict[str, str] = {}
     if given.get("expect") is not None:
         headers["If-Match"] = f'"{given["expect"]}"'
-    if with_key:
-        command_id = given.get("command_id")
+    if "command_id" in given:
+        command_id = given["command_id"]
         headers["Idempotency-Key"] = to_header(new_id() if command_id is None else command_id)
     return headers
-
-
-def _path(template: str, given: Given) -> str:
-    names = [part[1:-1] for part in template.split("/") if part.startswith("{")]
-    return "/v1/" + template.format(**{name: path_segment(name, str(given[name])) for name in names})
 
 
 def _query(name: str, value: Any) -> list[tuple[str, str]]:

@@ -26,11 +26,12 @@ from treadle.server.feed import FeedSettings, rests
 from treadle.server.holding import Holds
 from treadle.server.limits import ServerLimits
 from treadle.server.metrics import Metrics
-from treadle.server.operations import Operation
-from treadle.server.principals import Principal, Scope
+from treadle.server.principals import Principal
 from treadle.server.problems import log
 from treadle.server.quotas import TaskQuota, WaitQuota
 from treadle.server.streams import Streams
+from treadle.verbs.operation import Operation
+from treadle.verbs.scope import Scope
 
 if TYPE_CHECKING:
     from treadle.core.redaction import Secrets

@@ -29,6 +29,9 @@ _NUMBER: Final = "[0-9]{1,15}"
 PLACE: Final = rf"[\s\S]+:{_NUMBER}"
 """How a request names a task and the sequence number of an event."""
 
+MOST_STREAMED: Final = 8
+"""How many tasks one stream follows at most."""
+
 HEAD_CHARS: Final = 200
 """How many characters of a text that was cut are still sent."""
 

@@ -30,7 +30,6 @@ from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 from treadle.server.calls import Answer, Call, at_rest, never, page_link
 from treadle.server.live import get_events, get_metrics, get_stream
-from treadle.server.operations import Operation
 from treadle.server.problems import AGENTS_LISTED, Problem
 from treadle.server.reading import SEQ, check_content, check_labels, check_model, check_options, is_known
 
@@ -47,15 +46,12 @@ async def by_verb(call: Call) -> Answer:
     if operation.method == "GET":
         value = await verb()
         cursor = getattr(value, "cursor", None)
-        return Answer(value, headers={"Link": page_link(call, **_next(operation, cursor))} if cursor else {})
+        link = {"Link": page_link(call, **{operation.turned_by: cursor})} if cursor else {}
+        return Answer(value, headers=link)
     if operation.waits is None:
         return Answer(await call.done(verb))
     done, value = await call.in_time(verb)
     return Answer(value) if done else await call.accepted(call.arguments["task"])
-
-
-def _next(operation: Operation, cursor: Any) -> dict[str, Any]:
-    return {"cursor" if "cursor" in operation.query else "after": cursor}
 
 
 # ------------------------------------------------------------------------------------------------ reading
@@ -109,11 +105,6 @@ async def get_event(call: Call) -> Answer:
     if not page.items:
         raise Problem(404, "EventNotFound", f"task {task_id} has no event {written}; its last is {page.head}")
     return Answer(page.items[0])
-
-
-async def verify(call: Call) -> Answer:
-    """Check the journal of a task."""
-    return Answer(await call.runner.verify(call.arguments["task"]))
 
 
 async def export_task(call: Call) -> Answer:
@@ -375,7 +366,6 @@ HANDLERS: Final[dict[str, Handler]] = {
     "get_metrics": get_metrics,
     "get_agent": get_agent,
     "get_event": get_event,
-    "verify": verify,
     "export_task": export_task,
     "get_task": get_task,
     "get_result": get_result,

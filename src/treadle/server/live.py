@@ -11,7 +11,6 @@ from treadle.runner.views import drivers_of
 from treadle.server.calls import Answer, Call, page_link
 from treadle.server.frames import cut_size, event_document
 from treadle.server.metrics import CONTENT_TYPE
-from treadle.server.operations import MOST_EVENTS
 from treadle.server.problems import Problem
 from treadle.server.streams import first_place, first_places
 
@@ -26,7 +25,7 @@ async def get_events(call: Call) -> Answer:
     if streamed := {"deltas", "until", "hold"} & given.keys():
         raise InvalidField(f"is for streams: `Accept: {EVENT_STREAM}`", field=min(streamed))
     cut = cut_size(given.pop("cut", None))
-    arguments: dict[str, Any] = {"limit": MOST_EVENTS, **given}
+    arguments: dict[str, Any] = {"limit": call.operation.most, **given}
     page = await call.runner.get_events(**arguments)
     link = {} if page.cursor is None else {"Link": page_link(call, after=page.cursor)}
     if cut is None:

@@ -8,9 +8,10 @@ from typing import Any, Final
 from treadle.core.messages import Json
 from treadle.drivers.arguments import Bounds
 from treadle.results.wire_schema import WireSchema
-from treadle.server.operations import OPERATIONS, Operation
 from treadle.server.problems import MEDIA
 from treadle.server.reading import DIGITS, LONGEST_LABEL, MAX_KEY, MAX_WAIT, MOST_LABELS, allowed
+from treadle.verbs.operation import Operation
+from treadle.verbs.table import OPERATIONS
 
 Schema = dict[str, Any]
 

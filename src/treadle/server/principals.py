@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, cast, get_args
+from typing import Any, Final, TypeAlias, cast, get_args
 
 from starlette.requests import HTTPConnection
 
@@ -26,8 +26,7 @@ from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.stores.private_files import make_folder, private_token
-
-Scope = Literal["read", "run", "control", "decide", "edit", "delete", "admin"]
+from treadle.verbs.scope import Scope
 
 ADMIN: Final[frozenset[Scope]] = frozenset(get_args(Scope))
 """Every scope. `admin`: usage, and limits above those of a task; without a tenant also metrics, and all tenants."""

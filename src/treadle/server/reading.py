@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, cast, get_args, get_origin
+from typing import Any, Final, Union, cast, get_args, get_origin
 from urllib.parse import unquote
 
 from starlette.datastructures import Headers, QueryParams
@@ -16,9 +17,9 @@ from treadle.drivers.arguments import Bounds, bounds_of
 from treadle.engine.options import RunOptions
 from treadle.errors import InvalidField
 from treadle.results.wire import from_wire
-from treadle.server.frames import CUT_LEAST, CUT_MOST, PLACE
-from treadle.server.operations import MOST_STREAMED, Operation, options_of
+from treadle.server.frames import CUT_LEAST, CUT_MOST, MOST_STREAMED, PLACE
 from treadle.server.problems import Problem
+from treadle.verbs.operation import Operation
 
 MAX_WAIT: Final = 60.0
 """Seconds that a request waits at most."""
@@ -77,7 +78,7 @@ def query_arguments(operation: Operation, query: QueryParams) -> dict[str, Any]:
 
 def _from_texts(hint: Any, name: str, texts: list[str]) -> Json:
     """Return what a query says as the JSON that a body would hold."""
-    options = options_of(hint)
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if any((get_origin(option) or option) is dict for option in options):
         pairs = [text.partition("=") for text in texts]
         if any(not separator for _, separator, _ in pairs):

@@ -17,7 +17,6 @@ from starlette.routing import Route
 from treadle.server.calls import Answer, Call, Service
 from treadle.server.guard import MOST_PARSED, Rates, json_of, read_body, signs_in, values_in
 from treadle.server.handlers import check_arguments, handler_of
-from treadle.server.operations import OPERATIONS, Operation
 from treadle.server.principals import Principal
 from treadle.server.problems import Problem
 from treadle.server.reading import (
@@ -30,6 +29,8 @@ from treadle.server.reading import (
     seconds_to_wait,
 )
 from treadle.server.writing import content
+from treadle.verbs.operation import Operation
+from treadle.verbs.table import OPERATIONS
 
 LARGE_BODY: Final = 1 << 14
 """From how many bytes on a body is parsed in a thread, one at a time for each principal."""

@@ -18,10 +18,9 @@ from treadle.server.audience import Waker
 from treadle.server.changes import ChangesFeeds
 from treadle.server.event_stream import SeveralStream, Stream, TaskStream
 from treadle.server.feed import Feed, Feeds, FeedSettings, Reader, tenant_of
-from treadle.server.frames import cut_size, place_of, places_of, sequence_number
+from treadle.server.frames import MOST_STREAMED, cut_size, place_of, places_of, sequence_number
 from treadle.server.holding import Hold
 from treadle.server.limits import ServerLimits
-from treadle.server.operations import MOST_STREAMED
 from treadle.server.problems import Problem
 
 

@@ -1,140 +1,36 @@
-"""The table of all operations over HTTP. Routes, the OpenAPI document, the matrix of authorisations and the page of the
-reference are made from it: a route that is not in this table does not exist.
+"""The table of operations over HTTP: a row for each verb of the runner, and for each operation that is no verb.
 
-Most rows name a verb of the runner. The arguments that a row lists are those of the verb, with the types of its
-annotations, so that a row says only which of them a request may bring, and where. What a row leaves out no request can
-reach: agents as objects, contexts, models, and `by`, which is the name of the principal.
+Routes, the OpenAPI document, the matrix of authorisations, the page of the reference and the requests of the client are
+made from it. A route that is not in this table does not exist.
+
+The arguments of a row are those of its verb, with the types of the verb's annotations. The row says which of them a
+request may bring, and where. No request can bring the others: agents as objects, contexts, models, and `by`, which is
+the name of the principal.
 """
 
 from __future__ import annotations
 
-import inspect
-import types
-import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from functools import cache
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal
 
-from treadle.core.data import frozen
 from treadle.core.events import Event
 from treadle.core.messages import File, Json, Message
 from treadle.core.permits import StandingGrant
-from treadle.engine.options import RunOptions
 from treadle.results import results
 from treadle.results.agent_info import AgentInfo
 from treadle.results.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
-from treadle.runner.runner import TaskRunner
-from treadle.runner.views import Input
-from treadle.server.principals import Scope
 from treadle.transfer.verifying import VerifyReport
-
-Method = Literal["GET", "POST", "DELETE"]
-
-Access = Scope | Literal["operator", "any", "open"]
-"""The scope that an operation needs; `operator`: `admin` of no tenant; `any`: a principal; `open`: not even that."""
+from treadle.verbs.operation import Operation
+from treadle.verbs.scope import Access
 
 SOON: Final = 10.0
 """Seconds for which verbs wait that are mostly done at once, unless the request says otherwise."""
-
 
 PAGE: Final = 200
 """The most items of a page."""
 
 MOST_EVENTS: Final = 500
 """The most events of a page, and its size if a request names no `limit`."""
-
-
-MOST_STREAMED: Final = 8
-"""How many tasks one stream follows at most."""
-
-
-@frozen(kw_only=True)
-class Operation:
-    """One operation.
-
-    Args:
-        name: its id, unique.
-        method: of HTTP.
-        path: with the names of its parameters in braces.
-        access: the scope that it needs.
-        verb: the verb of the runner that it calls; "" for an operation that has a handler of its own.
-        summary: one sentence.
-        query: the names of its arguments in the query.
-        body: the names of its arguments in the body; None if it takes no body.
-        types: the types of arguments that are no arguments of the verb, or that are something else over HTTP.
-        required: arguments that must be there, besides those that the verb demands.
-        result: what a response holds; None if it is empty.
-        status: of the response.
-        waits: the seconds that it waits unless `Prefer: wait=` says otherwise; None if it never waits.
-        checks_head: whether `If-Match` becomes `expect=`.
-        repeats: what `Idempotency-Key` becomes: the id of a new `task`, or that of a `command`; nothing where the same
-            request again changes nothing by `itself`. None if it takes no key.
-        brings_files: whether its body may be as large as files are.
-        media: the media type of the response.
-        streams: whether a client that accepts `text/event-stream` gets an event stream.
-        most: how many items of a page a request may ask for.
-        drives: whether it may run code of agents and tools, and so belongs into the loop in which tasks are driven.
-    """
-
-    name: str
-    method: Method
-    path: str
-    access: Access
-    summary: str
-    verb: str = ""
-    query: tuple[str, ...] = ()
-    body: tuple[str, ...] | None = None
-    types: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    required: tuple[str, ...] = ()
-    result: Any = None
-    status: int = 200
-    waits: float | None = None
-    checks_head: bool = False
-    repeats: Literal["task", "command", "itself"] | None = None
-    brings_files: bool = False
-    media: str = "application/json"
-    drives: bool = False
-    streams: bool = False
-    most: int | None = None
-
-    @property
-    def in_path(self) -> tuple[str, ...]:
-        """The names of the parameters in the path."""
-        return tuple([part[1:-1] for part in self.path.split("/") if part.startswith("{")])
-
-    def argument_type(self, name: str) -> Any:
-        """Return the type of an argument: that of the row, else that of the verb."""
-        if name in self.types:
-            return self.types[name]
-        return argument_types(self.verb)[name][0] if self.verb else str
-
-    def is_required(self, name: str) -> bool:
-        """Whether a request has to bring an argument."""
-        if name in self.required or name in self.in_path:
-            return True
-        return name not in self.types and bool(self.verb) and argument_types(self.verb)[name][1]
-
-
-@cache
-def argument_types(verb: str) -> dict[str, tuple[Any, bool]]:
-    """Return the type of each argument of a verb of the runner, and whether it has no default."""
-    function = inspect.unwrap(inspect.getattr_static(TaskRunner, verb))
-    hints = typing.get_type_hints(function)
-    parameters = inspect.signature(function).parameters
-    return {
-        name: (hints.get(name, Any), parameter.default is parameter.empty)
-        for name, parameter in parameters.items()
-        if name != "self"
-    }
-
-
-def options_of(hint: Any) -> tuple[Any, ...]:
-    """Return the types that a type allows: those of a union, or itself."""
-    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-
-
-# ---------------------------------------------------------------------------------------------- the table
 
 _FILTERS: Final = (
     "state",
@@ -149,14 +45,6 @@ _FILTERS: Final = (
     "roots",
     "updated_since",
 )
-
-_NEW: Final[dict[str, Any]] = {
-    "input": Input,
-    "task_id": str | None,
-    "thread_id": str | None,
-    "options": RunOptions | None,
-}
-"""Types of arguments of a new task."""
 
 
 def _get(name: str, path: str, summary: str, result: Any, **more: Any) -> Operation:
@@ -344,12 +232,9 @@ _READS: Final = (
         "tasks/{task}/events",
         "Return a page of the events of a task; as `text/event-stream`, follow them.",
         EventPage,
-        verb="",
         query=("after", "limit", "kinds", "cut", "deltas", "until", "hold"),
         most=MOST_EVENTS,
         types={
-            "after": int,
-            "limit": int,
             "kinds": tuple[str, ...] | None,
             "cut": int | None,
             "deltas": bool,
@@ -411,7 +296,6 @@ _READS: Final = (
         "tasks/{task}/verify",
         "Read the journal of a task anew and check all that can be checked.",
         VerifyReport,
-        verb="",
     ),
     _get(
         "export_task",
@@ -430,15 +314,8 @@ _RUNS: Final = (
         "tasks",
         ("agent", "input", "task_id", "thread_id", "options", "extra_state", "labels", "run"),
         "Create a task, and with `run` have it driven; the same id again is the same task.",
-        verb="",
-        types={
-            **_NEW,
-            "agent": str,
-            "extra_state": dict[str, Json] | None,
-            "labels": dict[str, str] | None,
-            "run": bool,
-        },
-        required=("agent", "input"),
+        types={"agent": str, "labels": dict[str, str] | None, "run": bool},
+        required=("agent",),
         result=results.Task,
         status=201,
         waits=0.0,
@@ -451,11 +328,9 @@ _RUNS: Final = (
         "tasks/{task}/steps",
         ("input", "step", "ready"),
         "Run one step, or with `ready` every step that is ready.",
-        verb="",
-        types={"input": Input | None, "step": str | None, "ready": bool},
+        types={"ready": bool},
         result=results.TaskStepOutput | results.StepOutputs,
         waits=0.0,
-        checks_head=True,
         repeats="command",
         brings_files=True,
         drives=True,
@@ -465,11 +340,8 @@ _RUNS: Final = (
         "run",
         ("options",),
         "Have a task driven on from where it stands.",
-        verb="",
-        types={"options": RunOptions | None},
         result=results.RunResult,
         waits=0.0,
-        checks_head=True,
     ),
     _command(
         "send",
@@ -484,9 +356,7 @@ _RUNS: Final = (
 )
 
 _DECISIONS: Final = (
-    _command(
-        "settle", "decide", ("request_id", "verdict"), "Settle an outcome that is unknown.", checks_head=True
-    ),
+    _command("settle", "decide", ("request_id", "verdict"), "Settle an outcome that is unknown."),
     _command("approve", "decide", ("request_id", "arguments", "scope", "same"), "Approve a call."),
     _command("deny", "decide", ("request_id", "reason", "stop"), "Deny a call."),
     _command("answer", "decide", ("request_id", "value"), "Answer a question."),
@@ -512,7 +382,6 @@ _EDITS: Final = (
         verb="undo_step",
         result=results.UndoReport,
         waits=SOON,
-        checks_head=True,
         drives=True,
     ),
     _command(
@@ -520,19 +389,9 @@ _EDITS: Final = (
         "edit",
         ("at", "input", "replace", "thread_id", "options", "agent", "instructions", "model", "task_id"),
         "Create a task that shares another's journal up to a point.",
-        verb="",
-        types={
-            **_NEW,
-            "at": str | int | None,
-            "input": Input | None,
-            "replace": dict[str, Json] | None,
-            "agent": str | None,
-            "instructions": str | None,
-            "model": str | None,
-        },
+        types={"agent": str | None},
         result=results.Task,
         status=201,
-        checks_head=True,
         repeats="task",
         brings_files=True,
     ),
@@ -543,7 +402,6 @@ _EDITS: Final = (
         "End a task that has answered.",
         result=results.RunResult,
         waits=SOON,
-        checks_head=True,
         drives=True,
     ),
     _command(
@@ -552,13 +410,10 @@ _EDITS: Final = (
         ("input",),
         "Replace the input of the next step.",
         result=results.StepInfo,
-        checks_head=True,
         brings_files=True,
     ),
-    _command(
-        "edit_call", "edit", ("call_id", "arguments"), "Change a call that has not begun.", checks_head=True
-    ),
-    _command("skip_step", "edit", ("step",), "Give up a failed step.", checks_head=True),
+    _command("edit_call", "edit", ("call_id", "arguments"), "Change a call that has not begun."),
+    _command("skip_step", "edit", ("step",), "Give up a failed step."),
     _post(
         "compact_thread",
         "edit",
@@ -605,3 +460,23 @@ OPERATIONS: Final = {
     row.name: row for row in (*_ABOUT, *_LISTS, *_READS, *_RUNS, *_DECISIONS, *_EDITS, *_DELETIONS)
 }
 """Every operation, by its name."""
+
+ELSEWHERE: Final[dict[str, str]] = {
+    "store": "the store belongs to the servers: open it with Runner(store)",
+    "observers": "observers belong to the processes that drive: Runner(observers=...) of the server",
+    "abandoned": "abandoned calls are those of the process that drives",
+    "log_filter": "secrets are known to the process that drives: use log_filter() of its Runner",
+    "middleware_of": "middleware belongs to the processes that drive: ask a Runner with the agents",
+    "drain": "the server drains by itself when it is stopped",
+    "begin_adopting": "a server adopts by itself; other processes do by `treadle drive` or Runner(adopt=True)",
+    "set_policy": "policies belong to the processes that drive: call set_policy on the Runner of the server",
+    "export_tasks": "an export is written where the store is: `treadle export`, or GET /v1/tasks/{id}/export",
+    "import_tasks": "tasks are imported where the store is: `treadle import`",
+}
+"""The members of a runner that have no row, and where they are instead."""
+
+
+def operation_of(verb: str, arguments: Mapping[str, Any]) -> Operation:
+    """Return the operation of a verb; of several, that with the most of the arguments in its path."""
+    rows = [row for row in OPERATIONS.values() if row.verb == verb]
+    return max(rows, key=lambda row: sum(arguments.get(name) is not None for name in row.in_path))

@@ -1,0 +1,109 @@
+"""One operation over HTTP: a row of the table, with the types that it takes from its verb."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Mapping
+from dataclasses import field
+from functools import cache
+from inspect import Parameter
+from typing import Any, Literal
+
+from treadle.core.data import frozen
+from treadle.runner.runner import TaskRunner
+from treadle.verbs.scope import Access
+
+Method = Literal["GET", "POST", "DELETE"]
+
+
+@frozen(kw_only=True)
+class Operation:
+    """One operation.
+
+    Args:
+        name: its id, unique.
+        method: of HTTP.
+        path: with the names of its parameters in braces.
+        access: the scope that it needs.
+        verb: the verb of the runner whose arguments it takes; "" for an operation that is no verb.
+        summary: one sentence.
+        query: the names of its arguments in the query.
+        body: the names of its arguments in the body; None if it takes no body.
+        types: the types of arguments that are no arguments of the verb, or that are something else over HTTP.
+        required: arguments that must be there, besides those that the verb demands.
+        result: what a response holds; None if it is empty.
+        status: of the response.
+        waits: the seconds that it waits unless `Prefer: wait=` says otherwise; None if it never waits.
+        repeats: what `Idempotency-Key` becomes: the id of a new `task`, or that of a `command`; nothing where the same
+            request again changes nothing by `itself`. None if it takes no key.
+        brings_files: whether its body may be as large as files are.
+        media: the media type of the response.
+        streams: whether a client that accepts `text/event-stream` gets an event stream.
+        most: how many items of a page a request may ask for.
+        drives: whether it may run code of agents and tools, and so belongs into the loop in which tasks are driven.
+    """
+
+    name: str
+    method: Method
+    path: str
+    access: Access
+    summary: str
+    verb: str = ""
+    query: tuple[str, ...] = ()
+    body: tuple[str, ...] | None = None
+    types: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    required: tuple[str, ...] = ()
+    result: Any = None
+    status: int = 200
+    waits: float | None = None
+    repeats: Literal["task", "command", "itself"] | None = None
+    brings_files: bool = False
+    media: str = "application/json"
+    drives: bool = False
+    streams: bool = False
+    most: int | None = None
+
+    @property
+    def in_path(self) -> tuple[str, ...]:
+        """The names of the parameters in the path."""
+        return tuple([part[1:-1] for part in self.path.split("/") if part.startswith("{")])
+
+    @property
+    def checks_head(self) -> bool:
+        """Whether `If-Match` becomes `expect=`."""
+        return bool(self.verb) and "expect" in parameters_of(self.verb)
+
+    @property
+    def turned_by(self) -> str:
+        """The argument that says where a page begins."""
+        return "cursor" if "cursor" in self.query else "after"
+
+    def argument_type(self, name: str) -> Any:
+        """Return the type of an argument: that of the row, else text in a path, else that of the verb."""
+        if name in self.types:
+            return self.types[name]
+        return str if name in self.in_path else _types_of(self.verb)[name]
+
+    def is_required(self, name: str) -> bool:
+        """Whether a request has to bring an argument."""
+        if name in self.required or name in self.in_path:
+            return True
+        return name not in self.types and parameters_of(self.verb)[name].default is Parameter.empty
+
+
+def function_of(verb: str) -> Any:
+    """Return the function of a verb of the runner."""
+    return inspect.unwrap(inspect.getattr_static(TaskRunner, verb))
+
+
+@cache
+def parameters_of(verb: str) -> dict[str, Parameter]:
+    """Return the parameters of a verb of the runner, by their names."""
+    parameters = inspect.signature(function_of(verb)).parameters
+    return {name: parameter for name, parameter in parameters.items() if name != "self"}
+
+
+@cache
+def _types_of(verb: str) -> dict[str, Any]:
+    return typing.get_type_hints(function_of(verb))
