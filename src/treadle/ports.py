@@ -20,7 +20,9 @@ from typing import (
     Literal,
     Protocol,
     TypeAlias,
+    TypeGuard,
     cast,
+    get_args,
     overload,
     runtime_checkable,
 )
@@ -62,17 +64,7 @@ T = TypeVar("T")
 class Model(Protocol):
     """Something that answers a `ModelRequest`.
 
-    A model may also have an attribute `output_mode`, the way to request a typed answer: `native` if it keeps to
-    `ModelRequest.output_schema`, also when tools are offered, `tool` if it calls tools (the default), or `prompt` if
-    it only writes text.
-
-    Layers use these attributes of a model as well, if it has them: `service` and `account` (texts: what fails, and what
-    is counted, together), `ready_in()` (seconds until it would take a request), `async prepare()` (load what the first
-    request needs), `preload()` (begin to load that in a thread, and return at once; a runner calls it when it makes a
-    task), `async until_loaded()` (wait for that; a limit on time counts from then on),
-    `secret_values()` (the keys that it sends, to be hidden wherever they turn up),
-    `limit_waits(connect, silence)` (seconds its clients may wait), `require()` (raises `MissingExtra`),
-    `choose(route)` (of a model around several: which of them a request with that route goes to, see `chosen_model`).
+    A model may also have any part of `FullModel`, such as `output_mode`. Runners and layers use the parts it has.
 
     What every adapter keeps to in a request. A reasoning part with the `meta` `UNSEEN` is not sent; one with `IN_WORDS`
     goes back as text if its message has calls. A call with a `problem` goes back with its `raw` text instead of its
@@ -101,6 +93,96 @@ class Model(Protocol):
         ...
 
 
+OutputMode: TypeAlias = Literal["native", "tool", "prompt"]
+"""How to request a typed answer of a model."""
+
+
+class FullModel(Model, Protocol):
+    """A model with each part that a `Model` may leave out. `has_part` says whether a model has a part."""
+
+    @property
+    def output_mode(self) -> OutputMode:
+        """How to request a typed answer; by default `tool`.
+
+        `native`: it keeps to `ModelRequest.output_schema`, also when tools are offered. `tool`: it calls tools.
+        `prompt`: it only writes text.
+        """
+        ...
+
+    @property
+    def service(self) -> str:
+        """The service whose failures count together; by default the provider in the model's name."""
+        ...
+
+    @property
+    def account(self) -> str:
+        """The account whose requests count together; by default the service."""
+        ...
+
+    def ready_in(self) -> float:
+        """Return the seconds until it would take a request; by default 0."""
+        ...
+
+    def choose(self, route: str) -> tuple[str, str]:
+        """Return the name of the model that a request with a route goes to, and the route with all choices made.
+
+        For a model around several. By default its own name and the same route.
+        """
+        ...
+
+    def require(self) -> None:
+        """Raise `MissingExtra` if packages that it needs are not installed; by default it needs none."""
+        ...
+
+    def preload(self) -> None:
+        """Begin to load the packages of the first request in a thread, and return at once; by default nothing.
+
+        A runner calls it when it makes a task.
+        """
+        ...
+
+    async def until_loaded(self) -> None:
+        """Wait until these packages are loaded; by default they are. A limit on time counts from then on."""
+        ...
+
+    async def prepare(self) -> None:
+        """Load the packages of the first request, so that it does not wait for them; by default nothing."""
+        ...
+
+    def limit_waits(self, connect: float | None, silence: float | None) -> None:
+        """Limit how long clients that are made from now on may wait; by default nothing.
+
+        Args:
+            connect: seconds for a connection; None sets no limit.
+            silence: seconds for which an answer may be silent; None sets no limit.
+        """
+        ...
+
+    def secret_values(self) -> frozenset[str]:
+        """Return the keys that it sends, to be hidden wherever they turn up; by default none."""
+        ...
+
+
+ModelPart: TypeAlias = Literal[
+    "output_mode",
+    "service",
+    "account",
+    "ready_in",
+    "choose",
+    "require",
+    "preload",
+    "until_loaded",
+    "prepare",
+    "limit_waits",
+    "secret_values",
+]
+
+
+def has_part(model: Model, part: ModelPart) -> TypeGuard[FullModel]:
+    """Return whether a model has a part of `FullModel`; a part that is None counts as missing."""
+    return getattr(model, part, None) is not None
+
+
 def chosen_model(model: Model, route: str) -> tuple[str, str]:
     """Return the name of the model that answers a request with a route, and the route with all choices made.
 
@@ -108,17 +190,18 @@ def chosen_model(model: Model, route: str) -> tuple[str, str]:
         model: any model; one around several has a method `choose`.
         route: the choices that are made already, see `ModelRequest.route`.
     """
-    choose = getattr(model, "choose", None)
-    return (model.name, route) if choose is None else choose(route)
+    if getattr(model, "choose", None) is None:  # has_part, without a call in each step
+        return model.name, route
+    return cast("FullModel", model).choose(route)
 
 
-def output_mode_of(model: Model) -> Literal["native", "tool", "prompt"]:
+def output_mode_of(model: Model) -> OutputMode:
     """Return the way to request a typed answer of a model: its `output_mode`, else `tool`.
 
     Raises `ConfigurationError` for any other value.
     """
-    mode = getattr(model, "output_mode", "tool")
-    if mode not in ("native", "tool", "prompt"):
+    mode = model.output_mode if has_part(model, "output_mode") else "tool"
+    if mode not in get_args(OutputMode):
         raise ConfigurationError(
             f"the model {model.name} says output_mode={mode!r}: it must be 'native', 'tool' or 'prompt'"
         )
@@ -138,14 +221,14 @@ async def until_loaded(model: Model) -> None:
     """Wait until all is loaded that a model, and the models inside of it, need for their first request."""
     for inner in _models_inside(model):
         await until_loaded(inner)
-    if (wait := getattr(model, "until_loaded", None)) is not None:
-        await wait()
+    if has_part(model, "until_loaded"):
+        await model.until_loaded()
 
 
 def model_secrets(model: Model) -> frozenset[str]:
     """Return the keys that a model and the models inside of it send, as far as these tell them."""
-    own: Any = getattr(model, "secret_values", frozenset[str])
-    return frozenset[str](own()).union(*[model_secrets(each) for each in _models_inside(model)])
+    own = model.secret_values() if has_part(model, "secret_values") else ()
+    return frozenset(own).union(*[model_secrets(each) for each in _models_inside(model)])
 
 
 def _models_inside(model: Model) -> list[Model]:

@@ -24,7 +24,7 @@ from treadle.engine.output_reader import OUTPUT_READER
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict, VersionRefused
 from treadle.policy.limits import Limits
-from treadle.ports import Model, Tool, model_names, model_secrets, until_loaded
+from treadle.ports import Model, Tool, has_part, model_names, model_secrets, until_loaded
 from treadle.results.caller_tools import AnsweredTool, names_of
 
 if TYPE_CHECKING:
@@ -283,8 +283,9 @@ class AgentRegistry:
     def preload(self, agent: Agent[Any]) -> None:
         """Have what the agent's model needs for its first request loaded while its task is made."""
         with suppress(ConfigurationError):  # the error is raised where the model is needed
-            if (begin := getattr(self.model_of(agent), "preload", None)) is not None:
-                begin()
+            model = self.model_of(agent)
+            if has_part(model, "preload"):
+                model.preload()
 
     async def check_prices(
         self, agent: Agent[Any], state: TaskState, options: RunOptions | None = None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 from treadle.core.hiding import HiddenDeltas, hidden_answer
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-OutputMode = Literal["native", "tool", "prompt"]
+    from treadle.ports import OutputMode
 
 CONNECT, SILENCE = 10.0, 300.0
 """Seconds that a connection may take and that an answer may be silent, unless a layer sets other limits."""

@@ -28,7 +28,7 @@ from treadle.engine.options import RunOptions, from_json
 from treadle.errors import AgentUnknown, StepFailed, TaskFinished, TaskParked, TreadleError
 from treadle.llm.default_layers import resolve
 from treadle.llm.replay import ReplayModel
-from treadle.ports import Tool, ToolContext, ToolOutput
+from treadle.ports import Tool, ToolContext, ToolOutput, has_part
 from treadle.replay.decisions import (
     RecordedDecisions,
     RecordedVerdicts,
@@ -188,7 +188,8 @@ def assert_replays(
 def _mode(agent: Agent[Any]) -> str | None:
     """Return how the agent's own model is asked for a typed answer; None if its model cannot be resolved here."""
     try:
-        return getattr(resolve(agent.model), "output_mode", "tool")
+        model = resolve(agent.model)
+        return model.output_mode if has_part(model, "output_mode") else "tool"
     except TreadleError:
         return None
 

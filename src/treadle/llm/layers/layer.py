@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from treadle.errors import ConfigurationError, ModelError
 from treadle.llm.registry import bare_model
-from treadle.ports import chosen_model, output_mode_of
+from treadle.ports import chosen_model, has_part, output_mode_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from treadle.core.model import ModelAnswer, ModelDelta
-    from treadle.ports import Model
+    from treadle.ports import Model, OutputMode
 
 
 class Layer:
@@ -35,7 +35,7 @@ class Layer:
         return self.model.name
 
     @property
-    def output_mode(self) -> Literal["native", "tool", "prompt"]:
+    def output_mode(self) -> OutputMode:
         """The output mode that all models inside support."""
         modes = {output_mode_of(model) for model in self.models}
         return "prompt" if "prompt" in modes else "tool" if "tool" in modes else "native"
@@ -53,19 +53,19 @@ class Layer:
     def require(self) -> None:
         """Raise `MissingExtra` if packages that a model inside needs are not installed."""
         for model in self.models:
-            if (check := getattr(model, "require", None)) is not None:
-                check()
+            if has_part(model, "require"):
+                model.require()
 
     def preload(self) -> None:
         """Begin to load the packages of the first request; returns at once."""
-        if (begin := getattr(self.model, "preload", None)) is not None:
-            begin()
+        if has_part(self.model, "preload"):
+            self.model.preload()
 
     async def prepare(self) -> None:
         """Load the packages of the first request, so that it does not wait for them."""
         for model in self.models:
-            if (load := getattr(model, "prepare", None)) is not None:
-                await load()
+            if has_part(model, "prepare"):
+                await model.prepare()
 
     def ready_in(self) -> float:
         """Return after how many seconds the model would take a request; 0 if it takes one now."""
@@ -78,8 +78,8 @@ class Layer:
     def limit_waits(self, connect: float | None, silence: float | None) -> None:
         """Limit how long a connection may take and an answer may be silent, in seconds, for clients made inside."""
         for model in self.models:
-            if (limit := getattr(model, "limit_waits", None)) is not None:
-                limit(connect, silence)
+            if has_part(model, "limit_waits"):
+                model.limit_waits(connect, silence)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join([repr(self.model), *self._shown()])})"
@@ -98,20 +98,17 @@ def _inner_model(layer: str, model: Any) -> Model:
 
 def service_of(model: Model) -> str:
     """Return the service of a model; without one, the name of its provider."""
-    service = getattr(model, "service", None)
-    return service if isinstance(service, str) else model.name.partition(":")[0]
+    return model.service if has_part(model, "service") else model.name.partition(":")[0]
 
 
 def account_of(model: Model) -> str:
     """Return the account of a model; without one, its service."""
-    account = getattr(model, "account", None)
-    return account if isinstance(account, str) else service_of(model)
+    return model.account if has_part(model, "account") else service_of(model)
 
 
 def ready_in(model: Model) -> float:
     """Return after how many seconds a model would take a request; 0 for a model without limits."""
-    ready = getattr(model, "ready_in", None)
-    return 0.0 if ready is None else ready()
+    return model.ready_in() if has_part(model, "ready_in") else 0.0
 
 
 def no_answer(name: str) -> ModelError:
