@@ -1,10 +1,10 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, imports, soak; and coverage, dependencies, package, lock.
+# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site postgres sandbox deployment environments bench imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site postgres sandbox deployment environments bench budget imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -105,6 +105,10 @@ environments: .venv
 
 bench: .venv
 	$(RUN)/python -m bench
+
+# Instructions need valgrind; the tests check the other counts.
+budget: .venv
+	$(RUN)/python -m bench.budget --instructions
 
 imports: .venv
 	$(RUN)/python -m tests.attack.mutated_imports --runs 5000
