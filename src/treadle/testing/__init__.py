@@ -1,1 +1,1 @@
-"""What users need to test their own agents."""
+"""Helpers for tests of agents, models and stores."""

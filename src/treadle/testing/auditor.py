@@ -1,8 +1,8 @@
-"""The auditor as a program: it audits a store and a ledger that another process left.
+"""The auditor as a program: audit a store and a ledger of another process.
 
     python -m treadle.testing.auditor STORE [--ledger FILE] [--ended] [--secret TEXT]... [--file FILE]...
 
-Prints one line for each violation, with its invariant, task and event; ends with 0 when there is none, else with 1.
+Prints one line for each violation, with its invariant, task and event. The exit status is 1 if there is any, else 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from treadle.wiring import open_store
 
 
 async def judge(store: str, evidence: Evidence) -> list[Violation]:
-    """Return what is wrong with the tasks of the store at a path or URL."""
+    """Return the violations of the tasks in the store at a path or URL."""
     opened = open_store(store)
     await opened.open()
     try:
@@ -30,7 +30,7 @@ async def judge(store: str, evidence: Evidence) -> list[Violation]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Audit the store that the command line names; return the exit status."""
+    """Audit the store on the command line; return the exit status."""
     parser = ArgumentParser(
         prog="python -m treadle.testing.auditor", description="Audit the tasks of a store."
     )

@@ -3,10 +3,9 @@
     report = crash_at_every_boundary("shop:agent", "How much is tea?")
     assert not report.broken, report
 
-The agent runs once to learn its boundaries: before, inside and after each write, around each request to its model and
-around each call of a tool. Then, for each of them, a process runs it and is killed there by SIGKILL, and new processes
-resume the task to its end. This process, which is never killed, audits each task; each has to end as the first task
-did.
+The agent runs once to learn its boundaries: before, inside and after each write, and around each model request and tool
+call. Then, for each boundary, a process runs the agent and is killed there by SIGKILL, and new processes resume the
+task to its end. This process is never killed. It audits each task, and compares its result with that of the first task.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ from treadle.testing.ledger import Ledger
 from treadle.wiring import open_store
 
 TRIES: Final = 8
-"""How many tasks may miss a boundary before it counts as missed: the order of parallel calls may differ."""
+"""Most tasks that may miss a boundary before it counts as missed: the order of parallel calls may differ."""
 
 Kills: TypeAlias = tuple[str, ...]
-"""Where the processes of a task were killed, one after the other."""
+"""The places at which the processes of a task were killed, in order."""
 
 
 @mutable
 class CrashReport:
-    """Which boundaries were hit, and which promises were broken.
+    """The boundaries that were hit, and the promises that were broken.
 
     Args:
-        answer: state and text the task ended with when nothing was killed.
+        answer: the task's state and text without a kill.
         places: the boundaries, in the order they were first passed.
-        hits: how often a process was killed at each; what one transaction writes has its boundaries together.
-        kills: how many processes were killed.
-        tasks: how many tasks were driven to their end.
-        broken: every promise that did not hold, one line each; the task's name tells where it was killed.
+        hits: how often a process was killed at each; the writes of one transaction share their boundaries.
+        kills: the number of killed processes.
+        tasks: the number of tasks that were driven to their end.
+        broken: each broken promise in one line; the task's name tells where it was killed.
     """
 
     answer: tuple[str, str] = ("", "")
@@ -111,7 +110,7 @@ def crash_at_every_boundary(
     for name in filter(None, (agent, script)):
         if not all(name.partition(":")):
             raise ConfigurationError(f"{name!r} names no object of a module: write module:name")
-    # The kill of a process takes back nothing that it wrote to a file, so the files can lie in memory.
+    # A kill does not lose data that a process wrote to a file, so the files can be in memory.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  a folder of our own in it
     with tempfile.TemporaryDirectory(prefix="treadle-crash-", dir=memory) as folder:
         path = Path(folder)
@@ -142,10 +141,10 @@ class _Trials:
     only: Callable[[str], bool]
     report: CrashReport = field(default_factory=CrashReport)
     kills_before: dict[str, Counter[Kills]] = field(default_factory=dict[str, Counter[Kills]])
-    """of each boundary that only a resumed task passes: after which kills a process reached it, and how often"""
+    """for each boundary that only a resumed task passes: after which kills a process reached it, and how often"""
 
     tried: Counter[str] = field(default_factory=Counter[str])
-    """how many tasks went for a boundary and hit no new one"""
+    """how many tasks aimed at a boundary without hitting a new one"""
 
     killed: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     before: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -181,7 +180,7 @@ class _Trials:
         return task
 
     def _run_process(self, task: Path, at: Iterable[str]) -> int:
-        """Run a process that drives a task and is killed at the first of some places; return its exit status."""
+        """Run a process that drives a task and is killed at the first place it reaches; return its exit status."""
         (task / "places").unlink(missing_ok=True)
         child = self.child
         args = (str(task), task.name, sorted(at), child.agent, child.input, child.store, child.script or "")
@@ -190,7 +189,7 @@ class _Trials:
         )
 
     async def _trial(self, store: JournalStore, missed: list[str]) -> None:
-        """Drive one task to its end; its first processes are killed, the last of them where none was before."""
+        """Drive one task to its end; kill its first processes, the last of them at a new boundary."""
         goal = missed[0]
         first_kills = self._kills_to_reach(goal)
         task, killed = self._new_task(), list[str]()
@@ -228,7 +227,7 @@ class _Trials:
         raise RuntimeError(f"killed at {killed}, the task is not at its end after {MAX_PROCESSES} processes")
 
     def _kills_to_reach(self, goal: str) -> Kills:
-        """Return the kills after which a process reached a boundary before; several are tried in turn."""
+        """Return kills after which a process reached a boundary before; alternatives are tried in turn."""
         kills = [earlier for earlier, _ in self.kills_before.get(goal, Counter()).most_common()]
         return kills[self.tried[goal] % len(kills)] if kills else ()
 
@@ -237,11 +236,11 @@ class _Trials:
         missed = {*self.report.missed}
         if self.kills_per_task > 1:
             return missed
-        # Which boundary of the recovery a resumed task reaches may differ from time to time: any new one will do.
+        # A resumed task may reach another boundary of the recovery each time, so any new one counts.
         return missed & self.kills_before.keys() if goal in self.kills_before else {goal}
 
     def _note_recovery(self, passed: list[str], kills: Kills) -> None:
-        """Add the boundaries that only a resumed task passes, and note after which kills it reached them."""
+        """Record the boundaries that only a resumed task passes, and the kills after which it reached them."""
         passed_points = {*self.report.places}
         for point in passed if self.recovery else ():
             if point not in passed_points and " #" not in point and self.only(point):

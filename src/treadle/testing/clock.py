@@ -1,4 +1,4 @@
-"""Virtual time, which passes only when all coroutines wait: a timeout of an hour is over in milliseconds.
+"""Virtual time: it passes only while all coroutines wait, so a timeout of an hour is over in milliseconds.
 
     from treadle.testing import clock
 
@@ -8,11 +8,11 @@
 
     clock.run(test_it())
 
-`VirtualTimeLoop` is an event loop like any other, for `asyncio.run` and for anyio's pytest plugin alike; its time jumps
-to the next timer when all coroutines wait. A runner made by `runner` takes the time of its events from it too.
+`VirtualTimeLoop` is an ordinary event loop, for `asyncio.run` and for anyio's pytest plugin. When all coroutines wait,
+its time jumps to the next timer. A runner made by `runner` also takes the time of its events from it.
 
-Work in threads and other processes takes real time, and virtual time stands still meanwhile: the loop counts tools
-and policies in threads, calls of its own executor, and calls of the store of `runner`.
+Work in threads and other processes takes real time, and virtual time does not pass meanwhile. The loop counts tools and
+policies in threads, calls of its own executor, and calls of the store of `runner`.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from treadle.wiring import Runner, open_store
 T = TypeVar("T")
 
 BEGIN: Final = 1_767_225_600_000_000
-"""When virtual time begins: 2026-01-01, in microseconds since 1970, UTC."""
+"""The start of virtual time: 2026-01-01, in microseconds since 1970, UTC."""
 
 SLICE: Final = 0.05
-"""Real seconds after which the loop checks again whether work outside of it is done."""
+"""Real seconds between checks whether work outside the loop has ended."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """A selector that lets virtual time jump instead of waiting."""
+    """A selector that advances virtual time instead of waiting."""
 
     loop: VirtualTimeLoop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
-        # Work that ends wakes the loop before it stops being counted: what is not at work now has woken it already.
+        # Work wakes the loop before it stops being counted, so work that is not counted now has already woken the loop.
         at_work = self.loop.outside or threads.at_work() or step_threads.at_work()
         ready = super().select(0)
         if ready:
@@ -59,23 +59,23 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still while anything can run, and jumps when all wait."""
+    """An event loop whose clock advances only while all coroutines wait."""
 
     def __init__(self) -> None:
         selector = _Selector()
         selector.loop = self
         self.outside = 0
-        """how many pieces of work run outside of the loop and take real time"""
+        """the number of calls that run outside the loop and take real time"""
 
         self._passed = 0.0
         super().__init__(selector)
 
     def time(self) -> float:
-        """Seconds since the loop began, of virtual time."""
+        """Return the virtual seconds since the loop began."""
         return self._passed
 
     def jump(self, seconds: float) -> None:
-        """Let time pass at once."""
+        """Advance the time at once."""
         self._passed += seconds
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
@@ -85,7 +85,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return work
 
     def done_outside(self) -> None:
-        """Count one piece of work outside of the loop as done."""
+        """Count one call outside the loop as done."""
         self.outside -= 1
 
 
@@ -96,12 +96,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def now() -> int:
-    """Return the virtual time, in microseconds since 1970, UTC; only where a `VirtualTimeLoop` runs."""
+    """Return the virtual time, in microseconds since 1970, UTC; requires a running `VirtualTimeLoop`."""
     return BEGIN + int(asyncio.get_running_loop().time() * 1e6)
 
 
 class SystemClock:
-    """A machine's clock in virtual time, which can be set: `clock.runner(clock=system)`."""
+    """A machine's clock in virtual time that can be set wrong: `clock.runner(clock=system)`."""
 
     def __init__(self) -> None:
         self._ahead = 0
@@ -110,23 +110,23 @@ class SystemClock:
         return now() + self._ahead
 
     def set_forward(self, seconds: float) -> None:
-        """Set it forward by so many seconds, or back by a negative number."""
+        """Set the clock forward by seconds, or back if they are negative."""
         self._ahead += int(seconds * 1e6)
 
 
 def runner(store: str | os.PathLike[str] | TaskStore = "memory:", **arguments: Any) -> Runner:
-    """Return a runner whose events take place in the virtual time of the loop it is used in.
+    """Return a runner whose events use the virtual time of its event loop.
 
     Args:
-        store: as of `Runner`.
-        arguments: as of `Runner`; `clock` is virtual time by default.
+        store: as for `Runner`.
+        arguments: as for `Runner`; `clock` is virtual time by default.
     """
     system = arguments.pop("clock", now)
     return Runner(_CountedStore(open_store(store)), clock=system, **arguments)
 
 
 class _CountedStore(WrappedStore):
-    """A store whose calls the loop counts as work that takes real time."""
+    """A store whose calls count as work that takes real time."""
 
     def commit(self, commit: Commit, done: CommitDone) -> None:
         loop = _virtual_loop()

@@ -1,7 +1,7 @@
-"""A ledger of effects: what tools really did, in a file that no crash of the runner takes back.
+"""A ledger of effects: a record of each tool's real effects, in a file that survives crashes of the runner.
 
-A tool of a test notes its start and its end here. The ledger, not the journal, then proves how often the tool ran,
-under which key and in which process; an audit compares the two.
+A test's tool records its start and its end here. The ledger, not the journal, then proves how often the tool ran, under
+which key and in which process. An audit compares the two.
 
     ledger = Ledger("effects.jsonl")
 
@@ -34,14 +34,14 @@ class LedgerLine:
     """One line of a ledger.
 
     Args:
-        kind: `start` when the tool was entered, `done` when its effect has happened, `note` for anything else.
+        kind: `start` when the tool begins, `done` when its effect has happened, `note` for anything else.
         tool: the tool's name, or the note's.
         call: id of the call.
         key: the call's idempotency key.
         attempt: the number of this start of the call.
         pid: the process.
-        text: the text of a note; of an effect that has happened, its output.
-        task: the task whose call it is.
+        text: the text of a note, or the output of an effect.
+        task: the call's task.
         effect: the declared effect class of the tool.
         time: microseconds since 1970.
     """
@@ -69,20 +69,20 @@ class LedgerLine:
 
 @mutable
 class Noted:
-    """The text that is noted together with an effect that has happened."""
+    """The text that is recorded with an effect."""
 
     text: str = ""
 
 
 class Ledger:
-    """A file of JSON lines, each on the disk before the next statement runs.
+    """A file of JSON lines; each is on disk before the next statement runs.
 
-    Any number of processes and threads may write to it at once.
+    Several processes and threads may write to it at the same time.
 
     Args:
         path: the file; the first line creates it.
         crash: where the process may be killed; each call passes the places `enter`, `start` and `done`.
-        durable: False for a ledger that need not survive a power cut, which is much faster.
+        durable: False for a ledger that may lose lines in a power cut, which is much faster.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Ledger:
     def call(
         self, tool: str, ctx: ToolContext[Any], *, effect: EffectClass = "write", pid: int | None = None
     ) -> Generator[Noted]:
-        """Note that a tool was entered and, unless the block raises, that its effect has happened.
+        """Record that a tool began and, unless the block raises, that its effect has happened.
 
         Args:
             tool: the tool's name.
             ctx: the tool's context.
             effect: its declared effect class.
-            pid: the process that drives the task, if the tool itself runs in another one.
+            pid: the process that drives the task, if the tool runs in another one.
         """
         name = self.crash.numbered(f"{tool} {ctx.call_id}")
         noted = Noted()
@@ -114,12 +114,12 @@ class Ledger:
         self.crash.reach(f"done {name}")
 
     def note(self, name: str, text: str = "", *, call: str = "", task: str = "") -> None:
-        """Write down something else that happened, and which call it concerns."""
+        """Record another fact, and the call that it concerns."""
         now = time.time_ns() // 1000
         self._write(LedgerLine("note", name, call, pid=os.getpid(), text=text, task=task, time=now))
 
     def entries(self) -> list[LedgerLine]:
-        """Return all lines, oldest first, without those that a crash cut off: what they announce did not begin."""
+        """Return all lines, oldest first, without lines that a crash cut off: their effects did not begin."""
         lines: list[LedgerLine] = []
         for line in self.path.read_text().splitlines() if self.path.exists() else ():
             with suppress(json.JSONDecodeError):
@@ -131,11 +131,11 @@ class Ledger:
         return [entry for line in self.entries() if (entry := line.for_audit()) is not None]
 
     def happened(self, key: str) -> bool:
-        """Tell whether the effect of the call with this idempotency key has happened."""
+        """Return whether the effect of the call with this idempotency key has happened."""
         return self.done(key) is not None
 
     def done(self, key: str) -> LedgerLine | None:
-        """Return the line of the effect of the call with this idempotency key; None if it has not happened."""
+        """Return the line for the effect of the call with this idempotency key; None if it has not happened."""
         return next((line for line in self.entries() if line.kind == "done" and line.key == key), None)
 
     def _write(self, entry: LedgerLine) -> None:
@@ -143,7 +143,7 @@ class Ledger:
 
 
 def append_line(path: Path, line: str, *, durable: bool = True) -> None:
-    """Append a line to a file in one write; a line that a crash cut off before it stays a line of its own."""
+    """Append a line to a file in one write; a line that a crash cut off before it stays separate."""
     # O_APPEND keeps the lines of concurrent processes apart; O_DSYNC returns once the line is on the disk.
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_DSYNC if durable else 0)
     descriptor = os.open(path, flags, 0o600)

@@ -1,9 +1,9 @@
-"""Run a task once for each order in which its parallel calls can end; all of them must give the same result.
+"""Run a task once for each order in which its parallel calls can end, and require the same result from all.
 
     orders = await every_order(agent, "Tea and cake?")
     print(len(orders), orders.result.final_text)
 
-Calls of one answer are independent: in each order the model has to see the same results in the same places.
+The calls of one answer are independent: in each order the model must see the same results in the same places.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from treadle.wiring import Runner
 
 @mutable
 class Orders:
-    """The orders that were run, and the result that all of them had.
+    """The orders that ran, and their common result.
 
     Args:
         step: the step whose calls were reordered.
@@ -50,13 +50,13 @@ async def every_order(agent: Agent[Any], input: str, *, step: str | None = None,
     """Run an agent once for each order in which the parallel calls of one step can end; return the orders.
 
     Args:
-        agent: its model has to answer alike to the same conversation, as a script does; its tools are really run.
-        input: the message that the task begins with.
-        step: the id of the step, such as `s1`; by default that with the most calls.
-        most: how many parallel calls the step may have: 4 calls have 24 orders, 6 have 720.
+        agent: its model must answer equal conversations equally, as a script does; its tools really run.
+        input: the first message of the task.
+        step: the id of the step, such as `s1`; by default the step with the most calls.
+        most: most parallel calls that the step may have: 4 calls have 24 orders, 6 have 720.
 
     Raises:
-        AssertionError: two orders had different results, or a conversation was ill-formed; the text says where.
+        AssertionError: two orders had different results, or a conversation was ill-formed; the text names the place.
         ConfigurationError: the step has no parallel calls, or too many.
     """
     first = await _run(agent, input, ())
@@ -80,7 +80,7 @@ async def every_order(agent: Agent[Any], input: str, *, step: str | None = None,
 
 @frozen
 class _Run:
-    """One run of the task: its result, its journal and the conversations that its model was sent."""
+    """One run of the task: its result, its journal, and the conversations sent to its model."""
 
     result: RunResult
     events: list[e.Event]
@@ -88,7 +88,7 @@ class _Run:
 
 
 def _calls_by_step(events: list[e.Event]) -> dict[str, list[str]]:
-    """Return the calls that began, by step, in call order."""
+    """Return the begun calls by step, in call order."""
     calls: dict[str, list[str]] = {}
     for event in events:
         if isinstance(event, e.ToolStarted) and event.call not in calls.setdefault(event.step, []):
@@ -109,12 +109,12 @@ def _assert_alike(moment: str, first: _Run, other: _Run) -> None:
 
 
 def _fact(event: e.Event) -> str:
-    """Return what an event says, without its number."""
+    """Return an event as text, without its number."""
     return f"{event.kind} { ({**journals.facts(event), 'seq': 0}) }"
 
 
 async def _run(agent: Agent[Any], input: str, order: tuple[str, ...]) -> _Run:
-    """Run the task with its calls ending in an order; without an order they end as they do by themselves."""
+    """Run the task; its calls end in the given order, or without one in their natural order."""
     gate, model = _Gate(order), _RecordingModel(agent)
     async with Runner("memory:") as runner:
         gated = agent.replace(model=model, tools=[_GatedTool(tool, gate) for tool in agent.tools])
@@ -130,7 +130,7 @@ async def _run(agent: Agent[Any], input: str, order: tuple[str, ...]) -> _Run:
 
 
 class _RecordingModel(WrappedModel):
-    """A model that records the conversations it is sent."""
+    """A model that records the conversations sent to it."""
 
     def __init__(self, agent: Agent[Any]) -> None:
         super().__init__(resolve(agent.model))
@@ -142,7 +142,7 @@ class _RecordingModel(WrappedModel):
 
 
 class _Gate:
-    """Lets calls end one by one, each once the end of the one before is in the journal."""
+    """Lets calls end one by one, each after the previous end is in the journal."""
 
     def __init__(self, order: tuple[str, ...]) -> None:
         self._order = order
@@ -164,7 +164,7 @@ class _Gate:
 
 
 class _GatedTool(WrappedTool):
-    """A tool whose calls take effect at once, and end when the gate lets them."""
+    """A tool whose calls take effect at once, and end when the gate opens."""
 
     def __init__(self, tool: Tool, gate: _Gate) -> None:
         super().__init__(tool)

@@ -1,6 +1,6 @@
-"""Fixtures of pytest for tests of agents. Put `from treadle.testing.plugin import *` into a `conftest.py`.
+"""Pytest fixtures for tests of agents. Put `from treadle.testing.plugin import *` into a `conftest.py`.
 
-This module needs pytest; nothing else in `treadle.testing` but the conformance suites does.
+This module needs pytest; in `treadle.testing`, only the conformance suites need it too.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from treadle.testing.boundaries import CrashReport
 __all__ = ["crash_at_every_boundary"]
 
 CrashAtEveryBoundary: TypeAlias = Callable[..., CrashReport]
-"""Like `treadle.testing.boundaries.crash_at_every_boundary`, and it fails the test if a promise was broken."""
+"""`treadle.testing.boundaries.crash_at_every_boundary`, which also fails the test for a broken promise."""
 
 
 @pytest.fixture
 def crash_at_every_boundary() -> CrashAtEveryBoundary:
-    """Kill a task of an agent at each of its boundaries, resume and audit it; print what was hit, fail on violations.
+    """Kill a task of an agent at each boundary, resume and audit it; print the hits, and fail on violations.
 
-    Takes what `treadle.testing.boundaries.crash_at_every_boundary` takes and returns its report.
+    The arguments and the report are those of `treadle.testing.boundaries.crash_at_every_boundary`.
     """
 
     def check(agent: str, input: str, **options: Any) -> CrashReport:

@@ -1,10 +1,10 @@
-"""Policies on recorded tasks: what a policy says of calls that were made before it was there.
+"""Test policies on recorded tasks: the verdicts of a policy on calls that were made without it.
 
     for effect in await judged(Policy.from_file("policy.toml"), recording, agent):
         assert effect.verdict != "deny", effect.text
 
-Each call is judged as it was proposed, with what its task had spent and seen by then. Nothing runs, and nothing is
-written. A task would have gone another way after the first refusal: what follows it shows only what was done then.
+Each call is judged as it was proposed, with the task's usage and content at that time. Nothing runs, and nothing is
+written. With the policy the task would have gone another way after the first refusal: later verdicts are only hints.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ Word = Literal["allow", "ask", "deny", "replace", "none"]
 
 @frozen
 class JudgedEffect:
-    """What a policy says of an effect of a recorded task.
+    """A policy's verdict on an effect of a recorded task.
 
     Args:
-        task_id, step, call: where it happened; a request to a model has no call.
-        kind: what it was.
-        name: of the tool or the model.
-        arguments: of the call, as the model wrote them.
-        verdict: `allow`, `ask`, `deny`, `replace`, or `none` where no rule applies. `replace` says that nothing else
-            does: changed arguments that are asked about or denied count as that.
-        rule: the id of the rule that decides; of several they are joined by `+`.
+        task_id, step, call: where it happened; a model request has no call.
+        kind: the kind of effect.
+        name: the name of the tool or the model.
+        arguments: the arguments of the call, as the model wrote them.
+        verdict: `allow`, `ask`, `deny`, `replace`, or `none` if no rule applies. `replace` means that the call would
+            run with changed arguments; if these are asked about or denied, the verdict is `ask` or `deny`.
+        rule: the id of the deciding rule; several are joined by `+`.
         rules: the ids of all rules that apply.
-        text: why, in one sentence.
-        replaced: the arguments that the policy puts in their place; None if it leaves them.
+        text: the reason, in one sentence.
+        replaced: the policy's replacement for the arguments; None if it leaves them unchanged.
     """
 
     task_id: str
@@ -77,13 +77,13 @@ async def judged(
     *,
     labels: Mapping[str, str] | None = None,
 ) -> list[JudgedEffect]:
-    """Return what a policy says of each call and each request to a model of a recorded task, in their order.
+    """Return a policy's verdict on each call and each model request of a recorded task, in order.
 
     Args:
         policy: the policy; its functions are called.
-        recording: the task, as `record` or `load` return it.
-        agent: its agent, whose tools declare what they do; without it, only what the journal tells of a tool counts.
-        labels: of the task.
+        recording: the task, from `record` or `load`.
+        agent: its agent, whose tools declare their effects; without it, only the journal's facts about a tool count.
+        labels: the labels of the task.
     """
     state = TaskState(recording.task_id)
     specs, subagents = _tools_of(recording, agent)
@@ -123,7 +123,7 @@ def _around(labels: Mapping[str, str] | None, seen: Seen) -> Surroundings:
 
 
 async def _judged(policy: Policy, request: EffectRequest) -> JudgedEffect:
-    """Judge an effect as a runner would: replaced arguments are judged anew."""
+    """Judge an effect as a runner would; replaced arguments are judged again."""
     present, texts, by, applied = request, list[str](), list[str](), list[str]()
     verdict: PolicyVerdict | None = None
     for _ in range(MAX_REPLACEMENTS + 1):
@@ -165,7 +165,7 @@ def _word(verdict: PolicyVerdict | None) -> Word:
 
 
 def _handoffs_of(recording: Recording, agent: Agent[Any] | None) -> dict[str, str]:
-    """Return the agents that tools hand over to, by the names of the tools: of all agents that had the task."""
+    """Return the target agents of handoff tools by tool name, for all agents that had the task."""
     ends = [event.next_agent for event in recording.events if isinstance(event, StepCompleted)]
     handoffs = {end.tool: end.agent for end in ends if end is not None}
     if agent is not None:
@@ -174,7 +174,7 @@ def _handoffs_of(recording: Recording, agent: Agent[Any] | None) -> dict[str, st
 
 
 def _tools_of(recording: Recording, agent: Agent[Any] | None) -> tuple[dict[str, ToolSpec], frozenset[str]]:
-    """Return what tools declare, by name, and the names of those that call agents; without an agent, by the journal."""
+    """Return specifications of tools by name, and the names of agent tools; without an agent, from the journal."""
     if agent is not None:
         return {tool.spec.name: tool.spec for tool in agent.tools}, frozenset(agent.subagents_by_tool)
     state, specs, agents = TaskState(recording.task_id), dict[str, ToolSpec](), set[str]()

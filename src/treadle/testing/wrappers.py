@@ -1,6 +1,6 @@
-"""Wrappers of ports that pass every call on to the adapter inside; a test overrides the one method it is about.
+"""Wrappers of ports that forward every call to the wrapped adapter; a test overrides single methods.
 
-The wrapped adapter stays the same for its callers: names, schemas and fingerprint are those of the adapter inside.
+A wrapper keeps the names, schemas and fingerprint of the wrapped adapter.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from treadle.ports import (
 )
 
 if TYPE_CHECKING:
-    # A base of type Any passes for a store.
+    # A base class of type Any passes for a store.
     Port: Any = cast("Any", object)
 else:
-    # A method that a subclass leaves out is looked up in the store inside, not in the port's empty methods.
+    # Methods that a subclass leaves out are forwarded to the wrapped store; the port's empty methods must not hide it.
     Port = object
 
 
 class WrappedStore(Port):
-    """A store that passes every call on to another store; override the methods that a test is about."""
+    """A store that forwards every call to another store; override the methods under test."""
 
     def __init__(self, store: JournalStore) -> None:
         self._store = store
@@ -42,7 +42,7 @@ class WrappedStore(Port):
 
 
 class WrappedTool(Tool):
-    """A tool that passes every call on to another tool; override the methods that a test is about."""
+    """A tool that forwards every call to another tool; override the methods under test."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
@@ -69,7 +69,7 @@ class WrappedTool(Tool):
 
 
 class WrappedToolset(Toolset):
-    """A toolset whose tools are wrapped by `wrapped`, which a subclass overrides."""
+    """A toolset that wraps each tool by `wrapped`, which a subclass overrides."""
 
     def __init__(self, toolset: Toolset) -> None:
         self._toolset = toolset
@@ -93,12 +93,12 @@ class WrappedToolset(Toolset):
         return _WrappedConnection(inside, self.wrapped)
 
     def wrapped(self, tool: Tool) -> Tool:
-        """Return a tool of the toolset as it is to be used."""
+        """Return the wrapped form of a tool of the toolset."""
         return WrappedTool(tool)
 
 
 class _WrappedConnection(ToolsetConnection):
-    """A connection whose tools are wrapped: the same objects for as long as the tools inside are the same."""
+    """A connection with wrapped tools: the same objects as long as the wrapped tools are the same."""
 
     def __init__(self, connection: ToolsetConnection, wrapped: Callable[[Tool], Tool]) -> None:
         self._connection, self._wrapped = connection, wrapped
@@ -116,7 +116,7 @@ class _WrappedConnection(ToolsetConnection):
 
 
 class WrappedModel(Model):
-    """A model that passes every request on to another model; override `stream`."""
+    """A model that forwards every request to another model; override `stream`."""
 
     def __init__(self, model: Model) -> None:
         self._model = model

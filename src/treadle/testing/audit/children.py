@@ -1,4 +1,4 @@
-"""What must hold between a task and its children: their journals agree about the call, and they share limits.
+"""Invariants of tasks and their children: their journals agree about the call, and they share limits.
 
 Pure functions that return violations, like those of `treadle.testing.audit.events`. They do not use the engine's fold.
 """
@@ -18,11 +18,11 @@ _STARTS = (e.ModelStarted, e.ToolStarted)
 
 
 def families(journals: Journals, *, clocks_agree: bool = True) -> Iterator[Violation]:
-    """Yield where the journals of parents and children disagree, and limits that a tree exceeded.
+    """Yield disagreements between journals of parents and children, and exceeded limits of a tree.
 
     Args:
         journals: of all tasks of a store.
-        clocks_agree: whether times tell which of two events of different journals was first.
+        clocks_agree: whether times order events of different journals.
     """
     for task, events in journals.items():
         yield from _begins_anew(task, events)
@@ -35,7 +35,7 @@ def families(journals: Journals, *, clocks_agree: bool = True) -> Iterator[Viola
 
 
 def _begins_anew(task: str, events: Sequence[e.Event]) -> Iterator[Violation]:
-    """A call that is tried again begins with another task than the one that failed."""
+    """Check that a retried call begins another task than the failed one."""
     failed: set[str] = set()
     for event in events:
         if isinstance(event, e.ToolStopped) and event.failed is not None:
@@ -67,7 +67,7 @@ def _agrees_with_parent(
     if not begun:
         yield Violation("children", task, 1, f"call {created.parent_call} of its parent is not this task")
         return
-    # Once the task has failed another one may take its place: the first end after its begin is its own.
+    # After the task has failed another may take its place: the first end after its begin is its own.
     ends = [event for event in calls if isinstance(event, e.ToolEnded) or _is_tried_again(event)]
     end: Any = next((event for event in ends if event.seq > begun[0]), None)
     if end is None:
@@ -85,7 +85,7 @@ def _agrees_with_parent(
             yield Violation("children", task, late.seq, f"{late.kind} after its call had ended")
         yield from _agrees_with_end(task, events, end)
         return
-    # Any end of the task may be the one that its parent has.
+    # The parent may hold the result of any end of the task.
     each = [[*_agrees_with_end(task, events, end)]]
     for again in reopened:
         given_up = _was_given_up(task, again, parent, end, clocks_agree=False)
@@ -94,7 +94,7 @@ def _agrees_with_parent(
 
 
 def _agrees_with_end(task: str, events: Sequence[e.Event], end: Any) -> Iterator[Violation]:
-    """The end of a call tells what its task answered and spent."""
+    """Check that the end of a call reports its task's answer and usage."""
     last = until_end(events)[-1]
     if not isinstance(last, e.TaskEnded):
         yield Violation("children", task, last.seq, "its call has ended and it has not")
@@ -116,7 +116,7 @@ def _agrees_with_end(task: str, events: Sequence[e.Event], end: Any) -> Iterator
 def _was_given_up(
     task: str, again: e.TaskReopened, parent: Sequence[e.Event], end: Any, *, clocks_agree: bool
 ) -> Iterator[Violation]:
-    """A child whose parent has its result is not taken up again, unless the parent has undone that."""
+    """Check that a child is not reopened after its parent has its result, unless the parent has undone that."""
     undone = [event for event in parent if isinstance(event, e.Rewound) and event.seq > end.seq]
     if clocks_agree:
         undone = [event for event in undone if event.time <= again.time]
@@ -129,7 +129,7 @@ def _is_tried_again(event: e.Event) -> bool:
 
 
 def _requests(events: Sequence[e.Event]) -> int:
-    """Return how many requests a task began, including those that layers made."""
+    """Return how many requests a task began, including those of layers."""
     started = sum(isinstance(event, e.ModelStarted) for event in events)
     ends = [event for event in events if isinstance(event, (e.ModelReturned, e.ModelFailed))]
     return started + sum(len(event.also) for event in ends)
@@ -142,7 +142,7 @@ def _requests_of_children(events: Sequence[e.Event]) -> int:
 
 
 def _shared_limits(task: str, events: Sequence[e.Event], journals: Journals) -> Iterator[Violation]:
-    """A tree of tasks makes no more requests than the options of its root ever allowed."""
+    """Check that a tree of tasks makes no more requests than its root's options ever allowed."""
     allowed: list[Any] = []
     for event in events:
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):

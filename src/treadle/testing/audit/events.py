@@ -1,4 +1,4 @@
-"""What must hold of a task's events by themselves: numbering, ends, calls, conversations and the ledger of effects.
+"""Invariants of a task's events by themselves: numbering, ends, calls, conversations and the ledger of effects.
 
 Pure functions that return violations. They do not use the engine's fold, so they do not share its mistakes.
 `treadle.testing.audit` runs them.
@@ -104,12 +104,12 @@ NUMBERS: Final[dict[Invariant, str]] = {
     "threads": "I14",
     "labels": "I15",
 }
-"""Which numbered invariant each check belongs to."""
+"""The numbered invariant of each check."""
 
 
 @frozen
 class Violation:
-    """A check that failed: its name, the task, the event, and what is wrong."""
+    """A failed check: its name, the task, the event, and the problem."""
 
     name: Invariant
     task: str
@@ -122,7 +122,7 @@ class Violation:
 
 @frozen
 class LedgerEntry:
-    """A tool's own note, outside of the journal: that a call started, or that its effect happened.
+    """A tool's own record, outside the journal, that a call started or that its effect happened.
 
     Args:
         call: the call's id in its task, `ToolContext.call_id`.
@@ -130,9 +130,9 @@ class LedgerEntry:
         effect: the declared effect class of the tool.
         phase: `start` before the effect, `done` after it.
         task: the task, if the ledger holds several.
-        attempt: the number of this start, `ToolContext.attempt`; 0 if that is not known.
-        driver: a unique name of the process that drove the task; empty if that is not known.
-        time: microseconds since 1970; 0 if that is not known.
+        attempt: the number of this start, `ToolContext.attempt`; 0 if unknown.
+        driver: a unique name of the process that drove the task; empty if unknown.
+        time: microseconds since 1970; 0 if unknown.
     """
 
     call: str
@@ -149,7 +149,7 @@ class LedgerEntry:
 
 
 def gap_free(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Events are numbered from 1 without a gap, and the first one creates the task."""
+    """Check that events are numbered from 1 without a gap, and that the first one creates the task."""
     for expected, event in enumerate(events, 1):
         if event.seq != expected:
             yield Violation("gap_free", task, event.seq, f"event {expected} should be here")
@@ -159,7 +159,7 @@ def gap_free(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def times_go_on(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """No event is earlier than the one before it, also if the clock was set back; nor is a fork than its fork point."""
+    """Check that times never decrease, even if the clock was set back, and that a fork is not before its fork point."""
     last = 0
     for event in events:
         if event.time < last:
@@ -169,7 +169,7 @@ def times_go_on(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def epochs_grow(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Violation]:
-    """Epochs never fall; a fork begins anew."""
+    """Check that epochs never decrease; a fork starts anew."""
     last = 0
     for epoch, event in entries:
         if epoch < last and type(event) is not e.TaskForked:
@@ -178,7 +178,7 @@ def epochs_grow(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[V
 
 
 def taken_over(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Violation]:
-    """A call that an earlier owner began and did not end is marked as lost before any other event of it."""
+    """Check that a call that an earlier owner left open is marked as lost before any other event of the new owner."""
     begun: dict[str, int] = {}
     for epoch, event in entries:
         if isinstance(event, (e.CallDeferred, e.SleepStarted)):
@@ -198,7 +198,7 @@ _STARTS = (e.StepStarted, e.ModelStarted, e.ToolStarted)
 
 
 def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """After a cancel nothing starts; after a pause or an interrupt nothing but compensations, until it is resumed."""
+    """Check that nothing starts after a cancel, and only compensations between a pause or interrupt and the resume."""
     cancel: e.CancelRequested | None = None
     pause: e.PauseRequested | e.InterruptRequested | None = None
     for event in events:
@@ -219,7 +219,7 @@ def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def released(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """A task without an owner has no open cancel: its driver releases it only once the cancel is carried out."""
+    """Check that a task without an owner has no open cancel: its driver carries it out before it releases the task."""
     cancel: e.CancelRequested | None = None
     for event in events:
         if isinstance(event, e.CancelRequested):
@@ -232,7 +232,7 @@ def released(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """No request goes out beyond the model calls, tokens or dollars that the task's own options allow."""
+    """Check that no request exceeds the model calls, tokens or dollars that the task's options allow."""
     allowed: dict[str, float | None] = {}
     calls = tokens = cost = 0
     held: set[str] = set()
@@ -240,7 +240,7 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
             allowed = (event.options or {}).get("limits") or {}
         elif isinstance(event, e.ModelReturned) and (event.call or event.step) in held:
-            held.discard(event.call or event.step)  # it was counted when it came
+            held.discard(event.call or event.step)  # it was counted when it arrived
         elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.AnswerHeld)):
             if isinstance(event, e.AnswerHeld):
                 held.add(event.call or event.step)
@@ -264,11 +264,11 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 _NEW_TO_A_REQUEST: Final = (
     *(e.InputReceived, e.InputEdited, e.VersionChanged, e.AgentChanged, e.TaskForked, e.Rewound),
 )
-"""What may come between two attempts of a request, so that the second may offer other tools."""
+"""Events between two attempts of a request after which the second may offer other tools."""
 
 
 def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """A request that is made again offers the same tools, unless a message or a change came meanwhile."""
+    """Check that a repeated request offers the same tools, unless a message or a change came in between."""
     offered: dict[str, tuple[str, ...]] = {}
     in_background: set[str] = set()
     for event in events:
@@ -290,7 +290,7 @@ def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def until_end(events: Sequence[e.Event]) -> Sequence[e.Event]:
-    """Return events up to the end of their task, without those of calls in the background that ended after it."""
+    """Return the events up to the end of their task, without background calls that ended later."""
     for place in range(len(events) - 1, -1, -1):
         if type(events[place]) is e.TaskEnded:
             return events[: place + 1]
@@ -300,7 +300,7 @@ def until_end(events: Sequence[e.Event]) -> Sequence[e.Event]:
 
 
 def ended(task: str, events: Sequence[e.Event]) -> Iterator[Violation]:
-    """The task has come to its end."""
+    """Check that the task has ended."""
     last = next((event for event in reversed(until_end(events)) if type(event) is not e.UnknownEvent), None)
     if type(last) is not e.TaskEnded:
         yield Violation(
@@ -309,11 +309,11 @@ def ended(task: str, events: Sequence[e.Event]) -> Iterator[Violation]:
 
 
 _AFTER_THE_END = (e.UnknownEvent, e.TicketProgressed, e.TicketCompleted, e.TicketFailed, e.ToolEnded)
-"""What may follow the end of an attempt; `one_end` checks that calls end there by their tickets alone."""
+"""Events that may follow the end of an attempt; `one_end` checks that only tickets end calls there."""
 
 
 def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """An attempt ends exactly once; after that the task is only reopened (or forked) and attempts count up."""
+    """Check that an attempt ends exactly once, and that afterwards the task is only reopened, with the next number."""
     ended, attempt = False, 1
     for event in events:
         kind = type(event)
@@ -333,7 +333,7 @@ def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def judged_requests(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """A request that a policy denied is not answered; one it asked about goes out only after a pause and a resume."""
+    """Check that a denied request is not answered, and that one that needs approval waits for a pause and a resume."""
     asked: set[str] = set()
     denied: set[str] = set()
     pausing = False
@@ -359,9 +359,9 @@ def judged_requests(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
 
 
 def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """What guardrails held or refused does not go on; a content is settled once, and a person is asked in between.
+    """Check that content held or refused by guardrails goes no further, and is settled once, by a person if they ask.
 
-    An answer that is held is answered only once nothing about it is open; nothing is done on input that was refused.
+    A held answer is answered only once none of its holds is open. Refused input is not acted on.
     """
     standing: dict[str, str] = {}
     attempts: dict[str, int] = {}
@@ -408,9 +408,9 @@ def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """A call starts only once its newest request for approval was granted, and never after it was denied.
+    """Check that a call starts only if its newest request for approval was granted, and never after a denial.
 
-    Each request is decided at most once. What a task approved before it was forked does not hold for its fork.
+    Each request is decided at most once. A task's approvals do not hold for its forks.
     """
     asked: dict[str, int] = {}
     decided: dict[tuple[str, int], str] = {}
@@ -454,7 +454,7 @@ def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
 
 
 def answered_questions(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """A question is answered at most once, by what fits its schema, or expires in its time; then its call starts again.
+    """Check that a question is answered at most once, to its schema, or expires in time, and that its call restarts.
 
     A value that a call keeps is kept once.
     """
@@ -498,7 +498,7 @@ def _wrong_answer(event: e.QuestionAnswered | e.QuestionExpired, asked: e.Questi
 
 
 def _closes(event: e.Event, asked: e.QuestionAsked) -> bool:
-    """Tell whether an event ends who asked, and the question with it."""
+    """Return whether an event ends the asking call or step, and with it the question."""
     if isinstance(event, e.TaskForked):
         return True
     if isinstance(event, e.ToolEnded):
@@ -513,10 +513,10 @@ def _closes(event: e.Event, asked: e.QuestionAsked) -> bool:
 
 @mutable
 class _CallStatus:
-    """What the events of a call add up to so far.
+    """The status of a call from its events so far.
 
-    A call is `proposed`, then `begun`, then `ended`. A write whose start was cut off is `lost`, until it is settled: as
-    `happened`, or as proposed again. One that is `deferred` has returned, and goes on in the background.
+    A call is `proposed`, then `begun`, then `ended`. A write whose start was cut off is `lost` until it is settled, as
+    `happened` or as proposed again. A `deferred` call has returned, and continues in the background.
     """
 
     step: str
@@ -527,42 +527,42 @@ class _CallStatus:
     """how many of its starts were settled as not having happened"""
 
     doubts: int = 0
-    """how many of its starts were cut off, so that their effect is unknown"""
+    """how many of its starts were cut off, with an unknown effect"""
 
     outcome: str = ""
     answers: bool = False
-    """it is the typed answer, which is never run"""
+    """it is the typed answer, which never runs"""
 
     is_task: bool = False
     """it is an agent's task, which may be cancelled after it began"""
 
     told: bool = False
-    """the holder of its ticket told how it ended"""
+    """its ticket was completed or failed"""
 
     asked: bool = False
-    """its last attempt ended in a question, or in a sleep"""
+    """its last attempt ended in a question or a sleep"""
 
     rests: int = 0
-    """how many of its starts ended so"""
+    """how many of its starts ended in a question or a sleep"""
 
     halfway: bool = False
-    """one of these may have taken effect before, and no start after it failed: it slept, kept a value, or went past
-    an answer"""
+    """one of these starts may have taken effect, and no later one failed: it slept, kept a value, or went past an
+    answer"""
 
     kept: int = 0
     """how many values it keeps"""
 
     offered: bool = True
-    """its tool was in the request, or the request held all tools; a call of another tool is never run"""
+    """its tool was in the request, or the request held all tools; a call of another tool never runs"""
 
     @property
     def began(self) -> bool:
-        """Tell whether a start of it may have reached the tool, and did not end in a question or in a sleep."""
+        """Return whether a start may have reached the tool, and did not end in a question or a sleep."""
         return self.starts > self.undone + self.rests
 
     @property
     def in_doubt(self) -> bool:
-        """Tell whether its effect is unknown."""
+        """Return whether its effect is unknown."""
         return self.doubts > 0 and self.effect != "read" and not self.is_task
 
 
@@ -573,23 +573,23 @@ class _Request:
     step: str
     offered: tuple[str, ...] | None
     held: bool = False
-    """its answer is there, and waits for guardrails"""
+    """its answer has arrived and waits for guardrails"""
 
 
 _NEVER_RAN = ("invalid", "refused", "denied", "cancelled")
 
 _NOT_RUN: Final = "was not run"
-"""The part of a call's error message that says that it never began."""
+"""The part of a call's error message for a call that never began."""
 
 
 def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Each start has at most one end, each requested call exactly one once its step or attempt ended.
+    """Check that each start has at most one end, and each requested call exactly one when its step or attempt ends.
 
-    Calls start only if they were requested; an outcome is unknown exactly when a start has no end.
+    Calls start only if they were requested. An outcome is unknown exactly if a start has no end.
     """
     calls: dict[str, _CallStatus] = {}
     in_flight: dict[str, _Request] = {}
-    # The tools that the requests of step functions name, if they name any, by the request's id.
+    # The tools in the requests of step functions, if they name any, by request id.
     ends: dict[str, tuple[str, ...] | None] = {}
     for event in events:
         problem: str | None = None
@@ -615,14 +615,14 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             yield from _call_event(task, event, calls)
         elif isinstance(event, _WHILE_IT_LASTS):
             if event.call not in calls and base_call_id(event.call) in calls:
-                # A ticket of an earlier attempt ends the call that repeats it.
+                # A ticket of an earlier attempt ends the repeated call.
                 calls[event.call] = replace(
                     calls[base_call_id(event.call)], status="proposed", starts=0, rests=0
                 )
             problem = _goes_on(event, calls.get(event.call))
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
-            # Those in the background outlast their step; that none outlasts its undo, `delivered_once` sees.
+            # Background calls outlast their step; `delivered_once` checks that they do not outlast its undo.
             unended = [call_id for call_id, call in calls.items() if call.status not in ("ended", "deferred")]
             if steps:
                 unended = [call_id for call_id in unended if calls[call_id].step in steps]
@@ -658,7 +658,7 @@ def _goes_on(
     | e.TicketFailed,
     call: _CallStatus | None,
 ) -> str | None:
-    """Note that a call asks, keeps a value, sleeps, or goes on in the background; return what is wrong with that."""
+    """Record that a call asks, keeps a value, sleeps, or continues in the background; return the problem, if any."""
     if isinstance(event, (e.TicketCompleted, e.TicketFailed)):
         if call is not None:
             call.told = True
@@ -792,9 +792,9 @@ def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violati
     if status == "ended":
         yield Violation("one_end", task, event.seq, f"{event.call} ends a second time")
     elif call.told and outcome in ("ok", "error"):
-        pass  # what its starts came to does not matter
+        pass  # the outcome of its starts does not matter
     elif status == "deferred" and (outcome == "unknown") == (call.effect != "read"):
-        pass  # it expired, or was to stop
+        pass  # it expired, or was asked to stop
     elif outcome == "unknown" and not (
         call.in_doubt or halfway or (status == "begun" and call.effect == "idempotent")
     ):
@@ -822,7 +822,7 @@ def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violati
 
 
 def _may_be_stopped(call: _CallStatus, event: e.ToolEnded) -> bool:
-    """Tell whether a call that began may end as cancelled: a read or a task, if its error does not deny that it ran."""
+    """Return whether a begun call may end as cancelled: a read or a task, unless its error says that it never ran."""
     message = event.error.message if event.error is not None else ""
     return (
         event.outcome == "cancelled" and (call.effect == "read" or call.is_task) and _NOT_RUN not in message
@@ -835,9 +835,9 @@ def _may_be_stopped(call: _CallStatus, event: e.ToolEnded) -> bool:
 def well_formed(
     task: str, messages: Sequence[Message], *, seq: int = 0, request: bool = False
 ) -> Iterator[Violation]:
-    """Every call has exactly one result, right after its message and in order; every result a call; ids are unique.
+    """Check that each call has exactly one result, directly after its message and in order, and that ids are unique.
 
-    With `request`, the last message is not the model's own.
+    With `request`, the last message must not be the model's own.
     """
     problems: list[str] = []
     seen_ids: set[str] = set()
@@ -867,11 +867,11 @@ def well_formed(
 
 
 def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
-    """Each start in the ledger was begun in the journal; a writing call starts at most as often as it is allowed.
+    """Check that the journal has each start in the ledger, and that a write starts at most as often as allowed.
 
-    A call that was settled as not having happened may start once more. All starts of a call have the same key, and no
-    two calls share one; a failed call that is tried again is the same call. Entries from before the task was created
-    belong to an earlier task of the same id, which shares no key with it.
+    A call that was settled as not having happened may start once more. All starts of a call have the same key, no two
+    calls share a key, and a retried call is the same call. Entries from before the task's creation belong to an earlier
+    task with the same id, with other keys.
     """
     created = events[0].time if events else 0
     earlier = {entry.key for entry in ledger if 0 < entry.time < created}
@@ -913,11 +913,11 @@ def _took_effect(end: e.ToolEnded) -> bool:
 
 
 def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
-    """The journal does not say of a call that may write that it never ran, if the ledger has a start of it.
+    """Check that the journal never says that a write did not run if the ledger has a start of it.
 
-    Nor does an undo report that there was nothing to take back; and without force none leaves an effect that happened:
-    it is compensated, or the undo is refused. A tool that raises says that it had no effect, and is believed. Where a
-    person or `reconcile=` settled a start as not having happened, the journal follows them.
+    An undo must not report a happened effect as nothing to compensate. Without force it compensates each happened
+    effect, or is refused. A tool that raises an error is trusted to have had no effect. If a person or `reconcile=`
+    settled a start as not having happened, the journal follows them.
     """
     created = events[0].time if events else 0
     ledger = [entry for entry in ledger if entry.effect != "read" and not 0 < entry.time < created]

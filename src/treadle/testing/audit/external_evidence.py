@@ -1,4 +1,4 @@
-"""Checks of a journal beside evidence from outside: ledgers, acknowledgements, streams of watchers, earlier copies.
+"""Checks of a journal against outside evidence: ledgers, acknowledgements, streams of watchers, earlier copies.
 
 Pure functions that return violations, like those of `treadle.testing.audit.events`.
 """
@@ -29,7 +29,7 @@ class Acknowledged:
         task: the event's task.
         kind: the event's kind, such as `rewound` once `undo_step` returned.
         seq: its sequence number, 0 if the caller does not know it.
-        time: when it was acknowledged, in microseconds since 1970; 0 if that is not known.
+        time: when it was acknowledged, in microseconds since 1970; 0 if unknown.
     """
 
     task: str
@@ -40,7 +40,7 @@ class Acknowledged:
 
 @frozen
 class Stream:
-    """What one watcher of a task saw: number and kind of each event, and after which event it began to watch."""
+    """The events that one watcher of a task received: number and kind of each, and the event after which it began."""
 
     task: str
     seen: Sequence[tuple[int, str]]
@@ -48,7 +48,7 @@ class Stream:
 
 
 KeptTask: TypeAlias = tuple[TaskRow, Sequence[tuple[int, bytes]]]
-"""A task at one moment: its row, and number and digest of each record."""
+"""A task at one moment: its row, and the number and digest of each record."""
 
 Kept: TypeAlias = Mapping[str, KeptTask]
 """Each task of a store at one moment, by its id."""
@@ -57,7 +57,7 @@ Kept: TypeAlias = Mapping[str, KeptTask]
 def acknowledged(
     task: str, events: Sequence[e.Event], acknowledgements: Iterable[Acknowledged]
 ) -> Iterator[Violation]:
-    """Every acknowledged event is in the journal, under its number."""
+    """Check that every acknowledged event is in the journal under its number."""
     kinds = Counter(event.kind for event in events)
     counted: Counter[str] = Counter()
     for item in acknowledgements:
@@ -77,7 +77,7 @@ def acknowledged(
 def stopped_for_good(
     task: str, acknowledgements: Iterable[Acknowledged], ledger: Iterable[LedgerEntry]
 ) -> Iterator[Violation]:
-    """No tool starts after its task's cancel was acknowledged."""
+    """Check that no tool starts after its task's cancel was acknowledged."""
     times = [item.time for item in acknowledgements if item.kind == "cancel_requested" and item.time]
     for entry in ledger:
         if times and entry.phase == "start" and entry.time > min(times):
@@ -89,7 +89,7 @@ def stopped_for_good(
 def one_writer(
     task: str, entries: Iterable[tuple[int, e.Event]], ledger: Iterable[LedgerEntry]
 ) -> Iterator[Violation]:
-    """Calls that may act, begun under one epoch, were all started by one process."""
+    """Check that one process started all writes that were begun under one epoch."""
     epochs = {
         (event.call, event.attempt): (epoch, event.seq)
         for epoch, event in entries
@@ -97,7 +97,7 @@ def one_writer(
     }
     drivers: dict[int, str] = {}
     for entry in ledger:
-        # A read may start before its begin is durable, and again under the next owner with the same number.
+        # A read may start before its begin is durable, and again with the same number under the next owner.
         if entry.phase != "start" or not entry.driver or entry.effect == "read":
             continue
         epoch, seq = epochs.get((entry.call, entry.attempt), (0, 0))
@@ -107,7 +107,7 @@ def one_writer(
 
 
 def stream(task: str, events: Sequence[e.Event], watched: Stream) -> Iterator[Violation]:
-    """A watcher saw the journal from where it began: each event once, in order, none left out."""
+    """Check that a watcher received each event of the journal once, in order, from its first one on."""
     for number, (seq, kind) in enumerate(watched.seen, watched.after + 1):
         expected = events[number - 1].kind if number <= len(events) else "nothing"
         if (seq, kind) != (number, expected):
@@ -117,7 +117,7 @@ def stream(task: str, events: Sequence[e.Event], watched: Stream) -> Iterator[Vi
 
 
 def unchanged(before: Kept, after: Kept, touched: Iterable[str]) -> Iterator[Violation]:
-    """No record was changed or removed; a task that was not touched did not change at all.
+    """Check that no record was changed or removed, and that an untouched task did not change at all.
 
     Args:
         before: the store at an earlier moment.
@@ -145,7 +145,7 @@ def unchanged(before: Kept, after: Kept, touched: Iterable[str]) -> Iterator[Vio
 def tracebacks_in(
     task: str, events: Sequence[e.Event], requests: Iterable[Sequence[Message]]
 ) -> Iterator[Violation]:
-    """No model was sent a traceback that the journal keeps for people, whole or without its first line."""
+    """Check that no model received a traceback that the journal keeps for people, with or without its first line."""
     kept = dict[str, int]()
     for event in events:
         error: e.Failure | None = getattr(event, "error", None)
@@ -159,14 +159,14 @@ def tracebacks_in(
 
 
 def secrets_in(task: str, records: Iterable[Record], secrets: Sequence[str]) -> Iterator[Violation]:
-    """No secret is in a record, neither plain nor encoded."""
+    """Check that no record contains a secret, plain or encoded."""
     for record in records:
         for secret in found_secrets(b"".join((record.data, *record.blobs.values())), secrets):
             yield Violation("secrets", task, record.seq, f"{secret[:3]}... is in the record that ends here")
 
 
 def found_secrets(data: bytes, secrets: Iterable[str]) -> list[str]:
-    """Return the secrets that some bytes hold: plain, escaped, in base64 (at any offset) or hexadecimal, or split."""
+    """Return the secrets in some bytes: plain, escaped, in base64 at any offset, in hexadecimal, or split."""
     unescaped = _ESCAPE.sub(lambda match: bytes((int(match[1], 16),)), data)
     decoded = {_alphanumeric(data), _alphanumeric(unescaped)}
     for text in (data, unescaped):
@@ -180,7 +180,7 @@ def found_secrets(data: bytes, secrets: Iterable[str]) -> list[str]:
 
 
 _SHORTEST = 10
-"""How many letters and digits a form has at least that is also looked for with other characters in between."""
+"""Fewest letters and digits of a form that is also searched for with other characters in between."""
 
 _ESCAPE = re.compile(rb"(?:%|\\+u00|\\+x|&#x)([0-9a-fA-F]{2})")
 _CONTROL = re.compile(rb"\\+[nrt]")
@@ -198,7 +198,7 @@ def _forms(secret: str) -> Iterator[bytes]:
     yield json.dumps(secret)[1:-1].encode()
     yield quote(secret, safe="").encode()
     for offset in range(3):
-        # What stands before a secret shifts its base64; the first and last characters mix with the neighbours'.
+        # Preceding bytes shift a secret's base64; its first and last characters mix with its neighbours'.
         shifted = b64encode(b"\0" * offset + plain).rstrip(b"=")
         yield shifted[(0, 2, 3)[offset] : -1]
 

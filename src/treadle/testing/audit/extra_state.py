@@ -1,6 +1,6 @@
-"""The state kept with a task is what its events say was written to it, and `state_overwritten` tells of each loss.
+"""Invariants of extra state: it equals the writes in the events, and `state_overwritten` reports each loss.
 
-The writes are added up here once more, from the events and the steps that are there, without the engine's `ExtraState`.
+The writes are applied here a second time, from the events and the remaining steps, without the engine's `ExtraState`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from treadle.testing.audit.events import Violation
 
 @frozen
 class _Write:
-    """A change of one key: who made it and when, in which step, and its place among calls beside it."""
+    """A change of one key: who made it and when, in which step, and its position among parallel calls."""
 
     seq: int
     by: str
@@ -28,22 +28,22 @@ class _Write:
     began: int
     is_function: bool
     value: tuple[Any, ...]
-    """empty for a removal"""
+    """empty for a deletion"""
 
     def read(self, other: _Write) -> bool:
-        """Whether the writer could read an earlier write."""
+        """Return whether the writer could read an earlier write."""
         return other.seq <= self.began or (self.is_function and other.step == self.step)
 
 
 @mutable
 class WrittenState:
-    """What the events of one task say of its state; feed it each event after it was applied."""
+    """One task's state according to its events; feed it each event after the event is applied."""
 
     began_with: Any = None
     writes: dict[str, list[_Write]] = field(default_factory=dict[str, "list[_Write]"])
     steps: dict[str, e.StepStarted] = field(default_factory=dict[str, e.StepStarted])
     calls: dict[str, int] = field(default_factory=dict[str, int])
-    """each call's place, by the id under which it was asked for"""
+    """each call's position, by the id under which it was requested"""
 
     began: dict[str, int] = field(default_factory=dict[str, int])
     """the first start of each call"""
@@ -51,7 +51,7 @@ class WrittenState:
     untold: list[tuple[str, str, set[str]]] = field(default_factory=list[tuple[str, str, "set[str]"]])
 
     def check(self, task: str, event: e.Event, state: TaskState) -> Iterator[Violation]:
-        """Note an event, and yield where the task's state is not what was written."""
+        """Record an event, and yield where the task's state differs from the writes."""
         match event:
             case e.TaskCreated():
                 self.began_with = event.extra_state
@@ -90,7 +90,7 @@ class WrittenState:
             yield Violation("state_adds_up", task, event.seq, text)
 
     def value(self) -> Any:
-        """Return what was written, over what the task began with."""
+        """Return the writes applied to the initial state."""
         began_with: Any = self.began_with or {}
         if not isinstance(began_with, dict):
             return began_with
@@ -139,7 +139,7 @@ class WrittenState:
 
 
 def _standing(writes: list[_Write]) -> _Write:
-    """Return the write that stands: each replaces what it read, and what is beside it and earlier in call order."""
+    """Return the effective write: each replaces the ones it read, and parallel ones earlier in call order."""
     standing = writes[0]
     for write in writes[1:]:
         if write.read(standing) or standing.place <= write.place:

@@ -1,8 +1,8 @@
-"""What must hold of the states that a journal folds to: each prefix is a valid task, and an undo restores one.
+"""Invariants of folded states: each prefix of a journal is a valid task, and an undo restores an earlier state.
 
 Pure functions that return violations, like those of `treadle.testing.audit.events`. These use the engine's own fold:
-`prefixes` applies the events one by one and checks the state after each, `refold` compares the last state with the one
-that a runner holds, `fork_equals_parent` compares a fork with its parent up to the fork point.
+`prefixes` applies the events one by one and checks the state after each, `refold` compares the last state with a
+runner's, `fork_equals_parent` compares a fork with its parent up to the fork point.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from treadle.testing.audit.tickets import delivered_once
 
 @mutable
 class JournalOf:
-    """A task as a store holds it: each event with the epoch it was written under, and the thread it began in."""
+    """A task in a store: each event with its epoch, and the thread in which it began."""
 
     task: str
     entries: list[tuple[int, e.Event]]
     history: list[Message] = field(default_factory=list[Message])
     history_untrusted: tuple[str, ...] = ()
-    """origins of what was untrusted in the tasks that `history` comes from"""
+    """origins of untrusted content in the tasks that `history` comes from"""
 
     history_exposed: tuple[str, ...] = ()
-    """declared effects of the tools whose results these have seen"""
+    """declared effects of the tools whose results these tasks have read"""
 
     parent: str | None = None
     shared: int = 0
@@ -65,7 +65,7 @@ class _Standing:
 
     @classmethod
     def of(cls, state: TaskState) -> _Standing:
-        """Return those parts of a state."""
+        """Return these parts of a state."""
         messages, unread = list(state.messages), list(state.unread)
         answered, output = state.answered, state.output
         return cls(
@@ -76,15 +76,15 @@ class _Standing:
 
 @mutable
 class _Standings:
-    """What an undo may have to restore: the standing before the first step and at the end of each step."""
+    """The states that an undo may restore: before the first step and at the end of each step."""
 
     origin: _Standing | None = None
     after: dict[int, _Standing] = field(default_factory=dict[int, _Standing])
     results: set[int] = field(default_factory=set[int])
-    """the ends of calls, by the number of their event: one in the background may be input to a later step"""
+    """the numbers of the events that end calls: a background call may be input to a later step"""
 
     during_undo: list[e.InputReceived] | None = None
-    """messages that came since an undo was requested, which outlast it; None if none was requested"""
+    """messages that arrived since an undo was requested, which outlast it; None if none was requested"""
 
 
 _CHANGES_CONVERSATION = (
@@ -95,15 +95,15 @@ _CHANGES_CONVERSATION = (
     e.Rewound,
     e.TaskReopened,
 )
-"""Events that change the conversation in another way than by adding a message that the task received."""
+"""Events that change the conversation, except by adding a message that the task received."""
 
 
 _ENDS_OF_STEPS = (e.StepCompleted, e.StepFailed, e.StepSkipped, e.Rewound, e.TaskReopened, e.TaskForked)
-"""Events after which the counts of a task are compared with the steps of its graph."""
+"""Events after which a task's counts are compared with the steps of its graph."""
 
 
 def prefixes(journal: JournalOf) -> Iterator[Violation]:
-    """Every prefix is a valid task with a well-formed conversation, and an undo restores what it says."""
+    """Check that each prefix is a valid task with a well-formed conversation, and that an undo restores its target."""
     task = journal.task
     state = start(task, journal.history)
     standings, received, written = _Standings(), set[int](), WrittenState()
@@ -135,19 +135,19 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
 
 
 def _ignores_messages(state: TaskState) -> bool:
-    """Tell whether a step that answers now leaves messages unread, though the model may still be asked."""
+    """Return whether a step that answers now leaves messages unread, though the model may still be asked."""
     return state.step is not None and not state.step.model_call.final and bool(state.unread)
 
 
 def _owes_results(state: TaskState) -> bool:
-    """Tell whether calls were requested whose results are not in the conversation yet."""
+    """Return whether the conversation lacks results of requested calls."""
     if state.graph is not None:
         return any(node.owes_results for node in state.graph.running.values())
     return state.step is not None and bool(state.step.open)
 
 
 def _coherent(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
-    """The indexes inside the state agree with what they index."""
+    """Check that the indexes inside the state agree with its steps and calls."""
     if state.graph is not None:
         yield from _coherent_graph(task, seq, state, state.graph)
         return
@@ -162,7 +162,7 @@ def _coherent(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
 
 
 def _coherent_graph(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Violation]:
-    """The indexes of a graph agree with its nodes."""
+    """Check that the indexes of a graph agree with its nodes."""
     nodes = graph.nodes
     for node in nodes.values():
         above = [nodes[predecessor] for predecessor in node.after]
@@ -194,7 +194,7 @@ def _coherent_graph(task: str, seq: int, state: TaskState, graph: Graph) -> Iter
 
 
 def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Violation]:
-    """A task's counts and conversation are those of its steps: no more after an undo."""
+    """Check that a task's counts and conversation are those of its steps, also after an undo."""
     nodes = graph.nodes.values()
     merged = sorted((node for node in nodes if node.merged), key=lambda node: (node.since, node.path))
     began = [node.step for node in nodes if node.step is not None]
@@ -219,9 +219,9 @@ def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Vi
 
 
 def _note_received(event: e.Event, state: TaskState, received: set[int]) -> None:
-    """Keep the set of messages that the task received, by the number of their event."""
+    """Maintain the set of messages that the task received, by event number."""
     if isinstance(event, (e.InputEdited, e.MessagesImported)):
-        received.clear()  # what a step has read already is not replaced, and is found there
+        received.clear()  # messages that a step has read are found in the step
     if isinstance(event, e.InputReceived):
         received.add(event.seq)
     elif isinstance(event, (e.InputEdited, e.TaskCreated)):
@@ -231,7 +231,7 @@ def _note_received(event: e.Event, state: TaskState, received: set[int]) -> None
 def _keeps_messages(
     task: str, event: e.Event, state: TaskState, graph: Graph, received: set[int]
 ) -> Iterator[Violation]:
-    """Each message is read by one step or by none yet; a task that keeps its conversation has it there."""
+    """Check that each message is read by at most one step, and that a kept conversation contains it."""
     read = [message for node in graph.nodes.values() for message in node.read]
     counts = Counter(message.seq for message in (*state.unread, *read))
     lost = sorted(seq for seq in received if counts[seq] != 1)
@@ -246,7 +246,7 @@ def _keeps_messages(
 
 
 def _note_standing(event: e.Event, state: TaskState, standings: _Standings) -> None:
-    """Note where the task stands after an event, if an undo may lead back there."""
+    """Record the state after an event, if an undo may restore it."""
     if isinstance(event, e.ToolEnded):
         standings.results.add(event.seq)
     is_before_steps = not state.began and state.step is None and len(state.steps) == state.floor
@@ -263,7 +263,7 @@ def _note_standing(event: e.Event, state: TaskState, standings: _Standings) -> N
     elif isinstance(event, e.UndoRequested):
         standings.during_undo = [] if standings.during_undo is None else standings.during_undo
     elif isinstance(event, e.ResultReplaced):
-        # A fork with another result stands elsewhere than its parent did.
+        # A fork with a replaced result differs from its parent's states.
         standings.after = {}
         if standings.origin is not None:
             standings.origin = replace(standings.origin, messages=list(state.messages))
@@ -279,15 +279,15 @@ def _note_end_of_step(event: e.Event, state: TaskState, standings: _Standings) -
     results = standings.results
     is_known = before is not None and _spoken(before.unread, results) == _spoken(standing.unread, results)
     if isinstance(event, e.TaskReopened) and before is not None and not is_known:
-        standing = before  # messages since the step's end are taken back with the step that reads them
+        standing = before  # an undo of the step that reads later messages also removes these
     standings.after[index] = standing
     if len(state.steps) == state.floor and standing is not before:
-        # The step that was under way where a fork began: it cannot go back further than its end.
+        # A fork cannot go back before the end of the step in which it began.
         standings.origin = standing
 
 
 def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standings) -> Iterator[Violation]:
-    """After an undo the task stands where it stood at the end of the step that it goes back to."""
+    """Check that after an undo the state is that at the end of the target step."""
     if state.graph is not None:
         remaining = [step.id for step in state.steps if step.id in event.steps]
         if remaining:
@@ -302,7 +302,7 @@ def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standin
         )
     if expected is None:
         return
-    # Guardrails decide on input once: it is read again as they left it.
+    # Guardrails judge input once: it is read again in their version.
     expected = replace(expected, unread=[as_judged(state, received) for received in expected.unread])
     if standings.during_undo:
         unread = [*expected.unread, *standings.during_undo]
@@ -317,7 +317,7 @@ def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standin
 
 
 def _disregard_results(expected: _Standing, standing: _Standing, results: set[int]) -> None:
-    """Leave out the results of calls in the background, which `delivered_once` follows; they take back an answer."""
+    """Remove the results of background calls, which `delivered_once` checks; they invalidate an answer."""
     if any(received.seq in results for received in standing.unread):
         expected.answered, expected.output = False, None
     for each in (expected, standing):
@@ -325,12 +325,12 @@ def _disregard_results(expected: _Standing, standing: _Standing, results: set[in
 
 
 def _spoken(unread: list[e.InputReceived], results: set[int]) -> list[e.InputReceived]:
-    """Return input without the results of calls in the background."""
+    """Return the input without results of background calls."""
     return [received for received in unread if received.seq not in results]
 
 
 def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
-    """The state that a runner holds in memory is the one that the journal folds to."""
+    """Check that a runner's state in memory equals the state that the journal folds to."""
     folded = start(journal.task, journal.history)
     folded.history_untrusted, folded.history_exposed = journal.history_untrusted, journal.history_exposed
     for epoch, event in journal.entries:
@@ -348,7 +348,7 @@ def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
 
 
 def fork_equals_parent(fork: JournalOf, parent: JournalOf) -> Iterator[Violation]:
-    """Up to its point a fork is its parent, event by event; the next event names the parent."""
+    """Check that a fork equals its parent event by event up to its point, and that the next event names the parent."""
     for (_, event), (_, original) in zip(fork.entries[: fork.shared], parent.entries, strict=False):
         if event != original or event.time != original.time:
             yield Violation("fork_equals_parent", fork.task, event.seq, f"{event!r} is not {original!r}")

@@ -1,4 +1,4 @@
-"""What must hold where a conversation moves from agent to agent: each move follows from the end of a step.
+"""Invariants of handoffs: each move of a conversation to another agent follows from the end of a step.
 
 A pure function that returns violations, like those of `treadle.testing.audit.events`. It does not use the engine's
 fold.
@@ -13,7 +13,7 @@ from treadle.testing.audit.events import Violation
 
 
 def handed_over(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """A conversation moves as the last step says, by a call of it that ended well, and before the next step begins."""
+    """Check that a conversation moves by a successful call of its last step, before the next step begins."""
     moves = _Moves()
     for event in events:
         for text in moves.faults(event):
@@ -22,21 +22,21 @@ def handed_over(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 class _Moves:
-    """Where a conversation is, by the events so far."""
+    """The agent of a conversation, from the events so far."""
 
     def __init__(self) -> None:
         self._agents: list[tuple[int, str]] = []
-        """the first agent, and each that it moved to, with the index of the step that ended so"""
+        """the first agent, and each later one with the index of the step that handed over to it"""
 
         self._indices: dict[str, int] = {}
         self._asked: dict[int, e.NextAgent] = {}
-        """what steps ended with that has not happened yet, by their indices"""
+        """pending moves that steps ended with, by step index"""
 
         self._happened: set[str] = set()
-        """the calls that ended well"""
+        """the calls that succeeded"""
 
     def faults(self, event: e.Event) -> Iterator[str]:
-        """Yield what is wrong with an event after those before it."""
+        """Yield the problems of an event after the events before it."""
         match event:
             case e.StepStarted() if self._asked:
                 (asked,) = list(self._asked.values())[-1:]
@@ -56,7 +56,7 @@ class _Moves:
                 return
 
     def note(self, event: e.Event) -> None:
-        """Take an event in."""
+        """Record an event."""
         match event:
             case e.TaskCreated():
                 self._agents = [(0, event.agent)]

@@ -1,8 +1,8 @@
-"""The fifteen numbered invariants: what each says, which evidence it needs, and which checks belong to it.
+"""The fifteen numbered invariants: the statement of each, the evidence that it needs, and its checks.
 
     I1   events are numbered without a gap, their times go on, records are chained, every prefix is a valid task
     ...
-    I15  what a task has read that is untrusted counts for it, and for the tasks that it feeds
+    I15  untrusted content that a task has read counts for it, and for the tasks that it feeds
 
 Two of them cannot be checked in full yet; `NOT_YET` says why.
 """
@@ -21,8 +21,8 @@ class Rule:
 
     Args:
         number: `I1` to `I15`.
-        says: what must hold, in one sentence.
-        sees: the evidence that it needs beside the journal, as arguments of `Evidence`.
+        says: the invariant, in one sentence.
+        sees: the evidence that it needs in addition to the journal, as arguments of `Evidence`.
     """
 
     number: str
@@ -31,7 +31,7 @@ class Rule:
 
     @property
     def checks(self) -> tuple[Invariant, ...]:
-        """The names of its checks; violations carry them."""
+        """The names of its checks, which violations carry."""
         return tuple(name for name, number in NUMBERS.items() if number == self.number)
 
 
@@ -69,10 +69,10 @@ RULES: Final = (
     Rule("I14", "what was done to one task touches no other", "before"),
     Rule("I15", "what a task has read that is untrusted counts for it, and for the tasks that it feeds"),
 )
-"""All of them, in order."""
+"""All invariants, in order."""
 
 NOT_YET: Final = {
     "I11": "limits hold for one task; there are no children to share a budget with yet",
     "I10": "streams are those of handles; there is no server to reconnect to yet",
 }
-"""Why an invariant cannot be checked in full in this version."""
+"""The reasons why an invariant cannot be checked in full in this version."""

@@ -1,8 +1,8 @@
-"""What must hold of labels: a task that has read something untrusted counts as untrusted, and so does what it feeds.
+"""Invariants of labels: a task that has read untrusted content counts as untrusted, and so do tasks that it feeds.
 
-Pure functions that return violations, like those of `treadle.testing.audit.events`. What a task has read is worked out
-from its events alone; the engine's own account (`core.origins`) is compared with that. Journals of older versions,
-which have no key of frames, say nothing of what a task took over.
+Pure functions that return violations, like those of `treadle.testing.audit.events`. The content that a task has read is
+derived from its events alone, and compared with the engine's own account (`core.origins`). Journals of older versions
+without a key of frames do not record the content that a task took over.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ def labels(journals: Mapping[str, Sequence[e.Event]]) -> Iterator[Violation]:
 
 
 def untrusted_calls(events: Iterable[e.Event]) -> set[str]:
-    """Return the calls with untrusted results that a task has had so far, except those that no longer count.
+    """Return the calls whose untrusted results a task has read so far and that still count.
 
-    A step whose request offered tools that a stranger defined is named like a call.
+    A step whose request offered tools with foreign definitions is named like a call.
 
-    An undo takes a step back. A new attempt of a step makes the calls again that failed, unless the model has answered
-    to the failure. A step function that a limit stopped saw no result of the calls that were refused then.
+    An undo removes a step. A new attempt of a step repeats its failed calls, unless the model has answered the failure.
+    A step function that a limit stopped has not seen the results of the calls that were refused then.
     """
     index, running, functions = dict[str, int](), set[str](), False
     declared: dict[str, Label | None] = {}
     answered, newest = dict[str, set[str]](), dict[str, set[str]]()
-    """by step, the calls of the model's answers before the newest one, and of that one"""
+    """by step: the calls of the model's earlier answers, and those of its newest one"""
 
     read: dict[str, e.ToolEnded] = {}
     offered = set[str]()
@@ -118,7 +118,7 @@ def _told_child(
 def _told_caller(
     task: str, event: e.ToolEnded, before: Sequence[e.Event], journals: Mapping[str, Sequence[e.Event]]
 ) -> Iterator[Violation]:
-    """A text that a task answered which had read something untrusted is untrusted; a sanitiser answers no text."""
+    """Check that an untrusted task's text answer is untrusted for its caller; a sanitiser's answer is not a text."""
     starts = [each for each in before if isinstance(each, e.ToolStarted) and each.call == event.call]
     name = starts[-1].child if starts else None
     child = journals.get(name or "", ())

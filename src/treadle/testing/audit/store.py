@@ -1,9 +1,9 @@
 """The auditor: all checks of one task, and of all tasks and threads of a store.
 
-Each check is named and belongs to one of the numbered invariants of `invariants`. Checks over events alone are in
-`events`, checks of the states that a journal folds to in `folds`, checks that need other evidence than the journal in
-`external_evidence`, checks between tasks in `children` and `threads`. `audit` runs all that apply to one task,
-`audit_store` reads every task of a store and audits them, forks against their parents included. As a program:
+Each check is named and belongs to one of the numbered invariants of `invariants`. Checks of events alone are in
+`events`, checks of folded states in `folds`, checks with evidence from outside the journal in `external_evidence`,
+checks between tasks in `children` and `threads`. `audit` runs all checks of one task. `audit_store` audits every task
+of a store, and compares forks with their parents. As a program:
 
     python -m treadle.testing.auditor STORE --ledger effects.jsonl
 """
@@ -87,18 +87,18 @@ __all__ = [
 
 @mutable(kw_only=True)
 class Evidence:
-    """Evidence about the tasks of a store from outside of the journals; what is left out is not checked.
+    """Evidence about the tasks of a store from outside the journals; checks without evidence are skipped.
 
     Args:
-        ledger: what tools wrote down; each entry names its task.
-        requests: the conversations that each task's model was sent, by task id.
-        acknowledged: what was acknowledged to callers and watchers as durable.
-        streams: what watchers saw, in the order in which they saw it.
+        ledger: entries that tools wrote; each names its task.
+        requests: the conversations sent to each task's model, by task id.
+        acknowledged: events that callers and watchers were told are durable.
+        streams: the events that watchers received, in order.
         secrets: texts that must not be in any record.
         before: the store at an earlier moment, from `kept`.
         touched: the tasks that were changed since then.
-        ended: whether every task must have come to its end.
-        clocks_agree: whether times tell which of two events of different tasks was first: no clock was set.
+        ended: whether every task must have ended.
+        clocks_agree: whether times order events of different tasks: no clock was set.
     """
 
     ledger: Sequence[LedgerEntry] = ()
@@ -112,7 +112,7 @@ class Evidence:
     clocks_agree: bool = True
 
     def of(self, task: str) -> Evidence:
-        """Return what of it is about one task."""
+        """Return the evidence about one task."""
         return replace(
             self,
             ledger=[entry for entry in self.ledger if entry.task == task],
@@ -129,18 +129,18 @@ def audit(
     live: TaskState | None = None,
     parent: JournalOf | None = None,
 ) -> list[Violation]:
-    """Return everything that is wrong with one task.
+    """Return all violations of one task.
 
     Args:
-        journal: its events and where it began.
-        evidence: what else is known of this task.
-        live: its state as a runner holds it, to compare with the one that the events fold to.
-        parent: the task it was forked from.
+        journal: its events, and the thread in which it began.
+        evidence: other evidence about this task.
+        live: a runner's state of it, to compare with the folded state.
+        parent: the task from which it was forked.
     """
     task, events, evidence = journal.task, journal.events, evidence or Evidence()
     violations = [*gap_free(task, events), *one_end(task, events), *one_task_end(task, events)]
     if violations and violations[0].name == "gap_free":
-        return violations  # numbers of events mean nothing
+        return violations  # without valid numbers, other checks are meaningless
     violations += [
         *epochs_grow(task, journal.entries),
         *approved_starts(task, events),
@@ -182,7 +182,7 @@ def audit(
 
 
 async def journal_of(store: JournalStore, row: TaskRow) -> JournalOf:
-    """Return a task's journal as the store holds it, its chain checked; raises `JournalCorrupt`."""
+    """Read a task's journal from the store and check its chain; raises `JournalCorrupt`."""
     return await _unfolded(store, row, await store.read(row.task_id))
 
 
@@ -212,12 +212,12 @@ async def all_rows(store: JournalStore) -> list[TaskRow]:
 
 
 async def kept(store: JournalStore) -> Kept:
-    """Return what a store holds now, to compare it with what it holds later; see `Evidence.before`."""
+    """Return the current content of a store, for `Evidence.before`."""
     return {row.task_id: kept_of(row, await store.read(row.task_id)) for row in await all_rows(store)}
 
 
 def kept_of(row: TaskRow, records: Iterable[Record]) -> KeptTask:
-    """Return what a store holds of one task."""
+    """Return the row and the records of one task."""
     return row, [(record.seq, record.digest) for record in records]
 
 
@@ -227,12 +227,12 @@ async def audit_store(
     *,
     live: Callable[[str], TaskState | None] = lambda _: None,
 ) -> list[Violation]:
-    """Return everything that is wrong with the tasks of a store.
+    """Return all violations of the tasks of a store.
 
     Args:
         store: an open store.
-        evidence: what else is known of its tasks.
-        live: a stopped task's state in the cache of a runner, None if it is not cached.
+        evidence: other evidence about its tasks.
+        live: returns a stopped task's state from a runner's cache; None if it is not cached.
     """
     evidence = evidence or Evidence()
     violations: list[Violation] = []
@@ -254,7 +254,9 @@ async def audit_store(
         violations.append(Violation("acknowledged", task, 0, text))
     for task, journal in journals.items():
         row, parent = now[task][0], journals.get(journal.parent or "")
-        if row.driver is None and row.wanted != AT_ONCE:  # else its driver crashed, and the next one ends it
+        if (
+            row.driver is None and row.wanted != AT_ONCE
+        ):  # otherwise its driver crashed, and the next one will end it
             violations += released(task, journal.events)
         violations += audit(journal, evidence.of(task), live=live(task), parent=parent)
     events = {task: journal.events for task, journal in journals.items()}

@@ -1,4 +1,4 @@
-"""What must hold of threads: a thread's messages are those of its members, and the history of each task is readable."""
+"""Invariants of threads: a thread's messages are those of its members, and each task's history is readable."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ RoleAndText = tuple[str, str]
 async def threads(
     store: JournalStore, journals: Mapping[str, Sequence[tuple[int, e.Event]]]
 ) -> list[Violation]:
-    """Return what is wrong with the threads of a store, and with the history that tasks began with.
+    """Return violations of the threads of a store, and of the histories that tasks began with.
 
     Args:
         store: an open store.
-        journals: the events of its tasks, each with its epoch.
+        journals: the events of its tasks, each event with its epoch.
     """
     history = ThreadHistory(store)
     violations: list[Violation] = []
@@ -44,7 +44,7 @@ async def threads(
 
 
 def began_with(events: Sequence[e.Event]) -> tuple[str, int]:
-    """Return the thread and the version that a task began with, or the task at the root of a fork."""
+    """Return the thread and version that a task, or the root of a fork, began with."""
     thread, base = "", 0
     for event in events:
         if isinstance(event, e.TaskCreated):
@@ -55,7 +55,7 @@ def began_with(events: Sequence[e.Event]) -> tuple[str, int]:
 
 
 async def _audit_thread(store: JournalStore, history: ThreadHistory, thread: str) -> list[Violation]:
-    """Compare the messages that a thread reads as with those that its members add."""
+    """Compare a thread's messages with those that its members added."""
     version, members = await store.thread(thread)
     if (version - len(members)) % 2:
         text = f"version {version} of thread {thread!r} has {len(members)} members: one is lost"

@@ -1,4 +1,4 @@
-"""What must hold of calls in the background: each ends once, and its model gets each result once.
+"""Invariants of background calls: each ends once, and its model receives each result once.
 
 Pure functions that return violations, like those of `treadle.testing.audit.folds`, over the state after an event.
 """
@@ -15,7 +15,7 @@ from treadle.testing.audit.events import Violation
 
 
 def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]:
-    """What is in the background is open, and each result that came later is read once, or waits to be read once."""
+    """Check that deferred calls are open, and that each later result is read at most once and not lost."""
     if not state.tickets:
         return
     steps = (*state.steps, *state.under_way())
@@ -25,10 +25,10 @@ def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]
         text = f"in the background are {sorted(state.deferred)}, not {sorted(deferred)}"
         yield Violation("prefix_folds", task, seq, text)
     unread = [id(received) for received in state.unread]
-    # An earlier task of the thread may have got the same result of a call of the same name.
+    # An earlier task of the thread may have received an equal result of a call with the same name.
     kept = state.messages[len(state.history) : len(state.messages) - state.closing]
     tickets = [call.ticket for call in calls if call.ticket is not None]
-    # Two results may read alike: guardrails may have rewritten both.
+    # Two results may be equal, since guardrails may have rewritten both.
     read = [spoken(ticket.arrival) for ticket in tickets if ticket.arrival is not None and ticket.read]
     for call in calls:
         ticket = call.ticket
@@ -42,7 +42,7 @@ def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]
 
 
 def told_by_tickets(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """A ticket is completed once at most, and only before its call ends; the call then ends as it says."""
+    """Check that a ticket is completed at most once, before its call ends, and that the call ends accordingly."""
     told: dict[str, e.TicketCompleted | e.TicketFailed | e.TicketExpired] = {}
     issued: set[str] = set()
     ended: set[str] = set()

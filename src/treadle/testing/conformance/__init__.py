@@ -1,8 +1,8 @@
-"""Suites that an adapter of a port inherits to show that it keeps the port's contract."""
+"""Conformance suites: an adapter of a port inherits them to show that it keeps the port's contract."""
 
 import sys
 
-# So that a failed check shows the values it compared; the processes that suites start do without pytest.
+# Rewrites assertions, so that a failed check shows its values; processes that suites start do without pytest.
 if "pytest" in sys.modules:
     import pytest
 

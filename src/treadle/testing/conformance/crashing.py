@@ -1,13 +1,13 @@
 """A process that uses a store and is killed: the durability suite runs it as `python -m ... MODE FACTORY ADDRESS REST`.
 
-    crash K        make the first K scripted calls, acknowledge each, queue the next, end by SIGKILL
-    hold TASK      become the owner of TASK and enter its thread, acknowledge, wait for the end of standard input
-    stall TASK     become the owner of TASK, acknowledge, wait for a line; write a record, claim TASK, write the result
-                   of each and how many commits were fenced
-    write TASK N   create TASK and append N records, acknowledge each
+crash K        make the first K scripted calls, acknowledge each, queue the next, end by SIGKILL
+hold TASK      become the owner of TASK and enter its thread, acknowledge, wait for the end of standard input
+stall TASK     become the owner of TASK, acknowledge, wait for a line; write a record, claim TASK, report the result
+               of each and the number of fenced commits
+write TASK N   create TASK and append N records, acknowledge each
 
-An acknowledgement is a line on standard output. `FACTORY` is `module:callable`: called with `ADDRESS`, it returns
-a store.
+An acknowledgement is a line on standard output. `FACTORY` is `module:callable`; called with `ADDRESS`, it returns a
+store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Call = Callable[[], Awaitable[object]]
 
 
 def script(store: JournalStore) -> list[Call]:
-    """Calls that together write everything a store keeps, in an order that works from an empty store."""
+    """Return calls that together write every kind of data, starting from an empty store."""
     first, second, fork, doomed = (Owner(store, name) for name in ("one", "two", "fork", "doomed"))
     fork.seq = 3
 
@@ -59,13 +59,13 @@ def script(store: JournalStore) -> list[Call]:
 
 
 def acknowledge(marker: int | str) -> None:
-    """Write a line for the suite: what is durable, or what happened."""
+    """Write a line for the suite: the number of durable calls, or a word."""
     sys.stdout.write(f"{marker}\n")
     sys.stdout.flush()
 
 
 async def crash(store: JournalStore, after: int) -> None:
-    """Make some calls of the script; be killed while the next call is queued, or with an empty queue at the end."""
+    """Make some calls of the script, then die with the next call in the queue, or with an empty queue at the end."""
     await store.open()
     calls = script(store)
     for number, call in enumerate(calls[:after], 1):
@@ -73,7 +73,7 @@ async def crash(store: JournalStore, after: int) -> None:
         acknowledge(number)
     queued = [asyncio.ensure_future(call()) for call in calls[after : after + 1]]
     await asyncio.sleep(0)
-    # By now the store may be anywhere in its work. One that needs no waiting has written the call already.
+    # The store may now be anywhere in its work. A store without asynchronous writes has already written the call.
     time.sleep(random.random() * 0.002)  # noqa: ASYNC251, S311
     assert not any(call.done() and call.exception() for call in queued)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -88,7 +88,7 @@ async def hold(store: JournalStore, task_id: str) -> None:
 
 
 async def stall(store: JournalStore, task_id: str) -> None:
-    """Own a task; after a line on standard input go on as if it were still owned, and write the results."""
+    """Own a task; after a line on standard input continue as if it were still owned, and write the results."""
     await store.open()
     claim = await store.claim(task_id)
     acknowledge(claim.epoch)

@@ -7,12 +7,12 @@
         def address(self, place):                  # `?lease=SECONDS` may follow it, see `leased_address`
             return f"mystore://{place}/journal"
 
-Three more methods change a store behind its back. Tests that need one are skipped without it, and what they check is
-then not shown: `pytest -rs` lists them.
+Three more methods change a store from outside. Without one of them, the tests that need it are skipped and prove
+nothing; `pytest -rs` lists them.
 
     stored_files        the files to damage, once no process has them open
     lose_last_record    delete the last record of a task in the database itself
-    let_leases_pass     set the end of all leases to a time long gone in the database itself
+    let_leases_pass     set the end of all leases to a time long past in the database itself
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
     factory: ClassVar[str] = ""
 
     def address(self, place: Path) -> str:
-        """Return the argument of `factory` that opens the store whose data is in `place`."""
+        """Return the argument of `factory` that opens the store with its data in `place`."""
         raise NotImplementedError
 
     def leased_address(self, place: Path, seconds: float) -> str:
-        """Return `address(place)` for a store whose leases last so many seconds."""
+        """Return `address(place)` for a store with leases of so many seconds."""
         return f"{self.address(place)}?lease={seconds:g}"
 
     def make(self, place: Path) -> JournalStore:
@@ -385,7 +385,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         status = await asyncio.to_thread(start, f"{CRASHING}:main", *arguments, output=output)
         assert status == KILLED, output_of(output)
         assert output.read_text().split() == [str(n) for n in range(1, after + 1)]
-        # The call that was queued as the process was killed may be there as a whole or not at all.
+        # The call that was queued at the kill may be stored completely or not at all.
         allowed = [await _reference(after), await _reference(min(after + 1, CALLS))]
         async with self.opened(tmp_path) as store:
 
@@ -479,14 +479,14 @@ async def _is_orphan(store: JournalStore, task_id: str) -> bool:
 
 @cache
 def _crashing_processes(factory: str) -> ForkServer:
-    """Return what starts processes that have imported a store and not opened one."""
+    """Return a server that starts processes with the store's module imported and no store open."""
     server = ForkServer(CRASHING, factory.partition(":")[0])
     atexit.register(server.close)
     return server
 
 
 async def _reference(calls: int) -> dict[str, Any]:
-    """Return all that a store shows after some calls of the script."""
+    """Return the content of a store after some calls of the script."""
     store = MemoryStore()
     for call in script(store)[:calls]:
         await call()
@@ -494,7 +494,7 @@ async def _reference(calls: int) -> dict[str, Any]:
 
 
 def _sound_prefix(records: list[Record]) -> list[Record]:
-    """Return the records before the first whose digest is wrong, as a reader of the journal would see them."""
+    """Return the records before the first wrong digest, as a reader of the journal would see them."""
     digest = b""
     for number, record in enumerate(records):
         if sha256(digest + record.data).digest() != record.digest:
@@ -508,5 +508,5 @@ async def _any(items: Sequence[object]) -> bool:
 
 
 async def _names(told: Sequence[StoreChanges], task_id: str) -> bool:
-    """Whether watchers were told that a task changed, by its name."""
+    """Return whether watchers received a task's name among the changes."""
     return any(task_id in (changes.tasks or ()) for changes in told)

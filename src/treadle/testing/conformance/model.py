@@ -5,12 +5,12 @@
     async def test_my_model(check):
         await check(scripted)
 
-where `scripted(script)` is a context manager that gives your model with a script put behind it; a model that
-speaks HTTP gets it by a `ProviderServer` with `provider_script(script)`. What is in `PIECEWISE` only a model keeps that
-answers in pieces, what is in `AS_TEXT` one that gets the arguments of calls as text, not as an object.
+where `scripted(script)` is a context manager that returns your model with a script as its provider. A model over HTTP
+gets the script from a `ProviderServer` with `provider_script(script)`. The checks in `PIECEWISE` apply only to models
+that stream their answers; those in `AS_TEXT` to models that receive the arguments of calls as text, not as an object.
 
-`WIRE_CHECKS` are for models that speak to a server: what they send, and which keys they hide. Each takes a context
-manager that gives the model, made with the key `SECRET`, and a function that returns the bodies sent so far.
+`WIRE_CHECKS` are for models that talk to a server: the content of requests, and the masking of keys. Each takes a
+context manager that returns the model, made with the key `SECRET`, and a function that returns the bodies sent so far.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Check: TypeAlias = Callable[[Scripted], Awaitable[None]]
 Recorded: TypeAlias = Callable[
     [Sequence["Turn | Fail"]], AbstractContextManager[tuple[Model, Callable[[], Sequence[str]]]]
 ]
-"""Like `Scripted`, with a function that returns the bodies of the requests so far, as text."""
+"""Like `Scripted`, plus a function that returns the bodies of the requests so far, as text."""
 
 WireCheck: TypeAlias = Callable[[Recorded], Awaitable[None]]
 
@@ -79,14 +79,14 @@ PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f0300050201"
     "fe5f4d1c0000000049454e44ae426082"
 )
-"""A picture of one pixel."""
+"""An image of one pixel."""
 PROMPT_SECONDS = 1.0
-"""Seconds that a cancelled model may take to end."""
+"""Seconds in which a cancelled model must end."""
 
 
 @frozen(kw_only=True)
 class BrokenStream(Fail):
-    """An answer that breaks off after the text `after`: by a reset, a proper end of the body, or an error event."""
+    """An answer that breaks off after the text `after`: by a reset, a regular end of the body, or an error event."""
 
     cut: Literal["reset", "eof", "error"]
 
@@ -95,7 +95,7 @@ class BrokenStream(Fail):
 
 
 def request(*messages: Message, attempt: int = 1, settings: ModelSettings | None = None) -> ModelRequest:
-    """Return a request over a history, by default one question, with the tool `add` on offer."""
+    """Return a request over a history, by default one question, that offers the tool `add`."""
     history = messages or (user("What is 1 + 2?"),)
     return ModelRequest(
         messages=history,
@@ -111,7 +111,7 @@ def request(*messages: Message, attempt: int = 1, settings: ModelSettings | None
 
 
 async def ask(model: Model, request: ModelRequest) -> tuple[list[ModelDelta], ModelAnswer]:
-    """Return the deltas and the answer; fail when not exactly one answer came, last."""
+    """Return the deltas and the answer; fail unless exactly one answer came, last."""
     items = [item async for item in model.stream(request)]
     answers = [item for item in items if isinstance(item, ModelAnswer)]
     assert len(answers) == 1, f"{len(answers)} answers came, not one"
@@ -120,7 +120,7 @@ async def ask(model: Model, request: ModelRequest) -> tuple[list[ModelDelta], Mo
 
 
 def identified(message: Message, step: int = 1) -> Message:
-    """Return an answer as the core stores it: each call under an id of our own, made of its place."""
+    """Return an answer as the core stores it: each call has an id of Treadle's, from its position."""
     calls = count()
     parts = (
         replace(part, id=f"s{step}.c{next(calls)}") if isinstance(part, ToolCall) else part
@@ -130,7 +130,7 @@ def identified(message: Message, step: int = 1) -> Message:
 
 
 def results(message: Message, *contents: Content) -> Message:
-    """Return the results of all calls of an answer, each with this observation."""
+    """Return results for all calls of an answer, each with this observation."""
     return Message("tool", tuple(ToolResult(call.id, call.name, contents) for call in message.tool_calls))
 
 
@@ -138,7 +138,7 @@ def results(message: Message, *contents: Content) -> Message:
 
 
 async def deltas_join_to_the_answer(scripted: Scripted) -> None:
-    """The streamed text is the text of the answer, and the answer comes once, last."""
+    """The streamed text equals the answer's text, and the answer comes once, last."""
     content = "One two three, 你好, naïve 🎉; and so on.\n\nThe end."
     with scripted([text(content, chunk=4)]) as model:
         deltas, answer = await ask(model, request())
@@ -148,7 +148,7 @@ async def deltas_join_to_the_answer(scripted: Scripted) -> None:
 
 
 async def words_come_in_pieces(scripted: Scripted) -> None:
-    """Text can be shown before all of it has arrived."""
+    """Text arrives before the answer is complete."""
     with scripted([text("One two three, and so on.", chunk=4)]) as model:
         deltas, _ = await ask(model, request())
     assert sum(isinstance(delta, TextDelta) for delta in deltas) > 1
@@ -167,12 +167,12 @@ async def parallel_calls_come_in_order(scripted: Scripted) -> None:
 
 
 async def a_truncated_call_never_looks_whole(scripted: Scripted) -> None:
-    """A call in an answer that was cut off is marked, complete or not."""
+    """A call in a truncated answer is marked, complete or not."""
     script = turn("So", [call("add", a=1, b=2), call_raw("add", '{"a": 1')], finish="length")
     with scripted([script]) as model:
         _, answer = await ask(model, request())
     assert answer.finish == "length"
-    calls = answer.message.tool_calls  # one, where arguments are objects: half of one cannot be sent
+    calls = answer.message.tool_calls  # one if arguments are objects, as half of one cannot be sent
     assert 0 < len(calls) <= 2
     assert [(call.problem, call.arguments) for call in calls] == [("truncated", {})] * len(calls)
 
@@ -181,7 +181,7 @@ _NO_OBJECT = ('{"a": 1', "[1, 2]", "nonsense", '{"a": NaN}', '{"a": 1}}', "null"
 
 
 async def what_is_no_object_never_runs(scripted: Scripted) -> None:
-    """Arguments that are no complete JSON object are marked, or the whole answer is an error; none is repaired."""
+    """Arguments other than a complete JSON object are marked, or the answer is an error; they are never repaired."""
     for raw in _NO_OBJECT:
         with scripted([turn(calls=[call("add", a=1, b=2), call_raw("add", raw)])]) as model:
             try:
@@ -196,7 +196,7 @@ async def what_is_no_object_never_runs(scripted: Scripted) -> None:
 
 
 async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
-    """Arguments that are no complete JSON object are kept as written, and the other calls go on."""
+    """Arguments other than a complete JSON object are kept as written, and the other calls run."""
     wrong = [*_NO_OBJECT, '"{}"', '{"a": 1, "a": 2}']
     with scripted([turn(calls=[call("add", a=1, b=2), *(call_raw("add", raw) for raw in wrong)])]) as model:
         _, answer = await ask(model, request())
@@ -208,7 +208,7 @@ async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
 
 
 async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
-    """Calls under our own ids and their results, also of marked calls and errors, are understood."""
+    """Calls with Treadle's ids, and their results, are accepted; also marked calls and errors."""
     opening = turn("Hm.", [call("add", a=1, b=2), call("add", a=1)])
     with scripted([opening, call("add", a=3, b=4), text("Seven.")]) as model:
         history = [user("Add."), identified((await ask(model, request(user("Add."))))[1].message)]
@@ -228,7 +228,7 @@ async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
 
 
 async def reasoning_comes_back(scripted: Scripted) -> None:
-    """Thinking is streamed, kept apart from the text, plain JSON in `meta`, and accepted back."""
+    """Thinking is streamed, separate from the text, stored as plain JSON in `meta`, and accepted back."""
     opening = turn("I will add.", call("add", a=1, b=2), reasoning="They want a sum.")
     with scripted([opening, text("Three.")]) as model:
         deltas, answer = await ask(model, request())
@@ -245,7 +245,7 @@ async def reasoning_comes_back(scripted: Scripted) -> None:
 
 
 async def usage_is_there(scripted: Scripted) -> None:
-    """Tokens are counted, or guessed and flagged."""
+    """Tokens are counted, or estimated and flagged."""
     with scripted([text("Hello there.")]) as model:
         _, answer = await ask(model, request())
     assert answer.usage.input_tokens > 0
@@ -253,7 +253,7 @@ async def usage_is_there(scripted: Scripted) -> None:
 
 
 async def pictures_and_files_are_accepted(scripted: Scripted) -> None:
-    """Bytes and addresses in a question, and pictures in a tool's result."""
+    """Bytes and URLs in a question, and images in a tool's result, are accepted."""
     contents = (
         Text("Look: "),
         Image(data=PNG, media_type="image/png"),
@@ -269,14 +269,14 @@ async def pictures_and_files_are_accepted(scripted: Scripted) -> None:
 
 
 async def strange_text_does_not_break_it(scripted: Scripted) -> None:
-    """Half a surrogate pair, NUL and the like in a question are sent somehow, never a crash."""
+    """A lone surrogate, NUL and the like in a question are sent in some form and never crash."""
     with scripted([text("Fine.")]) as model:
         _, answer = await ask(model, request(user("a\ud800b \x00 \ufeff 🎉", "")))
     assert answer.message.text == "Fine."
 
 
 async def a_failure_is_told_by_its_kind(scripted: Scripted) -> None:
-    """Each HTTP failure has its kind and status, and asks for the wait the provider asked for."""
+    """Each HTTP failure has its kind and status, and the wait that the provider requests."""
     kinds: dict[int, ModelErrorKind] = {
         400: "invalid_request",
         401: "authentication",
@@ -298,13 +298,13 @@ _HALF: Final = "Half of the text that the"
 
 
 async def a_stream_that_breaks_off_is_no_answer(scripted: Scripted) -> None:
-    """Text, then nothing: an error of kind connection."""
+    """Text without an end of the stream is an error of kind connection."""
     error = await _failing(scripted, fail(kind="connection", after=_HALF))
     assert error.kind == "connection"
 
 
 async def a_stream_without_its_terminal_event_is_no_answer(scripted: Scripted) -> None:
-    """Text, and then a proper end of the body, or the provider's error event: an error."""
+    """Text followed by a regular end of the body, or by the provider's error event, is an error."""
     error = await _failing(scripted, BrokenStream(message="", kind="connection", after=_HALF, cut="eof"))
     assert error.kind == "connection", f"a stream that ends too early became {error.kind}"
     error = await _failing(scripted, BrokenStream(message="", kind="server", after=_HALF, cut="error"))
@@ -312,7 +312,7 @@ async def a_stream_without_its_terminal_event_is_no_answer(scripted: Scripted) -
 
 
 async def an_ending_has_its_name(scripted: Scripted) -> None:
-    """An answer that the provider filtered or cut off, or that declines, says so in `finish`, and is not whole."""
+    """A filtered, truncated or refused answer says so in `finish`, and is not complete."""
     for finish in ("length", "content_filter"):
         with scripted([turn("Half of", finish=finish)]) as model:
             _, answer = await ask(model, request())
@@ -321,7 +321,7 @@ async def an_ending_has_its_name(scripted: Scripted) -> None:
 
 
 async def it_makes_one_attempt(scripted: Scripted) -> None:
-    """A failure is raised and not retried inside the model; the next attempt gets the next item of the script."""
+    """A failure is raised without a retry inside the model; the next attempt gets the next item of the script."""
     with scripted([fail(500), fail(503), text("At last.")]) as model:
         failures = [await _error(model, request(attempt=attempt)) for attempt in (1, 2)]
         _, answer = await ask(model, request(attempt=3))
@@ -330,12 +330,12 @@ async def it_makes_one_attempt(scripted: Scripted) -> None:
 
 
 async def cancelling_ends_it_at_once(scripted: Scripted) -> None:
-    """A cancel before the first byte gets through, promptly."""
+    """A cancellation before the first byte takes effect promptly."""
     await _cancel(scripted, text("late", delay=30), started=False)
 
 
 async def cancelling_between_pieces_ends_it_at_once(scripted: Scripted) -> None:
-    """A cancel between two pieces gets through, promptly."""
+    """A cancellation between two deltas takes effect promptly."""
     await _cancel(scripted, text("word " * 200, chunk=5, pause=0.1), started=True)
 
 
@@ -352,7 +352,7 @@ async def _cancel(scripted: Scripted, script: Turn, *, started: bool) -> None:
 
 
 async def leaving_early_ends_it_at_once(scripted: Scripted) -> None:
-    """Closing the stream after a piece closes what is behind it, promptly, and the model stays usable."""
+    """Closing the stream after a delta promptly closes the connection, and the model stays usable."""
     with scripted([text("word " * 200, chunk=5, pause=0.1)]) as model:
         stream = cast("AsyncGenerator[ModelDelta | ModelAnswer]", model.stream(request()))
         await anext(stream)
@@ -360,7 +360,7 @@ async def leaving_early_ends_it_at_once(scripted: Scripted) -> None:
 
 
 async def requests_at_once_do_not_mix(scripted: Scripted) -> None:
-    """Several conversations over one model object at a time."""
+    """Several conversations at the same time over one model object stay separate."""
     with scripted([call("add", a=1, b=2), text("Three, as I said.", chunk=3)]) as model:
         first = identified((await ask(model, request()))[1].message)
         later = request(user("What is 1 + 2?"), first, results(first, Text("3")))
@@ -379,9 +379,9 @@ PIECEWISE = frozenset(
         leaving_early_ends_it_at_once,
     )
 )
-"""The checks for models that answer in pieces."""
+"""The checks for models that stream their answers."""
 AS_TEXT = frozenset((unparsable_arguments_are_marked,))
-"""The checks for models that get the arguments of calls as text."""
+"""The checks for models that receive the arguments of calls as text."""
 CHECKS: tuple[Check, ...] = (
     deltas_join_to_the_answer,
     words_come_in_pieces,
@@ -406,11 +406,11 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-# ------------------------------------------------------------------------------------ what is sent
+# ------------------------------------------------------------------------------------ the requests
 
 
 async def the_request_holds_all_that_was_asked(recorded: Recorded) -> None:
-    """Instructions, tools with their schemas, the output schema, results, errors and pictures reach the provider."""
+    """Instructions, tools with their schemas, the output schema, results, errors and images reach the provider."""
     schema = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
     with recorded([call("add", a=1, b=2), text('{"total": 3}')]) as (model, bodies):
         first = user(Text("Add up."), Image(data=PNG, media_type="image/png"))
@@ -419,7 +419,7 @@ async def the_request_holds_all_that_was_asked(recorded: Recorded) -> None:
         question = request(first, message, Message("tool", (failed,)))
         await ask(model, replace(question, output_schema=schema))
         body = bodies()[-1]
-    body = body.replace("-", "+").replace("_", "/")  # base64 for URLs is base64, too
+    body = body.replace("-", "+").replace("_", "/")  # base64 for URLs also counts
     picture = b64encode(PNG).decode()
     parts = ("Be precise.", "Add up.", picture, "Add two numbers.", '"b"', "the adder is broken", "total")
     missing = [part for part in parts if part not in body]
@@ -427,7 +427,7 @@ async def the_request_holds_all_that_was_asked(recorded: Recorded) -> None:
 
 
 async def reasoning_that_was_not_shown_is_not_sent(recorded: Recorded) -> None:
-    """Reasoning marked as unseen is not sent; reasoning from the text of a turn with calls goes back as text."""
+    """Reasoning marked as unseen is not sent; reasoning from a turn's text with calls goes back as text."""
     with recorded([call("add", a=1, b=2), text("Three.")]) as (model, bodies):
         message = identified((await ask(model, request(user("Add."))))[1].message)
         reasoning = (Reasoning("hidden plan", meta=UNSEEN), Reasoning("open plan", meta=IN_WORDS))
@@ -439,7 +439,7 @@ async def reasoning_that_was_not_shown_is_not_sent(recorded: Recorded) -> None:
 
 
 async def a_key_that_comes_back_is_hidden(recorded: Recorded) -> None:
-    """The key of the request, repeated in a text or an error, becomes `[secret]`; the key is `SECRET`."""
+    """The request's key (`SECRET`), repeated in a text or an error, becomes `[secret]`."""
     script = [text(f"Your key is {SECRET}, is it not?", chunk=4), fail(400, message=f"No: {SECRET}")]
     with recorded(script) as (model, _):
         deltas, answer = await ask(model, request())
@@ -450,14 +450,14 @@ async def a_key_that_comes_back_is_hidden(recorded: Recorded) -> None:
         assert "[secret]" in content, f"the {place} lack the mark of a hidden key: {content}"
 
 
-SECRET: Final = "a-very-secret-key-0123456789"  # noqa: S105  opens nothing
-"""The key that a model under `WIRE_CHECKS` is made with."""
+SECRET: Final = "a-very-secret-key-0123456789"  # noqa: S105  not a real key
+"""The key of a model under `WIRE_CHECKS`."""
 WIRE_CHECKS: tuple[WireCheck, ...] = (
     the_request_holds_all_that_was_asked,
     reasoning_that_was_not_shown_is_not_sent,
     a_key_that_comes_back_is_hidden,
 )
-"""The checks for models that speak to a server: what they send, and what they hide."""
+"""The checks for models that talk to a server: the content of requests, and the masking of keys."""
 
 
 async def _failing(scripted: Scripted, failure: Fail) -> ModelError:

@@ -1,4 +1,4 @@
-"""An owner of a task as stores see it: it appends chained records under an epoch. The store suite drives with it."""
+"""An owner of a task for the store suite: it appends chained records under an epoch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from treadle.ports import (
 
 
 def send(store: JournalStore, commit: Commit) -> asyncio.Future[Committed]:
-    """Queue a commit; the future ends as its `done` is called, once."""
+    """Queue a commit; return a future that ends when its `done` is called."""
     ended: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
 
     def done(result: Committed | Exception) -> None:
@@ -37,7 +37,7 @@ def send(store: JournalStore, commit: Commit) -> asyncio.Future[Committed]:
 
 
 def new_task(task_id: str, **fields: Any) -> NewTask:
-    """Build a task row, with defaults for fields that most tests do not care about."""
+    """Build a task row, with defaults for the other fields."""
     return replace(NewTask(task_id, "agent", f"thread-of-{task_id}", 1_700_000_000_000_000), **fields)
 
 
@@ -66,11 +66,11 @@ class Owner:
     """The owner of one task.
 
     Args:
-        store: where its journal is.
+        store: the store of its journal.
         task_id: the task.
-        epoch: the ownership it writes under.
-        seq: the last event it wrote.
-        digest: of the last record it wrote.
+        epoch: its ownership.
+        seq: the last event that it wrote.
+        digest: the digest of the last record that it wrote.
     """
 
     store: JournalStore
@@ -81,7 +81,7 @@ class Owner:
 
     @classmethod
     async def create(cls, store: JournalStore, task_id: str, **fields: Any) -> Owner:
-        """Create a task with a record of one event, or a fork without one, and own it."""
+        """Create and own a task with a record of one event, or a fork without a record."""
         new = new_task(task_id, **fields)
         owner = cls(store, task_id, seq=new.base_seq)
         if new.base is None:
@@ -102,7 +102,7 @@ class Owner:
     def record(
         self, count: int = 1, data: bytes | None = None, blobs: dict[str, bytes] | None = None
     ) -> Record:
-        """Build the record that comes next, without writing it."""
+        """Build the next record without writing it."""
         seq = self.seq + count
         data = data if data is not None else f"{self.task_id} {self.seq + 1}-{seq}".encode()
         return Record(seq, count, self.epoch, data, sha256(self.digest + data).digest(), blobs or {})
@@ -112,7 +112,7 @@ class Owner:
         return Commit(self.task_id, self.epoch, record, **fields)
 
     async def send(self, record: Record | None = None, **fields: Any) -> Committed:
-        """Write a commit; raise the error that refused it. Afterwards this owner is at the end of the record."""
+        """Write a commit and move to the end of its record; raise the error that refused it."""
         committed = await send(self.store, self.commit(record, **fields))
         if record is not None:
             self.seq, self.digest = record.seq, record.digest
@@ -121,7 +121,7 @@ class Owner:
     async def write(
         self, count: int = 1, data: bytes | None = None, blobs: dict[str, bytes] | None = None, **fields: Any
     ) -> Committed:
-        """Write the record that comes next."""
+        """Write the next record."""
         return await self.send(self.record(count, data, blobs), **fields)
 
     async def release(self) -> None:
@@ -130,24 +130,24 @@ class Owner:
 
 
 async def last_of(*deeds: Awaitable[Any]) -> Any:
-    """Await several calls that begin in this order, and return the result of the last.
+    """Start several calls in this order, await them, and return the result of the last.
 
-    Those queued while the first is written are written as one group.
+    Calls that are queued while the first is written are written as one group.
     """
     return (await asyncio.gather(*deeds))[-1]
 
 
 async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    """Wait until a condition holds that another thread or process brings about."""
+    """Wait for a condition that another thread or process makes true."""
     async with asyncio.timeout(seconds):
         while not await holds():  # noqa: ASYNC110 (there is nothing to be woken by)
             await asyncio.sleep(0.01)
 
 
 async def dump(store: JournalStore, threads: Iterable[str] = (), tasks: Iterable[str] = ()) -> dict[str, Any]:
-    """Return all that a store shows of its tasks, of the named threads, and of named tasks that are not listed.
+    """Return the content of a store: its tasks, the named threads, and named tasks that it does not list.
 
-    Owners are left out, since they differ between processes, and so is whose tasks they are.
+    Owners, which differ between processes, and tenants are left out.
     """
     shown: dict[str, Any] = {}
     for row in await store.rows(TaskFilter(limit=1_000)):

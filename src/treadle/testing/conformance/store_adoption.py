@@ -1,4 +1,4 @@
-"""How every `JournalStore` finds the tasks that a process may adopt: which, in which order, and which it leaves out."""
+"""Conformance of a `JournalStore`: the tasks that a process may adopt, and their order."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DUE = 1_800_000_000_000_000
 
 
 async def waiting(store: JournalStore, task_id: str, *, due_at: int = AT_ONCE, **fields: Any) -> None:
-    """Make a task that waits for a driver."""
+    """Create a task that waits for a driver."""
     min_format = fields.pop("format", 1)
     owner = await Owner.create(store, task_id, **fields)
     await owner.send(release=True, wanted=due_at, format=min_format)
 
 
 class AdoptionConformance(StoreSubject):
-    """`adoptable` returns tasks to drive, `unadoptable` samples the rest, `orphans` has the indirect ones."""
+    """`adoptable` returns tasks to drive, `unadoptable` samples the others, `orphans` returns the indirect ones."""
 
     async def test_tasks_of_unknown_agents_or_formats_and_children_and_excluded_tasks_are_not_adoptable(
         self, tmp_path: Path
@@ -107,7 +107,7 @@ class AdoptionConformance(StoreSubject):
 
 
 async def found(store: JournalStore, query: AdoptionQuery) -> list[str]:
-    """Return the ids of the tasks to adopt."""
+    """Return the ids of the adoptable tasks."""
     return [row.task_id for row in await store.adoptable(query)]
 
 

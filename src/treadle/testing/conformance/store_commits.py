@@ -38,7 +38,7 @@ from treadle.testing.conformance.store_subject import StoreSubject
 
 
 class CommitConformance(StoreSubject):
-    """What a commit may do, which owner may make it, and that a refused one leaves no trace."""
+    """The permitted commits, their owners, and the rule that a refused commit leaves no trace."""
 
     # ---------------------------------------------------------------------------------------- append and read
 
@@ -187,9 +187,9 @@ class CommitConformance(StoreSubject):
                 await asyncio.sleep(0)
                 claiming.cancel()
                 ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
-                if isinstance(ended, Exception):  # the store failed: the owner is not known
+                if isinstance(ended, Exception):  # the store failed: the owner is unknown
                     raise ended
-                if isinstance(ended, Claim):  # it was over before it could be cancelled
+                if isinstance(ended, Claim):  # the claim ended before the cancellation
                     await Owner.of(store, name, ended).send(release=True, wanted=ended.wanted)
                 await until(lambda name=name: self.is_free(store, name))
             assert [row.task_id for row in await store.orphans(10)] == ["wanted"]
@@ -224,7 +224,7 @@ class CommitConformance(StoreSubject):
             owner = await Owner.create(store, "t")
             await owner.write(3)
             before = await dump(store)
-            for seq in (0, 1, 2, 3, 5, 99):  # the next one has to begin behind event 4
+            for seq in (0, 1, 2, 3, 5, 99):  # the next record must begin after event 4
                 with pytest.raises(Fenced):
                     await replace(owner, seq=seq).write(2)
             with pytest.raises(Fenced):
@@ -301,7 +301,7 @@ class CommitConformance(StoreSubject):
     ) -> None:
         async with self.opened(tmp_path) as store:
             owner, second = await Owner.create(store, "t"), await Owner.create(store, "u")
-            # What is queued while this one is written is written as one group.
+            # Calls that are queued while this one is written are written as one group.
             slow = send(store, second.commit(second.record(blobs={"b": bytes(self.many(4_000_000))})))
             posted = asyncio.ensure_future(store.post("t", item("i")))
             await asyncio.sleep(0)
@@ -438,7 +438,7 @@ class CommitConformance(StoreSubject):
                 with pytest.raises(refusal):
                     await send(store, commit)
                 assert await dump(store, ["talk", "new"]) == before
-            # Blobs are shared by digest: had a refused commit stored one, its bytes would come back here.
+            # Blobs are shared by digest: if a refused commit had stored one, its bytes would appear here.
             await owner.write(blobs={"b": b"mine"})
             assert (await store.read("t"))[-1].blobs == {"b": b"mine"}
 

@@ -1,4 +1,4 @@
-"""How every `JournalStore` keeps drivers from tasks whose journal format they do not know."""
+"""Conformance of a `JournalStore`: drivers cannot claim tasks in a journal format that they do not know."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEWER = events.JOURNAL_FORMAT + 1
 
 
 class FormatConformance(StoreSubject):
-    """A row keeps the highest journal format that its task's driver must know; an older version may not claim it."""
+    """A row stores the highest journal format that its task's driver needs; an older version may not claim the task."""
 
     async def test_the_row_keeps_the_highest_format_of_its_commits(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

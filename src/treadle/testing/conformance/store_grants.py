@@ -1,4 +1,4 @@
-"""Conformance of a `JournalStore`: approvals that hold for later calls."""
+"""Conformance of a `JournalStore`: approvals for later calls."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from treadle.testing.conformance.store_subject import StoreSubject
 from treadle.testing.conformance.store_threads import make_members
 
 FIRST = StandingGrant("g-1", "pay", "digest", "cap", None, "ann", "t", "s1-0-ask1", 10)
-"""An approval that holds in all tasks."""
+"""An approval for all tasks."""
 
 IN_TALK = replace(FIRST, grant_id="g-2", thread_id="talk", by=None, created=20)
-"""One that holds in a thread."""
+"""An approval for one thread."""
 
 OTHER = replace(FIRST, grant_id="g-0", tool="look", created=20)
-"""One of another tool, given at the same time."""
+"""An approval for another tool, given at the same time."""
 
 
 class GrantConformance(StoreSubject):
-    """An approval for later calls is kept with the event that gave it, until it is revoked or its thread is deleted."""
+    """An approval for later calls is stored with the event that gave it, until it is revoked or its thread deleted."""
 
     async def test_a_grant_is_kept_with_the_record_it_comes_with_or_not_at_all(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

@@ -1,4 +1,4 @@
-"""Lists of tasks: their order, their filters, figures and sums."""
+"""Conformance of a `JournalStore`: lists of tasks, their order, filters, figures and sums."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ListConformance(StoreSubject):
                 wanted = replace(wanted, cursor=page[-1].cursor)
                 if "n" in listed and "z" not in listed:
                     await send(store, Commit("n", 1, state="completed", release=True))
-                    await store.delete("n")  # a page goes on behind a task that is gone
+                    await store.delete("n")  # a page continues after a deleted task
             assert listed == ["a", "n", "m", "z", "y"]
             with pytest.raises(ConfigurationError, match="cursor must be what the page before gave"):
                 await store.rows(TaskFilter(cursor="a"))

@@ -1,4 +1,4 @@
-"""How every `JournalStore` takes in tasks and threads that stood in another store."""
+"""Conformance of a `JournalStore`: import of tasks and threads from another store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.testing.conformance.store_subject import StoreSubject
 
 
 class RestoringConformance(StoreSubject):
-    """A task restored from what a store shows of it is the same task."""
+    """A task restored from another store's data equals the original."""
 
     async def test_a_restored_task_is_the_task_it_was(self, tmp_path: Path) -> None:
         (tmp_path / "one").mkdir()

@@ -1,4 +1,4 @@
-"""How every `JournalStore` treats what is not one task's alone: inbox, threads, forks, deletion."""
+"""Conformance of a `JournalStore`: data beyond a single task, in the inbox, threads and forks, and its deletion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from treadle.testing.conformance.store_subject import StoreSubject
 
 
 class SharingConformance(StoreSubject):
-    """What tasks share with senders, threads and forks, and what stays of it when a task is deleted."""
+    """Data that tasks share with senders, threads and forks, and the part that survives a task's deletion."""
 
     # -------------------------------------------------------------------------------------------------- inbox
 
@@ -43,7 +43,7 @@ class SharingConformance(StoreSubject):
         async with self.opened(tmp_path) as store:
             owner, second = await Owner.create(store, "t"), await Owner.create(store, "u")
             for index, name in enumerate(("z", "a", "m")):
-                sent = replace(item(name), created=1_000 - index)  # by clocks that do not agree
+                sent = replace(item(name), created=1_000 - index)  # from clocks that disagree
                 await store.post("t", sent)
                 await store.post("u", sent)
             await owner.write(taken=("a", "unknown"))
@@ -315,7 +315,7 @@ class SharingConformance(StoreSubject):
             assert await self.bytes_of_blob(store, "b") == b"fresh"
 
     async def bytes_of_blob(self, store: JournalStore, digest: str) -> bytes:
-        """Return what a store returns for a digest after `fresh` bytes were written: those, unless it holds others."""
+        """Write `fresh` bytes under a digest, and return the bytes that the store then has for it."""
         probe = await Owner.create(store, "probe")
         await probe.write(blobs={digest: b"fresh"}, release=True)
         stored = (await store.read("probe"))[-1].blobs[digest]

@@ -16,7 +16,7 @@ from treadle.testing.conformance.store_threads import claim_again, make_members
 
 
 async def all_of(reader: JournalReader) -> list[Any]:
-    """Return all that can be read of a store."""
+    """Return all readable content of a store."""
     rows = await reader.rows(TaskFilter())
     threads = await reader.threads(100)
     return [

@@ -1,4 +1,4 @@
-"""The common base of the parts of the store suite: how a store is made and opened."""
+"""The common base of the store suite: making and opening a store."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class StoreSubject:
     """A kind of store under test."""
 
     def make(self, place: Path) -> JournalStore:
-        """Return a store, not opened yet, whose data is in `place`; for the same place the same data."""
+        """Return a new store, not opened yet, with its data in `place`; the same place has the same data."""
         raise NotImplementedError
 
     def many(self, number: int) -> int:
-        """Return how many items a test makes that makes many; fewer where each test runs very often."""
+        """Return how many items a bulk test makes; fewer if each test runs very often."""
         return number
 
     async def lose_last_record(self, store: JournalStore, place: Path, task_id: str) -> bool:
-        """Delete the last record of a task behind the open store's back; False if there is no way to do that."""
+        """Delete the last record of a task in the database itself; return False if that is not possible."""
         return False
 
     @pytest.fixture
@@ -32,7 +32,7 @@ class StoreSubject:
 
     @asynccontextmanager
     async def opened(self, place: Path) -> AsyncGenerator[JournalStore]:
-        """Open a store for the length of a block."""
+        """Open a store for the duration of a block."""
         store = self.make(place)
         await store.open()
         try:

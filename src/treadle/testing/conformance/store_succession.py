@@ -1,4 +1,4 @@
-"""Conformance of a shared `JournalStore`: a process that was silent for longer than its lease, and wakes."""
+"""Conformance of a shared `JournalStore`: a process that was silent longer than its lease, and wakes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from treadle.testing.conformance.store_subject import StoreSubject
 from treadle.testing.conformance.store_turns import create_in_queue, request_thread
 
 LEASE = 0.5
-"""Seconds: the shortest, so that a heartbeat is soon seen."""
+"""Lease in seconds: the shortest allowed, so that heartbeats come soon."""
 
 
 class SuccessionConformance(StoreSubject):
-    """What a driver loses with its lease, and what it keeps or claims again when it wakes."""
+    """The tasks that a driver loses with its lease, and those that it keeps or claims again when it wakes."""
 
     def leased(self, place: Path, seconds: float) -> JournalStore:
-        """Return a store like `make`, whose leases last so many seconds."""
+        """Return a store like `make`, with leases of so many seconds."""
         raise NotImplementedError
 
     async def let_leases_pass(self, place: Path) -> None:
-        """End all leases behind the open stores' backs, as if each process had been stopped for that long."""
+        """End all leases in the database itself, as if each process had been stopped for that long."""
         pytest.skip("there is no way to make the leases of this store pass")
 
     @asynccontextmanager
@@ -135,7 +135,7 @@ class SuccessionConformance(StoreSubject):
             await asyncio.sleep(0)
             claiming.cancel()
             ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
-            if isinstance(ended, Claim):  # it was over before it could be cancelled
+            if isinstance(ended, Claim):  # the claim ended before the cancellation
                 await Owner.of(second, "t", ended).send(release=True, wanted=ended.wanted)
 
             async def is_free() -> bool:

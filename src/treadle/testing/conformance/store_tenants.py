@@ -1,4 +1,4 @@
-"""How every `JournalStore` keeps its tenants apart: the same names, and nothing of another in any list."""
+"""Conformance of a `JournalStore`: tenants may use the same names, and lists never mix tenants."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from treadle.testing.conformance.owner import Owner, add, dump, item
 from treadle.testing.conformance.store_subject import StoreSubject
 
 NAMES = ("", "acm", "acme", "acme.", "Acme")
-"""Tenants whose names are near each other in every order."""
+"""Tenants whose names are close in every sort order."""
 
 GRANT = StandingGrant("g", "pay", "digest", "rule", None, None, "t", "request", 1)
 
 
 async def fill(store: JournalStore, tenant: str) -> None:
-    """Let a tenant have two tasks in a thread, with inbox, blob, labels, and an approval for later calls."""
+    """Create two tasks of a tenant in a thread, with inbox, blob, labels, and an approval for later calls."""
     for number, (task_id, parent) in enumerate((("t", None), ("child", "t"))):
         labels = {"tenant": tenant, "all": "yes"}
         owner = await Owner.create(store, task_id, thread_id="talk", parent=parent, labels=labels)
@@ -31,7 +31,7 @@ async def fill(store: JournalStore, tenant: str) -> None:
 
 
 class TenantConformance(StoreSubject):
-    """What tenants of one store see of each other: nothing."""
+    """Tenants of one store see nothing of each other."""
 
     async def test_each_tenant_lists_its_own_tasks_threads_and_grants(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

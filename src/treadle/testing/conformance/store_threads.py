@@ -13,7 +13,7 @@ from treadle.testing.conformance.store_subject import StoreSubject
 
 
 async def make_members(store: JournalStore, *names: str, thread: str = "talk") -> list[Owner]:
-    """Create tasks that are members of a thread, in this order, and release them."""
+    """Create and release tasks that are members of a thread, in this order."""
     owners: list[Owner] = []
     for name in names:
         owner = await Owner.create(store, name, thread_id=thread)
@@ -26,7 +26,7 @@ async def make_members(store: JournalStore, *names: str, thread: str = "talk") -
 
 
 async def claim_again(store: JournalStore, name: str) -> Owner:
-    """Own a task again."""
+    """Claim a task again."""
     return await Owner.claim(store, name)
 
 
@@ -36,7 +36,7 @@ def summary(expected: int, covers: int) -> ThreadChange:
 
 
 class ThreadConformance(StoreSubject):
-    """Summaries stand beside the members they cover; a thread is deleted as a whole, and not while forks need it."""
+    """Summaries are stored beside the members they cover; a thread is deleted as a whole, unless forks need it."""
 
     async def test_a_summary_stands_beside_the_members_it_covers(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

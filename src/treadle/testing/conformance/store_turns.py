@@ -1,4 +1,4 @@
-"""Conformance of a `JournalStore`: the queue of a thread, which one driven task has at a time."""
+"""Conformance of a `JournalStore`: the queue of a thread, which one running task holds at a time."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from treadle.testing.conformance.store_subject import StoreSubject
 async def create_in_queue(
     store: JournalStore, task_id: str, enter: OnBusyThread, thread: str = "talk"
 ) -> Any:
-    """Create a task that asks for its thread in the same commit; return its owner and its place."""
+    """Create a task that requests its thread in the same commit; return its owner and its position."""
     owner = Owner(store, task_id)
     committed = await owner.write(create=new_task(task_id, thread_id=thread), enter=enter)
     return owner, committed.place
 
 
 async def request_thread(owner: Owner, enter: OnBusyThread = "enqueue") -> QueuePosition:
-    """Ask (again) for the task's thread."""
+    """Request the task's thread, perhaps again."""
     position = (await owner.send(enter=enter)).place
     assert position is not None
     return position
 
 
 class TurnConformance(StoreSubject):
-    """Which task has a thread, which tasks wait for it, and when the next one gets it."""
+    """Which task holds a thread, which tasks wait for it, and when the next one gets it."""
 
     async def test_the_first_task_has_the_thread_and_later_ones_wait_in_the_order_of_arrival(
         self, tmp_path: Path

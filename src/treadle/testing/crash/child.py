@@ -1,4 +1,4 @@
-"""The process that drives a task whose agent is crashed: to its end, or to the place where it is killed."""
+"""The process that drives a task to its end, or until it is killed."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from treadle.testing.ledger import Ledger
 from treadle.wiring import Runner, open_store
 
 MAX_PROCESSES: Final = 30
-"""How many processes may drive one task before it has to be at its end."""
+"""Most processes that may drive one task before it must have ended."""
 
 NOT_FOUND: Final = 78
 """The exit status of a process whose agent or script cannot be imported."""
 
 SHOWN: Final = "shown"
-"""The name of the note that a process was shown an event."""
+"""The name of the note that a process received an event."""
 
 Script: TypeAlias = Callable[[TaskRunner, Agent[Any], str], Coroutine[Any, Any, RunResult]]
-"""A function of `(runner, agent, task_id)` that drives a task; called again after each kill, it reads where it is."""
+"""A function of `(runner, agent, task_id)` that drives a task. It runs again after each kill and reads the state."""
 
 
 @mutable
 class CrashChild:
-    """What a process does with a task.
+    """The work of a process on a task.
 
     Args:
         agent: `module:name` of the agent.
-        input: the message that the task begins with.
+        input: the first message of the task.
         store: URL of the store.
         script: `module:function` of a `Script`; None to run the task to its end.
     """
@@ -57,24 +57,24 @@ class CrashChild:
 
     @property
     def module(self) -> str:
-        """The module that holds the agent."""
+        """The module of the agent."""
         return self.agent.partition(":")[0]
 
 
 def drive(
     folder: str, task_id: str, at: Sequence[str], agent: str, input: str, store: str, script: str
 ) -> int:
-    """Drive a task from where it stands to its end, or to the place where this process is killed.
+    """Drive a task from its current state to its end, or until this process is killed.
 
     Args:
-        folder: where the process writes the places it passes (`places`), its ledger (`ledger`) and the task's state and
-            answer (`answer`).
+        folder: the folder for the passed places (`places`), the ledger (`ledger`) and the task's state and answer
+            (`answer`).
         task_id: the task.
-        at: the places to be killed at.
-        agent: as of `CrashChild`.
-        input: as of `CrashChild`.
-        store: as of `CrashChild`.
-        script: as of `CrashChild`; empty to run the task to its end.
+        at: the places at which to be killed.
+        agent: as in `CrashChild`.
+        input: as in `CrashChild`.
+        store: as in `CrashChild`.
+        script: as in `CrashChild`; empty to run the task to its end.
     """
     path = Path(folder)
     try:
@@ -86,7 +86,7 @@ def drive(
         sys.stderr.write(str(error))
         return NOT_FOUND
     crash = Crash(at, path / "places")
-    ledger = Ledger(path / "ledger", crash, durable=False)  # no crash of a process takes back what it wrote
+    ledger = Ledger(path / "ledger", crash, durable=False)  # a crash of a process does not lose its writes
     runner = Runner(CrashingStore(open_store(store), crash))
     instrumented = watched(cast("Agent[Any]", subject), ledger)
     work = function or RunToEnd(input, ledger)
@@ -96,7 +96,7 @@ def drive(
 
 
 def warm_up() -> None:
-    """Build once what each process would otherwise build by itself: the codec's functions."""
+    """Build the codec's functions once, before the server forks."""
 
     async def rehearse() -> None:
         async with Runner("memory:") as runner:
@@ -126,7 +126,7 @@ async def _drive(runner: Runner, agent: Agent[Any], task_id: str, ledger: Ledger
 
 
 async def _note_shown_events(runner: Runner, task_id: str, ledger: Ledger) -> None:
-    """Write each event that this process is shown to the ledger at once."""
+    """Write each event that this process receives to the ledger at once."""
     pid, last_seen = str(os.getpid()), 0
     while True:
         with suppress(TaskNotFound):
@@ -138,7 +138,7 @@ async def _note_shown_events(runner: Runner, task_id: str, ledger: Ledger) -> No
 
 
 def shown_events(ledger: Ledger) -> dict[str, list[tuple[int, str]]]:
-    """Return number and kind of the events that each process was shown, in order, by its process id."""
+    """Return number and kind of the events that each process received, in order, by process id."""
     shown: dict[str, list[tuple[int, str]]] = {}
     for line in ledger.entries():
         if line.tool == SHOWN:
@@ -148,10 +148,10 @@ def shown_events(ledger: Ledger) -> dict[str, list[tuple[int, str]]]:
 
 
 class RunToEnd:
-    """Runs a task to its end, approves its calls, and settles those that a kill left open as the ledger says.
+    """Runs a task to its end, approves its calls, and settles calls that a kill left open by the ledger.
 
-    A question is answered by its default, and by `yes` if it has none. A call in the background is completed by the
-    first ticket that was handed out for it, as a service does that knows its key.
+    A question is answered with its default, or with `yes`. A background call is completed by the first ticket for it,
+    as by a service that recognises its key.
     """
 
     def __init__(self, input: str, ledger: Ledger) -> None:
@@ -168,7 +168,7 @@ class RunToEnd:
         return result
 
     async def _settle(self, runner: TaskRunner, result: RunResult) -> None:
-        """Settle, approve or answer what a task waits for, and what its children wait for."""
+        """Settle, approve or answer the pending requests of a task and of its children."""
         for pending in result.pending:
             if pending.kind == "subagent":
                 await self._settle(runner, await runner.result(pending.request_id))

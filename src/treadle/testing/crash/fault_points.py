@@ -1,14 +1,14 @@
-"""Fault points: named places that a process passes, and the one where it is killed, stopped or fails.
+"""Fault points: named places that a process passes, and one at which it is killed, stopped or fails.
 
-A `Crash` holds the place; a `CrashingStore` passes places before, inside and after each write, a `Ledger` around each
-effect, a `watched` agent around each request and call. Run a program once without a place to learn the places that
-there are, then once for each of them:
+A `Crash` names the place. A `CrashingStore` passes places before, inside and after each write, a `Ledger` around each
+effect, a `watched` agent around each request and call. Run a program once without a place to learn its places, then
+once for each of them:
 
     crash = Crash.from_environment()
     runner = Runner(CrashingStore(SQLiteStore("journal.db"), crash), agents=[agent])
 
-A place is named for what happens there (`before tool_started s1-0`), so it stays the same when commits are grouped
-differently. All places are in wrappers of ports: the engine itself has none, and pays for none.
+A place is named after the event (`before tool_started s1-0`), so the name does not depend on how commits are grouped.
+All places are in wrappers of ports, so the engine has no code for them.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ DO = "TREADLE_CRASH_DO"
 LOG = "TREADLE_CRASH_LOG"
 
 Action: TypeAlias = Literal["kill", "stop", "raise"] | float
-"""What happens at the place: SIGKILL, SIGSTOP, a `StoreUnavailable`, or a sleep of that many seconds."""
+"""The action at the place: SIGKILL, SIGSTOP, a `StoreUnavailable`, or a sleep of that many seconds."""
 
 
 class Crash:
-    """The places at which this process is killed, stopped or fails, at the first one that it reaches.
+    """The places at which this process is killed, stopped or fails; the first one that it reaches counts.
 
     Args:
-        at: the place, or several; None to pass them all.
-        log: a file that gets a line for each place passed, and for the last one.
-        do: what happens at the place.
+        at: one or several places; None to pass them all.
+        log: a file that receives a line for each passed place, and for the last one.
+        do: the action at the place.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Crash:
 
     @classmethod
     def from_environment(cls) -> Crash:
-        """Return the place that TREADLE_CRASH_AT names and what TREADLE_CRASH_DO says happens there.
+        """Return a `Crash` with the place in TREADLE_CRASH_AT and the action in TREADLE_CRASH_DO.
 
-        The latter is `kill` (default), `stop`, `raise` or a number of seconds. Places passed are logged to the file
+        The action is `kill` (default), `stop`, `raise` or a number of seconds. Passed places are logged to the file
         TREADLE_CRASH_LOG.
         """
         do = os.environ.get(DO) or "kill"
@@ -84,14 +84,14 @@ class Crash:
         return cls(os.environ.get(AT) or None, os.environ.get(LOG) or None, action)
 
     def numbered(self, name: str) -> str:
-        """Return a name that no other occurrence in this process has: `name`, then `name #2` and so on."""
+        """Return a name that is unique in this process: `name`, then `name #2` and so on."""
         with self._lock:
             self._seen[name] += 1
             count = self._seen[name]
         return name if count == 1 else f"{name} #{count}"
 
     def reach(self, *points: str) -> None:
-        """Pass these places, all at once; does not return if the process is killed at one of them."""
+        """Pass these places together; does not return if the process is killed at one of them."""
         if self._log is not None:
             self._write(*points)
         if self.at and not self.at.isdisjoint(points):
@@ -108,7 +108,7 @@ class Crash:
             self._write(*(f"{HERE}{point}" for point in points if point in self.at))
         if self._do == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-            signal.pause()  # a signal to oneself may be delivered to another thread first
+            signal.pause()  # another thread may receive the signal first
         elif self._do == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif self._do == "raise":
@@ -119,11 +119,11 @@ class Crash:
 
 
 HERE = "# here: "
-"""The prefix of a line of the log for the place where the process was killed, stopped or failed."""
+"""The prefix of a log line for the place at which the process was killed, stopped or failed."""
 
 
 def places_in(log: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
-    """Return the places that a log says were passed, in order, and those where the process was killed."""
+    """Return the places in a log that were passed, in order, and those at which the process was killed."""
     path = Path(log)
     lines = path.read_text().splitlines() if path.exists() else []
     happened = [line.removeprefix(HERE) for line in lines if line.startswith(HERE)]
@@ -131,15 +131,15 @@ def places_in(log: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
 
 
 class CrashingStore(WrappedStore):
-    """A store that passes a place before each write, inside it and once it is durable.
+    """A store that passes a place before each write, inside it, and after it is durable.
 
     *Before* is before the store gets the write. *Inside* is in its transaction: between two rows of it in SQLite, with
-    all sent but COMMIT in PostgreSQL. *Committing* (PostgreSQL) is with COMMIT sent and not answered. *After* is when
-    the write is durable and not acknowledged yet. Meant for a process that drives one task at a time.
+    everything sent but COMMIT in PostgreSQL. *Committing* (PostgreSQL) is after COMMIT is sent, before its response.
+    *After* is when the write is durable but not acknowledged. For a process that drives one task at a time.
 
     Args:
-        store: the store that does the work; not opened yet.
-        crash: the place where the process is killed.
+        store: the wrapped store, not opened yet.
+        crash: the place at which the process is killed.
     """
 
     def __init__(self, store: JournalStore, crash: Crash) -> None:
@@ -163,7 +163,7 @@ class CrashingStore(WrappedStore):
         self._writing[id(commit)] = names
 
         def durable(verdict: Committed | Exception) -> None:
-            if inside in self._inside:  # it was refused, or written before
+            if inside in self._inside:  # the store refused it, or had written it before
                 self._inside.remove(inside)
             self._writing.pop(id(commit), None)
             if not isinstance(verdict, Exception):
@@ -232,7 +232,7 @@ class CrashingStore(WrappedStore):
         self._crash.reach(f"after {name}")
 
     def _watch_rows(self) -> None:
-        """Pass a place at each row that SQLite changes in connections opened from now on."""
+        """Pass a place at each row that SQLite changes, in connections opened from now on."""
         import apsw
 
         def changed(_kind: int, _database: str, table: str, _row: int) -> None:
@@ -246,7 +246,7 @@ class CrashingStore(WrappedStore):
 
 
 def names_of(commit: Commit) -> list[str]:
-    """Return the names of what a commit writes: its events, or the state of the task's row."""
+    """Return the names of a commit's writes: its events, or the state of the task's row."""
     if commit.record is None:
         return [f"row {commit.state or 'given back'}"]
     record = commit.record
@@ -254,6 +254,6 @@ def names_of(commit: Commit) -> list[str]:
 
 
 def name_of(event: Event | Any) -> str:
-    """Return an event's kind and the call, or the step, that it is about."""
+    """Return an event's kind with its call or step."""
     subject = getattr(event, "call", None) or getattr(event, "step", None)
     return f"{event.kind} {subject}" if subject else event.kind

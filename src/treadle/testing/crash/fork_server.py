@@ -1,7 +1,7 @@
-"""A warm process that runs jobs in forks of itself: importing everything anew would cost more than most jobs.
+"""A warm process that runs jobs in forks of itself: imports would take longer than most jobs.
 
-The server forks before it has opened a store or started a thread, so a fork is like a fresh process. It runs one job at
-a time for another process, and answers with its exit status. POSIX only.
+The server forks before it has opened a store or started a thread, so a fork is like a new process. It runs one job at a
+time for another process and answers with its exit status. POSIX only.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class ForkServer:
     """A process that has imported modules and runs jobs in forks of itself.
 
     Args:
-        imports: modules that it imports before it forks: `module`, or `module:function` to call the function too. None
-            of them may start a thread.
+        imports: modules to import before it forks: `module`, or `module:function` to also call the function. They must
+            not start threads.
         cwd: its working directory, also on the import path; by default this process's.
     """
 
@@ -87,12 +87,12 @@ class ForkServer:
 
 
 def serve(imports: Sequence[str]) -> None:
-    """Write why an import failed, else null; then fork for each line of standard input and write its exit status."""
+    """Write the problem of the imports, or null. Then fork for each line of input and write the fork's exit status."""
     problem = next(filter(None, map(_imported, imports)), None)
     sys.stdout.write(json.dumps(problem) + "\n")
     sys.stdout.flush()
     gc.collect()
-    gc.freeze()  # else each fork would copy all pages that its own collections look at
+    gc.freeze()  # otherwise garbage collection would copy pages in each fork
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
@@ -104,7 +104,7 @@ def serve(imports: Sequence[str]) -> None:
 
 
 def _imported(item: str) -> str | None:
-    """Import `module`, or `module:function` and call it; return the problem, None if there was none."""
+    """Import `module`, or import and call `module:function`; return the problem, or None."""
     module, _, name = item.partition(":")
     try:
         imported = import_module(module)
@@ -116,7 +116,7 @@ def _imported(item: str) -> str | None:
 
 
 def _run_job(request: dict[str, Any]) -> None:
-    """Run a job in the fork and end the process, without the server's own exit handlers."""
+    """Run a job in the fork and exit, without the server's exit handlers."""
     code = 70
     try:
         new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -137,7 +137,7 @@ def _run_job(request: dict[str, Any]) -> None:
 
 
 def output_of(output: str | os.PathLike[str]) -> str:
-    """Return what a job wrote to standard output and standard error."""
+    """Return a job's standard output and standard error."""
     return Path(output).read_text() + Path(f"{os.fspath(output)}.err").read_text()
 
 

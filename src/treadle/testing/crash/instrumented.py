@@ -1,4 +1,4 @@
-"""An agent whose model and tools pass fault points and write to a ledger, without any change to its own code.
+"""An agent whose model and tools pass fault points and write to a ledger, with its own code unchanged.
 
     agent = watched(agent, Ledger("effects.jsonl", crash))
 
@@ -28,15 +28,15 @@ from treadle.testing.wrappers import WrappedModel, WrappedTool, WrappedToolset
 C = TypeVar("C")
 
 ILL_FORMED = "ill-formed"
-"""The name of the note that a model was sent a conversation that providers refuse."""
+"""The name of the note that a model received a conversation that providers refuse."""
 
 
 def watched(agent: Agent[C], ledger: Ledger) -> Agent[C]:
-    """Return the same agent with model and tools that write each request and each call to a ledger.
+    """Return the agent with a model and tools that record each request and call in a ledger.
 
     Args:
         agent: any agent.
-        ledger: where requests and calls are noted; they pass the places of its `Crash`.
+        ledger: records requests and calls, which pass the places of its `Crash`.
     """
     derived = {*agent.subagents_by_tool, *agent.handoffs_by_tool}
     tools = [
@@ -65,11 +65,11 @@ def _watched_subagent(item: Agent[Any] | Subagent | str, ledger: Ledger) -> Agen
 
 
 TICKET: Final = "ticket"
-"""The name of the ledger's lines on tickets that were handed out."""
+"""The name of the ledger's lines on issued tickets."""
 
 
 class WatchedTool(WrappedTool):
-    """A tool that notes each start and each effect in a ledger."""
+    """A tool that records each start and each effect in a ledger."""
 
     def __init__(self, tool: Tool, ledger: Ledger) -> None:
         super().__init__(tool)
@@ -93,7 +93,7 @@ class WatchedTool(WrappedTool):
 
 
 class WatchedToolset(WrappedToolset):
-    """A toolset whose tools note each start and each effect in a ledger."""
+    """A toolset whose tools record each start and each effect in a ledger."""
 
     def __init__(self, toolset: Toolset, ledger: Ledger) -> None:
         super().__init__(toolset)
@@ -104,7 +104,7 @@ class WatchedToolset(WrappedToolset):
 
 
 class WatchedModel(WrappedModel):
-    """A model that notes each request in a ledger, and whether its conversation is well-formed."""
+    """A model that records each request in a ledger, and whether its conversation is well-formed."""
 
     def __init__(self, model: Any, ledger: Ledger) -> None:
         super().__init__(model)

@@ -1,4 +1,4 @@
-"""Fault points inside a PostgreSQL transaction: all is sent but COMMIT, and that is sent and not answered."""
+"""Fault points inside a PostgreSQL transaction: before COMMIT is sent, and before its response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.stores.writer_thread import Item
 COMMIT: Final = "COMMIT"
 
 Writing: TypeAlias = Mapping[object, Sequence[str]]
-"""The names of what is being written, by the id of its commit or inbox item; of a claim, by its task."""
+"""The names of current writes, by the id of the commit or inbox item; for a claim, by its task."""
 
 Reach: TypeAlias = Callable[..., None]
 
@@ -24,8 +24,8 @@ def watch_transactions(store: PostgresStore, writing: Writing, reach: Reach) -> 
 
     Args:
         store: the store.
-        writing: what is being written just now.
-        reach: called in the writer's thread with `inside NAME`, then `committing NAME`, of all that it writes together.
+        writing: the names of the current writes.
+        reach: called in the writer's thread with `inside NAME`, then `committing NAME`, for all writes of a group.
     """
     store.new_writer = partial(_WatchedWriter, writing, reach)
 
@@ -55,7 +55,7 @@ class _WatchedWriter(PostgresWriter):
         def watched(query: Any, *args: Any, **options: Any) -> Any:
             if query != COMMIT or not self._inside:
                 return execute(query, *args, **options)
-            # In a pipeline: the server has all statements before; once this returns, it has the COMMIT too.
+            # In a pipeline: the server already has all statements, and has COMMIT too once this returns.
             self._reach(*[f"inside {name}" for name in self._inside])
             answer = execute(query, *args, **options)
             self._reach(*[f"committing {name}" for name in self._inside])
