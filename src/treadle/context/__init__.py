@@ -1,1 +1,1 @@
-"""What a model sees of a long conversation: windows of so many tokens, transcripts for summaries. Pure functions."""
+"""Long conversations as models see them: windows with a token limit, transcripts for summaries. Pure functions."""

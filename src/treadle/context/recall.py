@@ -12,10 +12,10 @@ from treadle.ports import Conversation
 
 
 class Recall:
-    """What models see of long conversations.
+    """Reduces long conversations for models: windows and transcripts.
 
     Args:
-        count: tokens of a message; by default an estimate from its size.
+        count: returns the tokens of a message; by default an estimate from its size.
     """
 
     def __init__(self, count: Callable[[Message], int] | None = None) -> None:
@@ -26,11 +26,11 @@ class Recall:
         return ConversationWindow(conversation, self._count)
 
     def tokens(self, messages: Sequence[Message]) -> int:
-        """Return how many tokens messages are."""
+        """Return the number of tokens of messages."""
         return sum([self._count(message) for message in messages])
 
     def transcript(
         self, previous: str | None, turns: Sequence[Sequence[Message]], limit: int
     ) -> tuple[str, int]:
-        """Return what is to be summarised, and how many turns it holds; see `Memory.transcript`."""
+        """Return the text to summarise, and the number of turns in it; see `Memory.transcript`."""
         return summaries.transcript(previous, turns, limit)

@@ -1,4 +1,4 @@
-"""Transcripts for summaries: what a model is asked to summarise, as text."""
+"""Transcripts for summaries: the text that a model summarises."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from treadle.core.observation import bounded
 from treadle.core.tokens import text_tokens
 
 PART_CHARS: Final = 2_000
-"""How many characters of one part of a message are included."""
+"""Maximum number of characters of each part of a message."""
 
 
 def transcript(previous: str | None, turns: Sequence[Sequence[Message]], limit: int) -> tuple[str, int]:
-    """Return what is to be summarised as text of at most about `limit` tokens, and how many turns it holds.
+    """Return a text to summarise of at most about `limit` tokens, and the number of turns in it.
 
     Args:
-        previous: the summary of what came before, if there is one.
+        previous: the summary of earlier turns, if any.
         turns: messages by task, the oldest first; the first one is included whole even if it is too long.
-        limit: tokens.
+        limit: in tokens.
     """
     texts = [f"[summary of what came before]\n{previous}"] if previous else []
     spent = sum([text_tokens(text) for text in texts])

@@ -1,11 +1,11 @@
-"""A window on a growing conversation: its newest part, of at most so many tokens, and what it must not lose.
+"""A window on a growing conversation: its newest part within a token limit, and the messages that must stay.
 
-    [system messages, summary, the task's own input]  [a note of what is left out]  [the newest messages]
+    [system messages, summary, the task's own input]  [a note about omitted messages]  [the newest messages]
 
-The window follows the conversation message by message and reads each once. When it is full it is cut down to three
-quarters at once, so that the beginning of requests stays the same for many steps: providers keep what they have read.
-Where it begins follows from the messages alone, so a task that is taken up elsewhere goes on with the same window. It
-begins between turns, or, within the task's own turn, between steps: a call is never parted from its result.
+The window follows the conversation and reads each message once. When it is full it is cut to three quarters, so
+that requests keep the same beginning for many steps, which providers cache. Its start depends on the messages alone,
+so a task that continues in another process has the same window. The window starts between turns or, within the
+task's own turn, between steps: a call is never separated from its result.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from treadle.ports import Conversation
 
 Count = Callable[[Message], int]
 LEAST_CHARS = 200
-"""How much of an oversized part is shown at least, in characters."""
+"""Minimum number of characters shown of an oversized part."""
 
 
 class ConversationWindow:
-    """The window on one conversation, as far as it has read the conversation.
+    """The window on one conversation.
 
     Args:
-        conversation: which the window reads and never changes.
+        conversation: the conversation; the window reads it and never changes it.
         count: returns the tokens of a message.
     """
 
@@ -44,12 +44,12 @@ class ConversationWindow:
         self._beside = 0
 
     def show(self, limit: int, instructions: str, tools: Sequence[ToolSpec]) -> Sequence[Message]:
-        """Return what a model sees of the conversation, in a request of at most `limit` tokens.
+        """Return the messages that a model sees, for a request of at most `limit` tokens.
 
         Args:
             limit: tokens of the whole request: instructions, tools and messages.
-            instructions: as they go with every request of this task.
-            tools: those of this request; when they need more tokens than earlier ones, the window starts anew.
+            instructions: the instructions of every request of this task.
+            tools: the tools of this request; if they need more tokens than earlier ones, the window starts anew.
 
         Raises:
             ModelError: instructions and tools leave no room (`too_large`).
@@ -65,7 +65,7 @@ class ConversationWindow:
             if restarts:
                 self._restart(limit, overhead)
             elif overhead > self._beside:
-                # More than this request needs, so that tools which change with each request restart it seldom.
+                # Reserve more than this request needs, so that tools which change with each request seldom restart it.
                 self._restart(limit, min(overhead + limit // 16, limit // 2))
             self._tools = tools
         for message in self._source[len(self._messages) :]:
@@ -73,13 +73,13 @@ class ConversationWindow:
         return Shown(self._head, self._messages, self._start, len(self._messages))
 
     def _continues(self, limit: int) -> bool:
-        """Whether the conversation only grew since the last request: an undo replaces its list."""
+        """Whether the conversation has only grown since the last request: an undo replaces its list."""
         source, now = self._source, self._conversation
         same = source is now.messages and self._of == (limit, now.fingerprint, now.instructions)
         return same and len(self._messages) <= len(now.messages)
 
     def _restart(self, limit: int, overhead: int) -> None:
-        """Read the conversation from its beginning; `beside` are the tokens of a request besides its messages."""
+        """Read the conversation from its beginning; `overhead` is the size of a request without messages, in tokens."""
         conversation = self._conversation
         self._of = (limit, conversation.fingerprint, conversation.instructions)
         self._beside = overhead
@@ -107,7 +107,7 @@ class ConversationWindow:
             self._cut()
 
     def _cut(self) -> None:
-        """Begin later: at the first place from which three quarters of the room suffice, else at the last one."""
+        """Move the start to the first position after which three quarters of the room suffice, else to the last one."""
         enough = self._room * 3 // 4
         remaining, best = self._sum, None
         for position in range(self._start, len(self._messages)):
@@ -126,7 +126,7 @@ class ConversationWindow:
         return role == "user" or (role == "assistant" and position > self._conversation.own_from)
 
     def _head_at(self, position: int) -> tuple[tuple[Message, ...], int]:
-        """Return what is shown of the messages before a place, and its tokens."""
+        """Return the messages that stay of those before a position, and their tokens."""
         own_from = self._conversation.own_from
         head = [0] if self._conversation.summarised else []
         head += [at for at in self._system if at < position]
@@ -137,7 +137,7 @@ class ConversationWindow:
 
 
 class Shown(Sequence[Message]):
-    """Some messages, and then those of a growing list from one place to another; shared and never copied."""
+    """Some messages, followed by a range of a growing list; shared and never copied."""
 
     __slots__ = ("_head", "_messages", "_start", "_stop")
 
@@ -170,14 +170,14 @@ class Shown(Sequence[Message]):
 
 
 def _note(left_out: int) -> Message:
-    """Say what is not shown."""
+    """Return the note about omitted messages."""
     return Message(
         "user", (Text(f"[... {left_out} earlier messages of this conversation are not shown ...]"),)
     )
 
 
 def _excerpt(message: Message, tokens: int, count: Count) -> tuple[Message, int]:
-    """Return a message that is too large with head and tail of its texts, and how many tokens that is."""
+    """Return an oversized message with head and tail of its texts, and its number of tokens."""
     part_count = max(1, sum(isinstance(part, (Text, ToolResult)) for part in message.parts))
     chars = tokens * BYTES_PER_TOKEN // part_count
     while True:

@@ -1,4 +1,4 @@
-"""The words by which servers say why an answer ended, and what each means."""
+"""The finish reasons of servers, and their meanings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from treadle.core.model import WHOLE, Finish
 from treadle.errors import ConfigurationError
 
 NO_WORD: Final = ""
-"""The word of an answer that is complete and whose server says no word: an empty one, null, or none before `[DONE]`."""
+"""The finish reason of a complete answer from a server that sends none: empty, null, or missing before `[DONE]`."""
 
 MEANINGS: Final[Mapping[str, Finish]] = {
     # whole: OpenAI and most servers; TGI, Together and llama.cpp; Anthropic, sglang; Cohere; Responses; `NO_WORD`
@@ -69,11 +69,11 @@ OF_SERVICE: Final = frozenset(
 
 
 def meaning(word: str, own: Mapping[str, Finish]) -> Finish | None:
-    """Return what a word means, or None if it is not known.
+    """Return the meaning of a server's finish reason, or None if it is unknown.
 
     Args:
         word: as the server sent it.
-        own: the words that the user of the model explained.
+        own: the meanings that the user of the model configured.
     """
     return own.get(word) or MEANINGS.get(word.lower())
 

@@ -25,7 +25,7 @@ NEEDED = ("httpcore", "google.auth.aio.credentials")
 
 
 def prepare_answers() -> None:
-    """Do nothing: importing the SDK builds all that reads an answer."""
+    """Do nothing: importing the SDK builds the readers of answers."""
 
 
 class GeminiModel(GoogleModel):
@@ -48,7 +48,7 @@ class GeminiModel(GoogleModel):
 
     @asynccontextmanager
     async def request_stream(self, *args: Any, **options: Any) -> AsyncGenerator[StreamedResponse]:
-        """As in the parent class, but close at once what an error leaves half read."""
+        """Stream as the parent class does, but close streams at once that an error left half read."""
         half_read: list[AsyncGenerator[str]] = []
         _reading.set(half_read)
         try:

@@ -31,7 +31,7 @@ def begin(home: str) -> Loading:
 
     Args:
         home: the module of the model class. If it is ours, its `NEEDED` names modules that its client would import
-            during the first request; its `prepare_answers` builds what reads an answer.
+            during the first request; its `prepare_answers` builds the readers of answers.
     """
     with _state.lock:
         loading = _state.begun.get(home)

@@ -72,7 +72,7 @@ def their_messages(request: ModelRequest, *, files_in_results: bool = False) -> 
 
     Args:
         request: the request.
-        files_in_results: whether a result can hold untrusted images and files; else they stand behind the results.
+        files_in_results: whether a result can hold untrusted images and files; else they follow the results.
     """
     if (messages := files_apart(request.messages, all_results=not files_in_results)) is not request.messages:
         request = replace(request, messages=messages)
@@ -281,7 +281,7 @@ def our_answer(
         request: the request that it answers.
         wire: the wire format, if it is known.
         streamed: whether it was streamed, so that its end may be missing.
-        words: what finish reasons mean that only this server uses.
+        words: the meanings of finish reasons that only this server uses.
     """
     finish = our_finish(response, wire, streamed=streamed, words=words)
     if finish == "error" and not any(isinstance(part, theirs.ToolCallPart) for part in response.parts):
@@ -425,7 +425,7 @@ def our_finish(
         response: the assembled response.
         wire: the wire format, if it is known: then a stream that states no reason was cut.
         streamed: whether it was streamed; a whole response without a finish reason is not an answer.
-        words: what words mean that only this server uses.
+        words: the meanings of finish reasons that only this server uses.
     """
     details = response.provider_details or {}
     word: str | None = details.get("finish_reason")

@@ -112,10 +112,10 @@ _OPENAI_WORDS = ("stop", "length", "tool_calls", "content_filter", "function_cal
 
 
 class ChatModel(OpenAIChatModel):
-    """OpenAI's chat model; its streams separate calls that share an index, and their end may say no word."""
+    """OpenAI's chat model; its streams separate calls that share an index, and their end may lack a finish reason."""
 
     async def _process_streamed_response(self, response: Any, *args: Any, **options: Any) -> Any:
-        # The SDK keeps `[DONE]` to itself: what it reads has to be watched, and there is no public way.
+        # The SDK does not pass `[DONE]` on, so its input is watched; there is no public way.
         end = response._iter_events = _EventsUntilDone(response._iter_events)  # noqa: SLF001
         streamed = await super()._process_streamed_response(response, *args, **options)
         cast("_SeparatedCalls", streamed).end = end

@@ -173,7 +173,7 @@ def _huggingface(key: str | None, url: str | None, connections: Any) -> Any:
 
 
 def _with_our_stream(model: Any, name: str, provider: Any, connections: Any) -> Any:
-    """Return a model with what our own classes add to its wire format, unless it has a class for its provider."""
+    """Return a model with our own additions to its wire format, unless its provider has a class here."""
     kind = f"{type(model).__module__}:{type(model).__name__}"
     if kind.endswith(":OpenAIChatModel"):
         from treadle.llm.openai_stream import ChatModel

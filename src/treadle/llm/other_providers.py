@@ -1,4 +1,4 @@
-"""The providers that pydantic-ai knows and that have no class here: by name, with what each needs."""
+"""The providers that pydantic-ai knows and that have no class here: by name, with their requirements."""
 
 from __future__ import annotations
 

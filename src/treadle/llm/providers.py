@@ -191,8 +191,8 @@ class NamedModel(PydanticAIModel):
             and a limit on silence is a limit on the whole answer.
         idempotency_header: the header in which a gateway takes an idempotency key, such as `Idempotency-Key`: the same
             for each attempt at one question. None of the providers has one for answers.
-        finish_reasons: what words mean by which only this server says why an answer ended, such as `{"eot": "stop"}`;
-            an answer that ends with an unknown word leads to no action.
+        finish_reasons: the meanings of finish reasons that only this server uses, such as `{"eot": "stop"}`; an answer
+            with an unknown finish reason leads to no action.
 
     Raises:
         ConfigurationError: an argument is not valid; the message names it.
@@ -236,7 +236,7 @@ class NamedModel(PydanticAIModel):
         self._models: PerLoop[TheirModel] = PerLoop(self._make, _close)
 
     def _name_problem(self, name: Any) -> str | None:
-        """Return what is wrong with the name of a model; None if nothing is."""
+        """Return the problem with the name of a model; None if it is valid."""
         if not isinstance(name, str) or not name or name != name.strip():
             return f"name must be the provider's name for the model, got {name!r}"
         prefix, _, rest = name.partition(":")
@@ -328,7 +328,7 @@ _KNOWS_NO_SCHEMA = re.compile(r"gpt-3|gpt-4(-|$)|chatgpt|o1-(mini|preview)")
 
 
 class _AtOpenAI(NamedModel):
-    """A model behind either of OpenAI's wire formats."""
+    """A model with either of OpenAI's wire formats."""
 
     extra, packages = "openai", ("openai",)
     key_variables, url_variable = ("OPENAI_API_KEY",), "OPENAI_BASE_URL"
@@ -357,7 +357,7 @@ class _AtOpenAI(NamedModel):
 
 
 class OpenAI(_AtOpenAI):
-    """A model behind OpenAI's Responses, or any server that speaks it.
+    """A model with OpenAI's Responses API, also of other servers.
 
     The provider stores nothing (`store` is false unless the agent's settings say otherwise): the journal holds the
     conversation with the model's encrypted reasoning, and each request carries all of it.
@@ -381,7 +381,7 @@ class OpenAI(_AtOpenAI):
 
 
 class OpenAIChat(_AtOpenAI):
-    """A model behind OpenAI's Chat Completions, or any server that speaks it (Ollama, vLLM, llama.cpp).
+    """A model with OpenAI's Chat Completions API, also of other servers (Ollama, vLLM, llama.cpp).
 
     Args:
         name: the model, such as `gpt-5.4-mini`.
@@ -424,7 +424,7 @@ class Ollama(OpenAIChat):
 
 
 class Anthropic(NamedModel):
-    """A model behind Anthropic's Messages.
+    """A model with Anthropic's Messages API.
 
     Args:
         name: the model, such as `claude-sonnet-5-5`.
@@ -460,7 +460,7 @@ _TAKES_SCHEMA_WITH_TOOLS = re.compile(r"gemini-([3-9]|\d\d)")
 
 
 class Google(NamedModel):
-    """A model behind Google's Gemini API.
+    """A model with Google's Gemini API.
 
     Args:
         name: the model, such as `gemini-3.1-flash`.
@@ -512,7 +512,7 @@ def idempotency_key(request: ModelRequest) -> str:
 
 
 def url_problem(url: object) -> str | None:
-    """Return what is wrong with the address of a server; None if it is an address of HTTP."""
+    """Return the problem with the address of a server; None if it is an HTTP address."""
     if not isinstance(url, str):
         return f"must be text, got {url!r}"
     shown = re.sub(r"//[^/@]*@", "//", url)

@@ -1,4 +1,4 @@
-"""Hide the keys of a request in what SDKs and HTTP libraries log about it."""
+"""Mask the keys of a request in the logs of SDKs and HTTP libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOGGERS: Final = ("anthropic", "google_genai", "httpcore", "httpcore2", "httpx"
 
 
 class _HidesKeys(logging.Filter):
-    """Hides the keys of a request in what HTTP libraries and SDKs log of it."""
+    """Masks the keys of a request in the logs of HTTP libraries and SDKs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Recorded tasks as tests: they are run again and compared, and each drift is reported."""
+"""Recorded tasks as tests: run them again, compare, and report each drift."""
 
 from treadle.replay.drift import Drift
 from treadle.replay.recording import Recording, load, record, save

@@ -1,7 +1,7 @@
-"""Decisions of policies and people in a recorded task, repeated in its replay, where neither is asked.
+"""Repeats the decisions of policies and people in a replay, so that neither is asked again.
 
-A replay undoes nothing, so its ids are those of a task in which nothing was undone. Repeated are the decisions of the
-steps that stayed (`on_last_branch`), under ids without a branch.
+A replay undoes nothing, so its ids are those of a task without an undo. The decisions of the steps that remain
+(`on_last_branch`) are repeated, under ids without a branch.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from treadle.wiring import Runner
 Judged = e.CallJudged | e.ApprovalRequested
 
 _UNNAMED = "guardrails"
-"""The id under which a verdict is repeated that names no guardrail."""
+"""The id for recorded verdicts that name no guardrail."""
 
 _AT_ONCE = 1e-6
-"""Seconds until a request expires in a replay, if it did when it was recorded."""
+"""Seconds until a request expires in a replay, if it expired in the recording."""
 
 
 def on_last_branch(events: Iterable[e.Event]) -> list[e.Event]:
-    """Return events without those of steps that were taken back: a replay takes only the steps that stayed."""
+    """Return events without those of undone steps: a replay runs only the steps that remain."""
     kept = list[e.Event]()
     indexes = dict[str, int]()
     for event in events:
@@ -59,9 +59,9 @@ def _expired(events: Iterable[e.Event]) -> set[tuple[str, int]]:
 
 
 class RecordedVerdicts:
-    """A policy that repeats the verdicts of a recorded task, in the order in which each of its calls got them.
+    """A policy that repeats the verdicts of a recorded task, in order for each call.
 
-    A request to a model that was asked about is allowed: that a person resumed the task is no decision of its agent.
+    A request to a model that was asked about is allowed: the resume by a person is not a decision of the agent.
     """
 
     deadline = 1.0
@@ -78,19 +78,19 @@ class RecordedVerdicts:
                 self._verdicts.setdefault(base_call_id(without_branch(event.call)), deque()).append(event)
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
-        """Return whether calls of this name were judged, or any call, or requests to models."""
+        """Return whether calls of this name, any calls, or requests to models were judged."""
         if kind == "model":
             return bool(self._requests)
         return kind in ("tool", "subagent") and (bool(self._names) if name is None else name in self._names)
 
     def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
-        """Return nothing: what functions said is part of the recorded verdicts."""
+        """Return nothing: the recorded verdicts include those of functions."""
         return ()
 
     def judge(
         self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
     ) -> PolicyVerdict | None:
-        """Return the next recorded verdict on a call, or on a request of a step; None if there is none."""
+        """Return the next recorded verdict on a call, or on a request of a step; None if none is left."""
         if request.kind == "model":
             requests = self._requests.get(request.step)
             judged = requests.popleft() if requests else None
@@ -111,7 +111,7 @@ class RecordedVerdicts:
 
 
 def recorded_guardrails(events: Sequence[e.Event]) -> list[Guardrail]:
-    """Return guardrails that repeat the verdicts of a recorded task, each under the id of the one that decided."""
+    """Return guardrails that repeat the verdicts of a recorded task, each under its recorded id."""
     judged = [event for event in events if isinstance(event, e.GuardrailJudged)]
     asked = {without_branch(event.call): event for event in events if isinstance(event, e.ApprovalRequested)}
     expired = _expired(events)
@@ -144,7 +144,7 @@ def recorded_guardrails(events: Sequence[e.Event]) -> list[Guardrail]:
 
 
 class ReplayClock:
-    """The machine's clock, which a replay sets forward where time ran out for people."""
+    """The machine's clock, which a replay advances when a request to a person expired."""
 
     def __init__(self) -> None:
         self._ahead = 0
@@ -153,7 +153,7 @@ class ReplayClock:
         return time_ns() // 1000 + self._ahead
 
     def pass_until(self, due: int) -> None:
-        """Let it be this time at least, in microseconds since 1970, UTC."""
+        """Advance the clock to at least this time, in microseconds since 1970, UTC."""
         self._ahead += max(0, due - self())
 
 
@@ -176,9 +176,9 @@ class RecordedDecisions:
         }
 
     async def decide(self, runner: Runner, task_id: str, result: RunResult[Any]) -> bool:
-        """Decide what a task waits for as it was decided; False if it does not go on.
+        """Repeat the recorded decisions on a waiting task; False if it does not continue.
 
-        One that guardrails stopped goes on where the recorded task did.
+        A task that guardrails stopped continues as often as the recorded one.
         """
         if result.state == "failed" and result.error is not None and result.error.source == "guardrail":
             self._reopened -= 1
@@ -186,7 +186,7 @@ class RecordedDecisions:
         return result.state == "waiting" and await self.decide_pending(runner, task_id, result.pending)
 
     async def decide_pending(self, runner: Runner, task_id: str, pending: Sequence[Pending]) -> bool:
-        """Decide pending requests as they were decided; False if there is none on which a task could go on."""
+        """Repeat the recorded decisions on pending requests; False if none lets the task continue."""
         goes_on = False
         for item in pending:
             if item.kind == "question":
@@ -212,7 +212,7 @@ class RecordedDecisions:
         return goes_on
 
     async def _answer(self, runner: Runner, task_id: str, asked: Pending) -> bool:
-        """Answer a question as it was answered, or let its time pass; return False if neither was recorded."""
+        """Repeat the recorded answer to a question, or its expiry; return False if neither was recorded."""
         answer = self._answers.get(asked.request_id)
         if answer is not None and misfit(answer.value, asked.schema) is None:
             await runner.answer(task_id, asked.request_id, value=answer.value, by=answer.by)

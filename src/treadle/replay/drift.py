@@ -1,4 +1,4 @@
-"""Where a replayed task differs from its recording, in terms of requests, calls and results."""
+"""Differences between a replayed task and its recording, in requests, calls and results."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Drift:
 
     Args:
         kind: `agent` (model, worker, output type, settings), `instructions`, `tools` (names, descriptions, schemas),
-            `request`, `call` (its name or arguments), `order` (of calls), `result` (what the model is shown of one),
-            `step`, or the `end` of the task.
+            `request`, `call` (its name or arguments), `order` (of calls), `result` (as the model sees it), `step`, or
+            the `end` of the task.
         where: the first request, step or call that differs.
-        what: which part of it differs.
+        what: the part that differs.
         recorded: the recorded value; None if there was none.
-        now: today's value; None if there is none.
+        now: the current value; None if there is none.
     """
 
     kind: DriftKind
@@ -55,7 +55,7 @@ def compared(
     declared_now: dict[str, Any],
     agent: Agent[Any],
 ) -> list[Drift]:
-    """Return the differences: first of what all requests hold, then step by step until the first that diverged."""
+    """Return the differences: first in the parts of all requests, then by step until the first that diverged."""
     all_drifts = list(_of_requests(then, now, declared_then, declared_now, agent))
     steps_then, steps_now = list(then.steps.values()), list(now.steps.values())
     for number, (step, other) in enumerate(zip_longest(steps_then, steps_now), 1):
@@ -68,7 +68,7 @@ def compared(
     return all_drifts
 
 
-# ------------------------------------------------------------------------------------- what all requests hold
+# -------------------------------------------------------------------------------------- parts of all requests
 
 
 def _of_requests(
@@ -84,7 +84,7 @@ def _of_requests(
             whose = "the instructions" if name == agent.name else f"the instructions of {name}"
             yield Drift("instructions", "request 1", whose, before, after)
     if declared_then is None:
-        # The agent of the recording but for its instructions has the recorded fingerprint with those instructions.
+        # With the recorded instructions, an otherwise unchanged agent has the recorded fingerprint.
         is_same = then.fingerprint in ("", declared["fingerprint"])
         if (
             not is_same
@@ -105,7 +105,7 @@ def _of_requests(
 
 
 def _differences(old: Json, new: Json, path: str) -> Iterator[tuple[str, Json, Json]]:
-    """Yield the innermost places in which two JSON values differ."""
+    """Yield the innermost differences of two JSON values, with their paths."""
     if isinstance(old, dict) and isinstance(new, dict):
         before, after = cast("dict[str, Json]", old), cast("dict[str, Json]", new)
         for name in dict.fromkeys([*before, *after]):
@@ -148,7 +148,7 @@ def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iter
 
 
 def _completed(then: StepTrace, now: StepTrace) -> list[StepCompleted]:
-    """Return how two steps ended, if both ended well; else nothing."""
+    """Return the ends of two steps if both completed; else nothing."""
     ends = [end for end in (then.end, now.end) if isinstance(end, StepCompleted)]
     return ends if len(ends) == 2 else []
 
@@ -208,7 +208,7 @@ def _subject_of(old: CallTrace | None, new: CallTrace | None) -> str:
 
 
 def _ran(call: CallTrace) -> str:
-    """Return whether a call went well, badly, or was never begun."""
+    """Return whether a call succeeded, failed, or was never begun."""
     outcome = call.end.outcome if call.end is not None else ""
     return outcome if outcome in ("ok", "invalid", "denied") else "failed"
 

@@ -1,7 +1,7 @@
 """Comparing journals: whether two tasks went the same way, apart from fields that differ between any two tasks.
 
-Stepped or run freely, crashed and resumed or not, on one store or another: the events are the same. The fields that may
-differ are listed here, and all others are compared. Epochs, digests and the borders of records are no part of an event,
+The events are the same for a stepped or a free run, with or without a crash and resume, on any store. The fields that
+may differ are listed here, and all others are compared. Epochs, digests and record boundaries are not part of an event,
 so they are never compared.
 """
 
@@ -23,14 +23,14 @@ IGNORED: Final[dict[str, str]] = {
     "frame_key": "what the nonces of frames around untrusted content are made with",
     "inbox": "the id that the sender of a command chose",
 }
-"""The fields that are not compared, and what they hold."""
+"""The fields that are not compared, with descriptions."""
 
 
 async def journal_of(store: JournalStore, task_id: str) -> list[Event]:
-    """Return all events of a task, checked on the way.
+    """Return all events of a task, verified.
 
     Args:
-        store: where the task's journal lives, such as `runner.store`.
+        store: the store of the task's journal, such as `runner.store`.
         task_id: the task.
 
     Raises:
@@ -43,7 +43,7 @@ async def journal_of(store: JournalStore, task_id: str) -> list[Event]:
 
 
 def first_difference(a: Sequence[Event], b: Sequence[Event]) -> str | None:
-    """Return where and how two journals first differ, None if they do not.
+    """Return the first difference of two journals, None if they are equal.
 
     Args:
         a: the events of one task, in order.
@@ -65,12 +65,12 @@ def first_difference(a: Sequence[Event], b: Sequence[Event]) -> str | None:
 
 
 def assert_same_journal(a: Sequence[Event], b: Sequence[Event]) -> None:
-    """Raise `AssertionError`, naming the first difference, unless two journals are the same."""
+    """Raise `AssertionError` with the first difference, unless two journals are equal."""
     difference = first_difference(a, b)
     if difference is not None:
         raise AssertionError(difference)
 
 
 def facts(event: Event) -> dict[str, Any]:
-    """Return the fields of an event that are compared: all but those in `IGNORED`."""
+    """Return the compared fields of an event: all but those in `IGNORED`."""
     return {item.name: getattr(event, item.name) for item in fields(event) if item.name not in IGNORED}

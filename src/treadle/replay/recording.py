@@ -1,6 +1,6 @@
-"""Recordings: a task as it stands in its journal, with what its agent was then, as one file.
+"""Recordings: a task's journal with the declaration of its agent, as one file.
 
-{"treadle_recording":1,"task":"...","declaration":{...}}      the agent then; null if it has changed since the task ran
+{"treadle_recording":1,"task":"...","declaration":{...}}      the agent; null if it has changed since the task ran
 {"treadle_export":1,...}                                      the lines of an export of the task
 """
 
@@ -32,10 +32,10 @@ class Recording:
     """A task to replay.
 
     Args:
-        task_id: which task it was.
+        task_id: the id of the task.
         events: all its events.
-        history: the messages that its thread held before it.
-        declaration: its agent as `declaration` describes it; None if that is not known.
+        history: the messages of its thread before it.
+        declaration: its agent as `declaration` describes it; None if unknown.
     """
 
     task_id: str
@@ -45,7 +45,7 @@ class Recording:
 
 
 def declaration(agent: Agent[Any]) -> dict[str, Any]:
-    """Return the parts of an agent that shape its requests or decide what follows an answer, as JSON data."""
+    """Return the parts of an agent that shape its requests or its decisions after an answer, as JSON data."""
     declared = agent.dialect or agent.custom_worker
     settings = agent.model_settings
     return {
@@ -83,7 +83,7 @@ async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = No
         runner: a runner on the task's store.
         task_id: the task.
         agent: its agent; described in the recording if it is still the version that the task ran with, so that a replay
-            can report what changed.
+            can report changes.
 
     Raises:
         TaskNotFound: there is no such task.
@@ -100,7 +100,7 @@ async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = No
 
 @awaited
 async def save(runner: TaskRunner, recording: Recording, path: str | os.PathLike[str]) -> None:
-    """Write a recording of a task of this runner as a file, for its owner only."""
+    """Write a recording of a task of this runner to a file that only its owner can read."""
     path = Path(path)
     with tempfile.TemporaryDirectory(prefix="treadle-record-") as folder:
         exported = Path(folder) / "task.jsonl"
@@ -112,10 +112,10 @@ async def save(runner: TaskRunner, recording: Recording, path: str | os.PathLike
 
 @awaited
 async def load(path: str | os.PathLike[str]) -> Recording:
-    """Return the recording in a file; nothing in it is run.
+    """Return the recording in a file, without running any of it.
 
     Raises:
-        ImportRefused: it is no recording, or was cut or changed.
+        ImportRefused: the file is not a recording, or was cut or changed.
     """
     with open(path, "rb") as file:  # noqa: ASYNC230, PTH123  a file of a test, read once
         head, exported = file.readline(), file.read()

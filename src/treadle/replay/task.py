@@ -1,7 +1,7 @@
-"""Recorded tasks as tests: the task is run again with the answers and results that were recorded, and compared.
+"""Recorded tasks as tests: the task runs again with its recorded answers and results, and is compared.
 
 The model gives its recorded answers, and tools return their recorded results: no provider and no tool is called.
-Everything else is today's: instructions, tools and their schemas, workers, limits, and this library. A request, a call
+Everything else is current: instructions, tools and their schemas, workers, limits, and this library. A request, a call
 or an order that differs from the recording is a drift, reported with both values.
 """
 
@@ -50,15 +50,15 @@ __all__ = ["Drift", "Recording", "ReplayReport", "assert_replays", "load", "reco
 
 @frozen
 class ReplayReport:
-    """What a replay did and where it drifted.
+    """The result of a replay: its size and its drifts.
 
     Args:
         task_id: the recorded task.
         agent: the agent's name.
-        steps: how many steps the replay took.
-        requests: how many requests it made.
-        calls: how many calls it made.
-        drifts: what is not as it was recorded.
+        steps: number of steps of the replay.
+        requests: number of its requests.
+        calls: number of its calls.
+        drifts: the differences from the recording.
     """
 
     task_id: str
@@ -70,7 +70,7 @@ class ReplayReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the task went as it was recorded."""
+        """Whether the task went as recorded."""
         return not self.drifts
 
     def __str__(self) -> str:
@@ -85,16 +85,16 @@ class ReplayReport:
 async def replay(
     recording: Recording, agent: Agent[Any], *, context: Any = None, run_tools: bool = False
 ) -> ReplayReport:
-    """Run a recorded task again with an agent as it is today; return what is not as it was recorded.
+    """Run a recorded task again with the current agent, and return the differences from the recording.
 
     Args:
         recording: the task.
-        agent: today's agent; a model that repeats the recorded answers takes the place of its own.
-        context: handed to its instructions, if they are a function, and to tools that are run.
-        run_tools: run the tools, instead of returning what was recorded; subagents never run.
+        agent: the current agent; a model that repeats the recorded answers replaces its own.
+        context: passed to its instructions, if they are a function, and to tools that run.
+        run_tools: run the tools, instead of returning the recorded results; subagents never run.
 
     Raises:
-        AgentUnknown: the task is that of another agent.
+        AgentUnknown: the task belongs to another agent.
     """
     then = trace_of(recording.events)
     if then.created is None:
@@ -121,7 +121,7 @@ async def replay(
 
 
 def _team(agent: Agent[Any]) -> list[Agent[Any]]:
-    """Return an agent and all that a conversation may move to from it, by their names."""
+    """Return an agent and all agents that a conversation may move to from it."""
     team = {agent.name: agent}
     for each in (pending := [agent]):
         for handoff in each.handoffs_by_tool.values():
@@ -149,7 +149,7 @@ def _actor(
         replace(handoff, agent=handoff.agent_name, name=name)
         for name, handoff in agent.handoffs_by_tool.items()
     ]
-    # What was recorded went through middleware already.
+    # Recorded results have already passed through middleware.
     middleware = agent.middleware if run_tools else ()
     return agent.replace(
         model=model,
@@ -166,13 +166,13 @@ def _actor(
 def assert_replays(
     path: str | os.PathLike[str], agent: Agent[Any], *, context: Any = None, run_tools: bool = False
 ) -> ReplayReport:
-    """Raise `AssertionError` with the drift report unless a recorded task goes as it did; from plain and async code.
+    """Raise `AssertionError` with the drift report unless a recorded task replays; from plain and async code.
 
     Args:
-        path: a recording, as `treadle replay TASK --out FOLDER` or `save` writes it.
-        agent: today's agent.
-        context: handed to its instructions and to tools that are run.
-        run_tools: run the tools, instead of returning what was recorded.
+        path: a recording, as written by `treadle replay TASK --out FOLDER` or `save`.
+        agent: the current agent.
+        context: passed to its instructions and to tools that run.
+        run_tools: run the tools, instead of returning the recorded results.
     """
     arguments.agent("assert_replays: agent", agent)
 
@@ -186,7 +186,7 @@ def assert_replays(
 
 
 def _mode(agent: Agent[Any]) -> str | None:
-    """Return how the agent's own model is asked for a typed answer; None if its model cannot be resolved here."""
+    """Return the output mode of the agent's own model; None if the model cannot be resolved here."""
     try:
         model = resolve(agent.model)
         return model.output_mode if has_part(model, "output_mode") else "tool"
@@ -202,7 +202,7 @@ async def _run(
     context: Any,
     decisions: RecordedDecisions,
 ) -> str:
-    """Run the task as far as it was recorded, with each later message before the step that it preceded."""
+    """Run the task to its recorded end, with each later message before the step that it preceded."""
     created = then.created
     assert created is not None
     thread = None
@@ -234,7 +234,7 @@ async def _run(
 async def _take_step(
     runner: Runner, task_id: str, step: StepTrace, context: Any, decisions: RecordedDecisions
 ) -> bool:
-    """Take a step as it was recorded, with the messages before it; return False if the task goes no further."""
+    """Run a step as recorded, with the messages before it; return False if the task does not continue."""
     for message in step.inputs:
         role = "observation" if message.observation else message.role
         await runner.send(task_id, list(message.parts), role=cast("Role", role), by=message.by)
@@ -261,7 +261,7 @@ def _was_skipped_by_person(step: StepTrace) -> bool:
 def _options(recorded: Json) -> RunOptions:
     options = from_json(recorded)
     limits = None if options.limits is None else replace(options.limits, seconds=None)
-    # Breakpoints of a debugging session and the time that passed are no part of what is tested.
+    # Breakpoints of a debugging session and elapsed time are not part of the test.
     return replace(options, break_on=None, limits=limits, on_busy_thread=None)
 
 
@@ -269,7 +269,7 @@ def _options(recorded: Json) -> RunOptions:
 
 
 class RecordedFailure(TreadleError):
-    """A call fails as it was recorded, with the recorded message."""
+    """A call fails as recorded, with the recorded message."""
 
 
 class _RecordedCalls:
@@ -283,7 +283,7 @@ class _RecordedCalls:
                 self._waiting.setdefault(_key(call.name, call.arguments), deque()).append(call)
 
     def of(self, name: str, arguments: Json, call_id: str) -> CallTrace | None:
-        """Return the recorded call that answers a call, the same for each attempt of it; None if there is none."""
+        """Return the recorded call that answers a call, the same for each of its attempts; None without one."""
         if call_id not in self._answers:
             waiting = self._waiting.get(_key(name, arguments))
             if not waiting:
@@ -297,12 +297,12 @@ def _key(name: str, arguments: Json) -> str:
 
 
 class _RecordedTool:
-    """A tool of today that returns its recorded results; it validates arguments as today."""
+    """A current tool that returns its recorded results; it validates arguments with current code."""
 
     def __init__(self, tool: Tool, recorded: _RecordedCalls) -> None:
         self._tool = tool
         self._recorded = recorded
-        # Whether a call was approved is recorded as well: see `decisions`. What it asked is not asked again.
+        # Approvals are recorded as well: see `decisions`. Recorded requests for them are not repeated.
         self.spec = replace(tool.spec, needs_approval=False, previews=False)
 
     def validate(self, arguments: dict[str, Json]) -> Any:
@@ -335,7 +335,7 @@ class _RecordedTool:
 def _recorded_subagents(
     agent: Agent[Any], model: ReplayModel, recorded: _RecordedCalls
 ) -> tuple[Agent[Any], ...]:
-    """Return an agent's subagents, for step functions that run them, such that they answer as recorded."""
+    """Return an agent's subagents with their recorded answers, for step functions that run them."""
 
     def answering(name: str) -> Any:
         async def answer(ctx: StepContext[Any]) -> StepResult:
@@ -358,7 +358,7 @@ def _recorded_subagents(
 
 
 def _observation(call: CallTrace) -> Sequence[Any] | None:
-    """Return the observation that the tool chose; None if it returned a plain value, shortened since or not."""
+    """Return the observation that the tool chose; None if it returned a plain value, cut or not."""
     assert call.end is not None
     observation = call.end.observation
     if observation is None or (

@@ -1,6 +1,6 @@
-"""What a task did, without what no two runs share: its steps with their requests, calls, results and outcome.
+"""Traces for comparison: the steps of a task with their requests, calls, results and outcome.
 
-A trace is made of a journal. What was undone is not in it, nor is what only a crash, a wait or a person brought about.
+A trace is made from a journal. It omits undone steps, and effects of crashes, waits and people.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CallTrace:
     name: str
     arguments: Json
     failures: list[str] = field(default_factory=list[str])
-    """errors after which it was tried again"""
+    """errors of the attempts before a retry"""
 
     end: e.ToolEnded | None = None
 
@@ -41,25 +41,25 @@ class CallTrace:
 
     @property
     def seen(self) -> str | None:
-        """What the model was shown of its end; None if it did not end."""
+        """The end of the call as the model sees it; None if it did not end."""
         if self.end is None:
             return None
         if self.end.observation is not None:
-            # Where the rest of a cut output is found, each version says in its own words.
+            # Versions word the note on the rest of a cut output differently.
             return _WHERE.sub(r"\1 ...]", text_of(self.end.observation))
         return self.end.error.message if self.end.error is not None else as_text(self.end.output)
 
 
 @mutable
 class RequestTrace:
-    """A request to the model, as far as it does not follow from the conversation before it."""
+    """A request to the model, without the parts that follow from the conversation."""
 
     final: bool
     offered: tuple[str, ...] | None
     instructions: str | None = None
     tools: tuple[str, ...] | None = None
     messages: str | None = None
-    """the text of the messages that a step function sends itself"""
+    """the text of the messages that a step function passes"""
 
 
 @mutable
@@ -83,20 +83,20 @@ class TaskTrace:
 
     created: e.TaskCreated | None = None
     options: list[Json] = field(default_factory=list[Json])
-    """those it began with, and each later change"""
+    """the options at the begin, and each later change"""
 
     instructions: dict[str, str] = field(default_factory=dict[str, str])
-    """those of each agent that had the task, by name"""
+    """the instructions of each agent that had the task, by name"""
 
     fingerprint: str = ""
-    """the version of the agent that it was created for"""
+    """the version of the agent that the task was created for"""
 
     steps: dict[str, StepTrace] = field(default_factory=dict[str, StepTrace])
     end: e.TaskEnded | None = None
 
 
 def trace_of(events: Sequence[e.Event]) -> TaskTrace:
-    """Return what a task did, from its events."""
+    """Return the trace of a task from its events."""
     trace, unread, track = TaskTrace(), list[e.InputReceived](), AgentTrack()
     for event in events:
         agent = track.note(event)
@@ -174,7 +174,7 @@ def _note_calls(step: StepTrace, message: Message) -> None:
 
 
 def text_of(parts: Sequence[object] | tuple[Content, ...]) -> str:
-    """Return parts as text; a part that is no text becomes its kind in brackets."""
+    """Return parts as text; a part of another kind becomes the kind in brackets."""
     return "\n".join(
         [part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts]
     )

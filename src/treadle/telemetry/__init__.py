@@ -1,4 +1,4 @@
-"""Observers by name: what `Runner(observers=[...])` takes. Imports nothing until it is used."""
+"""Observers by name, as arguments of `Runner(observers=[...])`. Imports nothing until it is used."""
 
 from __future__ import annotations
 

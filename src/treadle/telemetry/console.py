@@ -1,4 +1,4 @@
-"""Events as lines for people: which agent does what, how long it takes, what it spends and how it fails."""
+"""Events as lines for people: the agent, its action, the duration, the spending and the failures."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from treadle.telemetry.redaction import Redaction
 class JsonLines:
     """Writes a line for each event: the head of `treadle.events.to_json`, `agent`, `thread_id`, and the event's fields.
 
-    The fields are not those of `to_json`: secrets are hidden, content is left out, and what is long is cut.
+    The fields are not those of `to_json`: secrets are masked, content is left out, and long values are cut.
 
     Lines are appended to a file, each as a whole, so that several processes may share it. Only its owner may read it.
 

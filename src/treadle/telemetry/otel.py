@@ -7,7 +7,7 @@
           invoke_agent NAME          the task of a subagent
 
 A drive is linked to the drive before it, and its parent is the span of its caller. All other events become events of
-the drive's span. This module says what each event becomes; `otel_spans` holds the spans of a task.
+the drive's span. This module maps each event; `otel_spans` holds the spans of a task.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decide which parts of an event may leave the process: facts always, content if configured, secrets never.
 
-Content is what people, models and tools write: messages, arguments, results, error messages. Facts are ids, names,
+Content is the text of people, models and tools: messages, arguments, results, error messages. Facts are ids, names,
 numbers and outcomes. A field that is not listed here as a fact is content.
 """
 

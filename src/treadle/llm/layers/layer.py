@@ -1,4 +1,4 @@
-"""The base of all layers: a model around a model, which passes on what it does not change."""
+"""The base of all layers: a model around a model, which passes on everything that it does not change."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 
-A `SlidingWindow` counts what passed within the last second or minute. A `RateWindow` holds the windows of one account
-and the requests that wait for them; event loops and threads share it under one lock.
+A `SlidingWindow` counts the requests and tokens of the last second or minute. A `RateWindow` holds the windows of one
+account and the requests that wait for them; event loops and threads share it under one lock.
 
     acquire --> waiting --called--> first, and all windows allow it? --yes--> passed (counted at this moment)
                    ^                        |
@@ -149,7 +149,7 @@ class Waiter:
         self._loop.call_soon_threadsafe(self._set_timer, seconds)
 
     def check_in(self, seconds: float, remaining: float, check: Callable[[Waiter, float], None]) -> None:
-        """Run a check of the queue after some time, with what then remains of the waiter's time."""
+        """Run a check of the queue after some time, with the rest of the waiter's time."""
         self._check_timer = self._loop.call_later(seconds, check, self, remaining - seconds)
 
     def end_turn(self) -> None:
