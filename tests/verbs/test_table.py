@@ -6,7 +6,7 @@ from treadle.client.client import _OWN as OF_THE_CLIENT  # pyright: ignore[repor
 from treadle.client.client import COMPOSED
 from treadle.runner.runner import TaskRunner
 from treadle.server.handlers import HANDLERS
-from treadle.verbs.operation import Operation, parameters_of
+from treadle.verbs.operation import Operation
 from treadle.verbs.table import ELSEWHERE, OPERATIONS, operation_of
 
 WITHHELD = {
@@ -32,7 +32,7 @@ OF_VERBS = [operation for operation in OPERATIONS.values() if operation.verb]
 
 @pytest.mark.parametrize("operation", OF_VERBS, ids=lambda each: each.name)
 def test_every_argument_of_a_verb_is_in_its_row_or_withheld_for_a_reason(operation: Operation):
-    of_verb = set(parameters_of(operation.verb))
+    of_verb = set(operation.parameters)
     assert arguments(operation) <= of_verb | set(operation.types)
     pages = {"thread_id"} if operation.name == "list_pending_of_task" else set[str]()
     assert of_verb - arguments(operation) - set(WITHHELD) - pages == set()
@@ -94,3 +94,4 @@ def test_a_row_requires_the_arguments_that_its_verb_requires():
     row: Any = OPERATIONS["settle"]
     assert [name for name in row.body if row.is_required(name)] == ["request_id", "verdict"]
     assert not OPERATIONS["pause"].is_required("reason")
+    assert OPERATIONS["diff"].is_required("a"), "though over HTTP it is of another type"

@@ -50,7 +50,7 @@ from treadle.results.results import (
     is_disposable,
 )
 from treadle.results.wire import from_wire, to_wire
-from treadle.verbs.operation import Operation, parameters_of
+from treadle.verbs.operation import Operation
 from treadle.verbs.table import OPERATIONS, operation_of
 from treadle.wiring import load_parts
 
@@ -142,7 +142,7 @@ class RemoteVerbs:
     async def _body(self, row: Operation, given: Given) -> dict[str, Json] | None:
         if row.body is None:
             return None
-        names, parameters = row.body, parameters_of(row.verb)
+        names, parameters = row.body, row.parameters
         if row.name == "fork":  # the order in which its members have always been sent
             names = (*names[:-3], "task_id", "instructions", "model")
         changed = [name for name in names if name in given and given[name] is not parameters[name].default]

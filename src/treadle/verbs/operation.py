@@ -31,13 +31,11 @@ class Operation:
         query: the names of its arguments in the query.
         body: the names of its arguments in the body; None if it takes no body.
         types: the types of arguments that are no arguments of the verb, or that are something else over HTTP.
-        required: arguments that must be there, besides those that the verb demands.
         result: what a response holds; None if it is empty.
         status: of the response.
         waits: the seconds that it waits unless `Prefer: wait=` says otherwise; None if it never waits.
         repeats: what `Idempotency-Key` becomes: the id of a new `task`, or that of a `command`; nothing where the same
             request again changes nothing by `itself`. None if it takes no key.
-        brings_files: whether its body may be as large as files are.
         media: the media type of the response.
         streams: whether a client that accepts `text/event-stream` gets an event stream.
         most: how many items of a page a request may ask for.
@@ -53,12 +51,10 @@ class Operation:
     query: tuple[str, ...] = ()
     body: tuple[str, ...] | None = None
     types: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    required: tuple[str, ...] = ()
     result: Any = None
     status: int = 200
     waits: float | None = None
     repeats: Literal["task", "command", "itself"] | None = None
-    brings_files: bool = False
     media: str = "application/json"
     drives: bool = False
     streams: bool = False
@@ -70,9 +66,19 @@ class Operation:
         return tuple([part[1:-1] for part in self.path.split("/") if part.startswith("{")])
 
     @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """The parameters of its verb, by their names."""
+        return _parameters_of(self.verb) if self.verb else {}
+
+    @property
     def checks_head(self) -> bool:
         """Whether `If-Match` becomes `expect=`."""
-        return bool(self.verb) and "expect" in parameters_of(self.verb)
+        return "expect" in self.parameters
+
+    @property
+    def brings_files(self) -> bool:
+        """Whether its body may be as large as files are."""
+        return not {"input", "message", "messages"}.isdisjoint(self.body or ())
 
     @property
     def turned_by(self) -> str:
@@ -87,9 +93,8 @@ class Operation:
 
     def is_required(self, name: str) -> bool:
         """Whether a request has to bring an argument."""
-        if name in self.required or name in self.in_path:
-            return True
-        return name not in self.types and parameters_of(self.verb)[name].default is Parameter.empty
+        parameter = self.parameters.get(name)
+        return name in self.in_path or (parameter is not None and parameter.default is Parameter.empty)
 
 
 def function_of(verb: str) -> Any:
@@ -98,8 +103,7 @@ def function_of(verb: str) -> Any:
 
 
 @cache
-def parameters_of(verb: str) -> dict[str, Parameter]:
-    """Return the parameters of a verb of the runner, by their names."""
+def _parameters_of(verb: str) -> dict[str, Parameter]:
     parameters = inspect.signature(function_of(verb)).parameters
     return {name: parameter for name, parameter in parameters.items() if name != "self"}
 

@@ -190,7 +190,6 @@ _LISTS: Final = (
         results.Difference,
         query=("a", "b"),
         types={"a": str, "b": str},
-        required=("a", "b"),
     ),
 )
 
@@ -315,12 +314,10 @@ _RUNS: Final = (
         ("agent", "input", "task_id", "thread_id", "options", "extra_state", "labels", "run"),
         "Create a task, and with `run` have it driven; the same id again is the same task.",
         types={"agent": str, "labels": dict[str, str] | None, "run": bool},
-        required=("agent",),
         result=results.Task,
         status=201,
         waits=0.0,
         repeats="task",
-        brings_files=True,
     ),
     _post(
         "run_step",
@@ -332,7 +329,6 @@ _RUNS: Final = (
         result=results.TaskStepOutput | results.StepOutputs,
         waits=0.0,
         repeats="command",
-        brings_files=True,
         drives=True,
     ),
     _command(
@@ -343,13 +339,7 @@ _RUNS: Final = (
         result=results.RunResult,
         waits=0.0,
     ),
-    _command(
-        "send",
-        "run",
-        ("message", "role"),
-        "Add a message to a task before its next model call.",
-        brings_files=True,
-    ),
+    _command("send", "run", ("message", "role"), "Add a message to a task before its next model call."),
     _stop("pause", "Let running calls end and start nothing new."),
     _stop("interrupt", "Stop what runs now; the task can be resumed."),
     _stop("cancel", "End a task for good."),
@@ -393,7 +383,6 @@ _EDITS: Final = (
         result=results.Task,
         status=201,
         repeats="task",
-        brings_files=True,
     ),
     _command(
         "finalize",
@@ -404,14 +393,7 @@ _EDITS: Final = (
         waits=SOON,
         drives=True,
     ),
-    _command(
-        "edit_step",
-        "edit",
-        ("input",),
-        "Replace the input of the next step.",
-        result=results.StepInfo,
-        brings_files=True,
-    ),
+    _command("edit_step", "edit", ("input",), "Replace the input of the next step.", result=results.StepInfo),
     _command("edit_call", "edit", ("call_id", "arguments"), "Change a call that has not begun."),
     _command("skip_step", "edit", ("step",), "Give up a failed step."),
     _post(
@@ -432,11 +414,9 @@ _EDITS: Final = (
         ("messages",),
         "Add messages from elsewhere to the end of a thread; return the id of the task that holds them.",
         types={"messages": Sequence[Message]},
-        required=("messages",),
         result=str,
         status=201,
         repeats="command",
-        brings_files=True,
     ),
 )
 
@@ -450,7 +430,6 @@ _DELETIONS: Final = (
         ("older_than", "states", "labels", "dry_run"),
         "Delete tasks that ended long ago.",
         types={"older_than": float},
-        required=("older_than",),
         repeats="itself",
         result=results.PruneReport,
     ),
