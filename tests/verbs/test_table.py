@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from treadle.cli.main import _COMMANDS as COMMANDS  # pyright: ignore[reportPrivateUsage]
 from treadle.client.client import _OWN as OF_THE_CLIENT  # pyright: ignore[reportPrivateUsage]
 from treadle.client.client import COMPOSED
 from treadle.runner.runner import TaskRunner
@@ -95,3 +96,13 @@ def test_a_row_requires_the_arguments_that_its_verb_requires():
     assert [name for name in row.body if row.is_required(name)] == ["request_id", "verdict"]
     assert not OPERATIONS["pause"].is_required("reason")
     assert OPERATIONS["diff"].is_required("a"), "though over HTTP it is of another type"
+
+
+def test_a_command_that_sends_one_request_has_the_name_of_its_row():
+    homes = {name: str(home).partition(".")[0] for name, home in COMMANDS.items()}
+    plain = {
+        name for name, home in homes.items() if home in ("control", "approvals", "background", "undo_fork")
+    }
+    assert plain - set(OPERATIONS) == {"edit", "pending"}, (
+        "an edit is one of two rows, and so is a list of requests"
+    )

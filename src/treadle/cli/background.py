@@ -10,8 +10,8 @@ from treadle.cli.command import ByOption, Session, command, json_argument, text_
 from treadle.cli.control import print_recorded
 from treadle.cli.remote import task_of
 from treadle.cli.task_lookup import find_task
+from treadle.core.messages import Json
 from treadle.core.tickets import task_of_ticket
-from treadle.runner.runner import TaskRunner
 
 TicketArgument = Annotated[
     str, typer.Argument(metavar="TICKET", help="What the tool handed out; `-` reads it from standard input.")
@@ -35,13 +35,7 @@ async def complete(
     by: ByOption = None,
 ) -> int:
     """Deliver the result of a call in the background; its task goes on at the next resume, or by its driver."""
-    result = json_argument(value, "complete")
-    async with session.runner() as runner:
-        ticket = text_argument(ticket).strip()
-        named = await _named(runner, ticket, task)
-        await runner.complete(ticket, result, task=named if task is not None else None, by=by)
-        await _print(session, runner, named)
-    return 0
+    return await _report(session, "complete", ticket, json_argument(value, "complete"), task, by)
 
 
 @command
@@ -53,12 +47,7 @@ async def fail(
     by: ByOption = None,
 ) -> int:
     """Report that a call in the background failed; its task goes on at the next resume, or by its driver."""
-    async with session.runner() as runner:
-        ticket = text_argument(ticket).strip()
-        named = await _named(runner, ticket, task)
-        await runner.fail(ticket, error, task=named if task is not None else None, by=by)
-        await _print(session, runner, named)
-    return 0
+    return await _report(session, "fail", ticket, error, task, by)
 
 
 @command
@@ -69,18 +58,16 @@ async def progress(
     by: ByOption = None,
 ) -> int:
     """Report how far a call in the background is."""
-    reached = json_argument(value, "progress")
+    return await _report(session, "progress", ticket, json_argument(value, "progress"), None, by)
+
+
+async def _report(
+    session: Session, verb: str, ticket: str, value: Json, task: str | None, by: str | None
+) -> int:
+    """Call a verb that takes a ticket and a value, and print how the task stands."""
     async with session.runner() as runner:
         ticket = text_argument(ticket).strip()
-        await runner.progress(ticket, reached, by=by)
-        await _print(session, runner, str(task_of_ticket(ticket)))
+        task_id = None if task is None else (await find_task(runner, task)).task_id
+        await getattr(runner, verb)(ticket, value, task=task_id, by=by)
+        await print_recorded(session, runner, await task_of(runner, task_id or str(task_of_ticket(ticket))))
     return 0
-
-
-async def _named(runner: TaskRunner, ticket: str, task: str | None) -> str:
-    """Return the id of the task that was named, else of the one that the ticket names."""
-    return str(task_of_ticket(ticket)) if task is None else (await find_task(runner, task)).task_id
-
-
-async def _print(session: Session, runner: TaskRunner, task_id: str) -> None:
-    await print_recorded(session, runner, await task_of(runner, task_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Literal, cast
 
 import typer
@@ -27,128 +28,76 @@ Stop = Callable[..., Awaitable[RunResult]]
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="The reason; recorded with the task.")]
 
 
-@command
-async def pause(
-    session: Session,
-    task: ManyArgument = None,
-    *,
-    which: TaskOptions,
-    agent: NameOption = None,
-    yes: YesOption = False,
-    reason: ReasonOption = None,
-    by: ByOption = None,
-) -> int:
-    """Let running calls end and start none; returns when the task has stopped (0 if it is paused).
+def _stopping(verb: str, target: Target, purpose: str) -> Callable[..., int]:
+    """Return the command that calls a verb which stops tasks; its help begins with the purpose."""
 
-    Without TASK, do that to all tasks that the options name and that have not ended.
-    """
-    if task is None:
-        return await _stop_many(session, which, agent, "paused", reason, by, yes=yes)
-    which.refuse_beside(task, agent)
-    return await _stop(session, task, "paused", reason, by)
+    async def stop(
+        session: Session,
+        task: ManyArgument = None,
+        *,
+        which: TaskOptions,
+        agent: NameOption = None,
+        yes: YesOption = False,
+        reason: ReasonOption = None,
+        by: ByOption = None,
+    ) -> int:
+        if task is not None:
+            which.refuse_beside(task, agent)
+        async with session.runner() as runner:
+            act: Stop = partial(getattr(runner, verb), reason=reason, by=by)
+            if task is not None:
+                return await _stop(session, runner, task, act, target)
+            tasks = await meant(runner, which, agent, lambda item: item.state not in (*END_STATES, target))
+            if not confirmed(session, verb, tasks, yes=yes):
+                return USAGE
+            return await each(session, tasks, lambda item: act(item.task_id), lambda state: state == target)
 
-
-@command
-async def interrupt(
-    session: Session,
-    task: ManyArgument = None,
-    *,
-    which: TaskOptions,
-    agent: NameOption = None,
-    yes: YesOption = False,
-    reason: ReasonOption = None,
-    by: ByOption = None,
-) -> int:
-    """Stop running calls now; returns when the task has stopped (0 if it is interrupted). `resume` goes on.
-
-    Without TASK, do that to all tasks that the options name and that have not ended.
-    """
-    if task is None:
-        return await _stop_many(session, which, agent, "interrupted", reason, by, yes=yes)
-    which.refuse_beside(task, agent)
-    return await _stop(session, task, "interrupted", reason, by)
+    stop.__name__ = verb
+    stop.__doc__ = (
+        f"{purpose}\n\nWithout TASK, do that to all tasks that the options name and that have not ended."
+    )
+    return command(stop)
 
 
-@command
-async def cancel(
-    session: Session,
-    task: ManyArgument = None,
-    *,
-    which: TaskOptions,
-    agent: NameOption = None,
-    yes: YesOption = False,
-    reason: ReasonOption = None,
-    by: ByOption = None,
-) -> int:
-    """End a task for good; returns when its last call has ended (0 if it is cancelled).
-
-    Without TASK, do that to all tasks that the options name and that have not ended.
-    """
-    if task is None:
-        return await _stop_many(session, which, agent, "cancelled", reason, by, yes=yes)
-    which.refuse_beside(task, agent)
-    return await _stop(session, task, "cancelled", reason, by)
+pause = _stopping(
+    "pause",
+    "paused",
+    "Let running calls end and start none; returns when the task has stopped (0 if it is paused).",
+)
+interrupt = _stopping(
+    "interrupt",
+    "interrupted",
+    "Stop running calls now; returns when the task has stopped (0 if it is interrupted). `resume` goes on.",
+)
+cancel = _stopping(
+    "cancel",
+    "cancelled",
+    "End a task for good; returns when its last call has ended (0 if it is cancelled).",
+)
 
 
-async def _stop(
-    session: Session,
-    task: str,
-    target: Target,
-    reason: str | None,
-    by: str | None,
-) -> int:
+async def _stop(session: Session, runner: TaskRunner, task: str, act: Stop, target: Target) -> int:
     """Stop a task and print how it stands; return 0 if it reached the wanted state, else the code of its state.
 
     A completed task exits as wrong usage: it is not what was asked for.
     """
-    async with session.runner() as runner:
-        row = await find_task(runner, task)
-        root = await root_of(runner, row)
-        stop = _verb(runner, target)
-        try:
-            result = await stop(row.task_id, reason=reason, by=by)
-        except asyncio.CancelledError:
-            show = session.command_line("show", row.task_id)
-            session.screen.note(f"not waited for: the command to the task stands; {show} shows its state")
-            raise
-        code = print_outcome(session, result, printed=result.final_text, root=root)
-        if result.state == target:
-            return 0
-        if result.state in END_STATES:
-            session.screen.note(
-                ("error: ", "red"),
-                f"task {row.task_id} has ended ({result.state}): it cannot be {target} any more",
-            )
-        return code or USAGE
-
-
-def _verb(runner: TaskRunner, target: Target) -> Stop:
-    return {"paused": runner.pause, "interrupted": runner.interrupt, "cancelled": runner.cancel}[target]
-
-
-async def _stop_many(
-    session: Session,
-    which: TaskOptions,
-    agent: str | None,
-    target: Target,
-    reason: str | None,
-    by: str | None,
-    *,
-    yes: bool,
-) -> int:
-    """Stop all tasks that are meant and have not ended; return 0 if each reached the wanted state, else 1."""
-    async with session.runner() as runner:
-        tasks = await meant(runner, which, agent, lambda item: item.state not in (*END_STATES, target))
-        verb = {"paused": "pause", "interrupted": "interrupt", "cancelled": "cancel"}[target]
-        if not confirmed(session, verb, tasks, yes=yes):
-            return USAGE
-        stop = _verb(runner, target)
-        return await each(
-            session,
-            tasks,
-            lambda item: stop(item.task_id, reason=reason, by=by),
-            lambda state: state == target,
+    row = await find_task(runner, task)
+    root = await root_of(runner, row)
+    try:
+        result = await act(row.task_id)
+    except asyncio.CancelledError:
+        show = session.command_line("show", row.task_id)
+        session.screen.note(f"not waited for: the command to the task stands; {show} shows its state")
+        raise
+    code = print_outcome(session, result, printed=result.final_text, root=root)
+    if result.state == target:
+        return 0
+    if result.state in END_STATES:
+        session.screen.note(
+            ("error: ", "red"),
+            f"task {row.task_id} has ended ({result.state}): it cannot be {target} any more",
         )
+    return code or USAGE
 
 
 @command
