@@ -26,13 +26,16 @@ from treadle.testing.provider.script import (
     turn,
 )
 from treadle.testing.provider.server import ProviderRequest, ProviderServer
+from treadle.testing.provider.wire import Refused, Wire
 
 __all__ = [
     "OutOfScript",
     "ProviderRequest",
     "ProviderServer",
+    "Refused",
     "Script",
     "Usage",
+    "Wire",
     "call",
     "fail",
     "from_json",

@@ -16,6 +16,7 @@ from treadle.testing.provider.wire import (
     fresh_id,
     is_forged,
     mapping,
+    messages_of,
     nonempty_string,
     object_schema,
     positive,
@@ -52,6 +53,7 @@ class AnthropicMessages:
     """The wire format of `POST /v1/messages`."""
 
     name = "anthropic"
+    path = "/v1/messages"
 
     def key(self, headers: Mapping[str, str]) -> str:
         """Return the `x-api-key` header, or a bearer token."""
@@ -79,9 +81,9 @@ class AnthropicMessages:
         _check_messages(body)
         _check_tools(body)
 
-    def turns(self, messages: list[dict[str, Any]]) -> int:
+    def turns(self, body: dict[str, Any]) -> int:
         """Return the assistant's messages."""
-        return sum(message.get("role") == "assistant" for message in messages)
+        return sum(message.get("role") == "assistant" for message in messages_of(body))
 
     def streams(self, body: dict[str, Any]) -> bool:
         """As the body says."""

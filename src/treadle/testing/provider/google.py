@@ -17,6 +17,7 @@ from treadle.testing.provider.wire import (
     fresh_id,
     is_forged,
     mapping,
+    messages_of,
     object_schema,
     positive,
     sequence,
@@ -77,6 +78,7 @@ class GoogleGemini:
     """
 
     name = "google"
+    path = "/v1beta/models/{call:path}"
 
     def __init__(self, model: str, *, streamed: bool, events: bool) -> None:
         self._model = model
@@ -117,9 +119,9 @@ class GoogleGemini:
             if config.get("responseMimeType") != "application/json":
                 raise Refused("response_json_schema needs response_mime_type 'application/json'")
 
-    def turns(self, messages: list[dict[str, Any]]) -> int:
+    def turns(self, body: dict[str, Any]) -> int:
         """Return the contents that are the model's."""
-        return sum(content.get("role") == "model" for content in messages)
+        return sum(content.get("role") == "model" for content in messages_of(body))
 
     def streams(self, body: dict[str, Any]) -> bool:
         """As the address says."""

@@ -15,6 +15,7 @@ from treadle.testing.provider.wire import (
     flag,
     fresh_id,
     mapping,
+    messages_of,
     nonempty_string,
     object_schema,
     positive,
@@ -33,6 +34,7 @@ class OpenAIChat(OpenAI):
     """The wire format of `POST /v1/chat/completions`."""
 
     name = "openai"
+    path = "/v1/chat/completions"
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
         """Raises `Refused` unless OpenAI would take this request."""
@@ -54,9 +56,9 @@ class OpenAIChat(OpenAI):
         if (body.get("n") or 1) != 1:
             raise Refused("This server gives one choice: 'n' must be 1.", "n")
 
-    def turns(self, messages: list[dict[str, Any]]) -> int:
+    def turns(self, body: dict[str, Any]) -> int:
         """Return the assistant's messages."""
-        return sum(message.get("role") == "assistant" for message in messages)
+        return sum(message.get("role") == "assistant" for message in messages_of(body))
 
     def streams(self, body: dict[str, Any]) -> bool:
         """As the body says."""

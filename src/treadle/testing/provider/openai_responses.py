@@ -69,6 +69,7 @@ class OpenAIResponses(OpenAI):
     """The wire format of `POST /v1/responses`. Nothing is stored: each request has to carry its conversation."""
 
     name = "openai-responses"
+    path = "/v1/responses"
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
         """Raises `Refused` unless OpenAI would take this request."""
@@ -93,9 +94,9 @@ class OpenAIResponses(OpenAI):
                     "max_output_tokens",
                 )
 
-    def turns(self, messages: list[dict[str, Any]]) -> int:
+    def turns(self, body: dict[str, Any]) -> int:
         """Return the runs of items that are the model's."""
-        from_model = [_is_the_models(item) for item in messages]
+        from_model = [_is_the_models(item) for item in messages_of(body)]
         return sum(now and not before for before, now in zip([False, *from_model], from_model, strict=False))
 
     def streams(self, body: dict[str, Any]) -> bool:

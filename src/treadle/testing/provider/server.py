@@ -15,7 +15,7 @@ from typing import Any
 
 from treadle.core.data import frozen
 from treadle.core.refused_uses import can_be_called
-from treadle.errors import MissingExtra
+from treadle.errors import ConfigurationError, MissingExtra
 from treadle.testing.provider.anthropic import AnthropicMessages
 from treadle.testing.provider.delivery import Reply, Running
 from treadle.testing.provider.google import GoogleGemini
@@ -47,7 +47,7 @@ class ProviderRequest:
     """One request the server received.
 
     Args:
-        wire: `openai` (Chat Completions), `openai-responses`, `anthropic` or `google`.
+        wire: `openai` (Chat Completions), `openai-responses`, `anthropic`, `google`, or the name of another format.
         path: of the URL, without the query.
         headers: all of them, names in lower case.
         body: the JSON object that was sent; empty if it was none.
@@ -68,7 +68,7 @@ class ProviderRequest:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation, in the provider's own shape."""
+        """The conversation, in the provider's own shape; empty if no field is called messages, input or contents."""
         return messages_of(self.body)
 
 
@@ -76,14 +76,15 @@ class ProviderServer:
     """A model provider on loopback that follows a script, on the wires of OpenAI (both), Anthropic and Google.
 
     It refuses what the real provider would refuse: a missing key with 401, an ill-formed request or history
-    with 400. A request beyond the end of the script gets 400 too. An exception raised by a script function
-    is raised again when the `with` block ends.
+    with 400. A request beyond the end of the script gets 400 too. An exception raised by a script function,
+    or by a format of `formats`, is raised again when the `with` block ends.
 
     Args:
         script: a list, see `Script`, or a function that is called with each `ProviderRequest`.
         api_key: the one key that is accepted; by default any but an empty one is.
         models: the names that `GET /v1/models` lists.
         port: of 127.0.0.1; 0 picks a free one.
+        formats: further wire formats; one whose path is that of a built-in format replaces it.
         conversation: what tells conversations apart, so that each gets its own failures; by default
             the messages of the request, so identical requests that run at once share them.
         on_request: called with each request as it is recorded, on the server's thread.
@@ -96,6 +97,7 @@ class ProviderServer:
         api_key: str | None = None,
         models: Sequence[str] = ("scripted",),
         port: int = 0,
+        formats: Sequence[Wire] = (),
         conversation: Callable[[ProviderRequest], Hashable] | None = None,
         on_request: Callable[[ProviderRequest], None] | None = None,
     ) -> None:
@@ -103,6 +105,7 @@ class ProviderServer:
         self._api_key = api_key
         self._models = tuple(models)
         self._port = port
+        self._formats = (*map(_checked, formats), OpenAIChat(), OpenAIResponses(), AnthropicMessages())
         self._conversation = conversation or _same_messages
         self._on_request = on_request
         self._lock = threading.Lock()
@@ -148,7 +151,7 @@ class ProviderServer:
         """Listen; the first request may be sent when this returns."""
         listener = socket.create_server(("127.0.0.1", self._port))
         self._port = listener.getsockname()[1]
-        self._running = Running(_app(self), listener)
+        self._running = Running(_app(self, self._formats), listener)
 
     def stop(self) -> None:
         """Drop all connections and end the thread; a server that is not running is left as it is."""
@@ -171,20 +174,27 @@ class ProviderServer:
         """Record a request, check it, and say how to respond. Not for users."""
         arrived = time.time()
         body: dict[str, Any] = {}
+        turn = 0
         problem: Refused | None = None
         try:
             self._check_key(wire, headers)
             body = _parse(sent)
             wire.check(headers, body)
+            turn = wire.turns(body)
         except Refused as refused:
             problem = refused
-        request = self._record(wire, path, headers, body, arrived, problem)
+        except Exception as error:  # noqa: BLE001 - raised again when the block ends
+            self._script_error = self._script_error or error
+            problem = Refused(f"the format {wire.name} raised {type(error).__name__}: {error}")
+        request = self._record(wire, path, headers, body, arrived, turn, problem)
         if problem is not None:
             return _refusal(wire, problem)
         try:
             return _reply(wire, self._pick(request), body)
         except OutOfScript as error:
             return _refusal(wire, Refused(str(error)))
+        except Refused as refused:
+            return _refusal(wire, refused)
         except Exception as error:  # noqa: BLE001 - raised again when the block ends
             self._script_error = self._script_error or error
             return _refusal(wire, Refused(f"the script raised {type(error).__name__}: {error}"))
@@ -215,10 +225,10 @@ class ProviderServer:
         headers: Mapping[str, str],
         body: dict[str, Any],
         arrived: float,
+        turn: int,
         problem: Refused | None,
     ) -> ProviderRequest:
         problem_text = None if problem is None else problem.message
-        turn = wire.turns(messages_of(body)) if problem is None else 0
         request = ProviderRequest(
             wire=wire.name,
             path=path,
@@ -244,7 +254,23 @@ class ProviderServer:
         return as_item(self._script(request))
 
 
-def _app(server: ProviderServer) -> Starlette:
+def _checked(wire: Any) -> Wire:
+    """Return a wire format; raises `ConfigurationError` if it lacks a part of `Wire`."""
+    missing = [name for name in _PARTS if not hasattr(wire, name)]
+    if missing or isinstance(wire, type):
+        problem = f"it lacks {', '.join(missing)}" if missing else "give an object of the class"
+        raise ConfigurationError(f"ProviderServer: {wire!r} is not a wire format: {problem}")
+    if not isinstance(wire.path, str) or not wire.path.startswith("/"):
+        raise ConfigurationError(
+            f"ProviderServer: the path of the format {wire.name} must begin with /, got {wire.path!r}"
+        )
+    return wire
+
+
+_PARTS = ("name", "path", *(name for name in vars(Wire) if not name.startswith("_")))
+
+
+def _app(server: ProviderServer, formats: Sequence[Wire]) -> Starlette:
     def asking(wire: Wire) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Reply:
             headers = {name.lower(): value for name, value in request.headers.items()}
@@ -273,10 +299,8 @@ def _app(server: ProviderServer) -> Starlette:
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
     return Starlette(
         routes=[
-            Route("/v1/chat/completions", asking(OpenAIChat()), methods=["POST"]),
-            Route("/v1/responses", asking(OpenAIResponses()), methods=["POST"]),
-            Route("/v1beta/models/{call:path}", gemini, methods=["POST"]),
-            Route("/v1/messages", asking(AnthropicMessages()), methods=["POST"]),
+            *(Route(wire.path, asking(wire), methods=["POST"]) for wire in formats),
+            Route(GoogleGemini.path, gemini, methods=["POST"]),
             Route("/v1/models", models, methods=["GET"]),
             Route("/{path:path}", lost, methods=methods),
         ]
@@ -293,7 +317,7 @@ def _parse(sent: bytes) -> dict[str, Any]:
 
 def _same_messages(request: ProviderRequest) -> Hashable:
     instructions = [request.body.get(name) for name in ("system", "instructions", "systemInstruction")]
-    identity = [request.wire, instructions, request.messages]
+    identity = [request.wire, instructions, request.messages or request.body]
     return sha256(json.dumps(identity, sort_keys=True).encode()).digest()
 
 

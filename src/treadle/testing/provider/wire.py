@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import sha256
@@ -30,47 +31,57 @@ class Refused(Exception):
 
 
 class Wire(Protocol):
-    """One provider's request checks and response shapes."""
+    """A provider's wire format: what its requests must look like, and what its answers look like.
+
+    `ProviderServer(formats=[...])` takes objects of other formats. A class that inherits from this one writes `name`,
+    `path`, `turns` and `document`, and `events` if it streams; what it leaves out accepts any request with a bearer
+    token and describes failures as `{"error": {"message": ...}}`.
+    """
 
     name: str
+    """what `ProviderRequest.wire` is"""
+
+    path: str
+    """where it is posted to, such as `/v1/messages`; a part in braces matches any text, as in `/v1/{model}/answer`"""
 
     def key(self, headers: Mapping[str, str]) -> str:
-        """Return the API key a request carries, or an empty text."""
-        ...
+        """Return the API key a request carries, or an empty text; `headers` have names in lower case."""
+        return headers.get("authorization", "").removeprefix("Bearer ").strip()
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
         """Raise `Refused` unless the real provider would accept this request."""
-        ...
 
-    def turns(self, messages: list[dict[str, Any]]) -> int:
-        """Return how many answers of the model a conversation holds."""
+    @abstractmethod
+    def turns(self, body: dict[str, Any]) -> int:
+        """Return how many answers of the model the conversation in a request holds: the turn of the script."""
         ...
 
     def streams(self, body: dict[str, Any]) -> bool:
-        """Tell whether the request asks for a stream."""
-        ...
+        """Return whether the request asks for a stream."""
+        return bool(body.get("stream"))
 
+    @abstractmethod
     def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
         """Return the whole answer as one JSON document."""
         ...
 
     def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
         """Return the answer as server-sent events, one a piece, the terminal one last."""
-        ...
+        raise Refused(f"The format {self.name} does not stream.", "stream")
 
     def error(
         self, status: int, message: str, code: str | None = None, param: str | None = None
     ) -> dict[str, Any]:
         """Return the error envelope."""
-        ...
+        return {"error": {"message": message, "code": code, "param": param}}
 
     def error_event(self, message: str) -> bytes:
         """Return the event with which a stream that has begun reports a failure."""
-        ...
+        return b"data: " + encode(self.error(500, message)) + b"\n\n"
 
     def request_id(self) -> dict[str, str]:
-        """Return the header that names a request in the provider's logs."""
-        ...
+        """Return the headers that name a request in the provider's logs."""
+        return {}
 
 
 def encode(document: Any) -> bytes:
