@@ -357,28 +357,12 @@ async def get_ready(call: Call) -> Answer:
 
 
 HANDLERS: Final[dict[str, Handler]] = {
-    "deny": deny,
-    "compact_thread": compact_thread,
-    "get_thread_summary": get_thread_summary,
-    "get_request": get_request,
-    "get_events": get_events,
-    "get_stream": get_stream,
-    "get_metrics": get_metrics,
-    "get_agent": get_agent,
-    "get_event": get_event,
-    "export_task": export_task,
-    "get_task": get_task,
-    "get_result": get_result,
-    "get_step": get_step,
-    "get_artifact": get_artifact,
-    "create_task": create_task,
-    "run_step": run_step,
-    "resume": resume,
-    "fork": fork,
-    "get_me": get_me,
-    "get_openapi": get_openapi,
-    "get_health": get_health,
-    "get_ready": get_ready,
+    handler.__name__: handler
+    for handler in (
+        *(deny, compact_thread, get_thread_summary, get_request, get_events, get_stream, get_metrics),
+        *(get_agent, get_event, export_task, get_task, get_result, get_step, get_artifact, create_task),
+        *(run_step, resume, fork, get_me, get_openapi, get_health, get_ready),
+    )
 }
 """The handlers of operations that do more than call a verb, or something else."""
 
