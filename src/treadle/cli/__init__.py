@@ -1,1 +1,1 @@
-"""The command line `treadle`: a surface that reads tasks, shows them and hands commands to a runner."""
+"""The command line `treadle`: it reads tasks, shows them, and passes commands to a runner."""

@@ -1,4 +1,4 @@
-"""Find the code of an agent. Only places that a person names are imported, never a name from a journal."""
+"""Find an agent's code. Only places that a person names are imported, never a name from a journal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WAYS: Final = f"give --agent module:agent, or {LISTING}"
 
 @mutable
 class ListedAgents:
-    """The agents that the project lists, by name; and why places could not be imported, by place."""
+    """The project's agents by name, and the import errors by place."""
 
     agents: dict[str, Agent[Any]] = field(default_factory=dict[str, Agent[Any]])
     problems: dict[str, str] = field(default_factory=dict[str, str])
@@ -68,9 +68,9 @@ def listed_agents() -> ListedAgents:
 
 
 def known_specs(listed: Iterable[Agent[Any]]) -> dict[str, ToolSpec] | None:
-    """Return the tools of agents by name, those of their toolsets as they are known here.
+    """Return the tools of agents by name, including the known tools of their toolsets.
 
-    None if a toolset was never listed: then any name may be that of a tool.
+    None if a toolset was never listed: then any name may belong to a tool.
     """
     specs: dict[str, ToolSpec] = {}
     for agent in listed:
@@ -84,7 +84,7 @@ def known_specs(listed: Iterable[Agent[Any]]) -> dict[str, ToolSpec] | None:
 
 
 def listed_paths() -> list[str]:
-    """Return the places, `module:agent` each, that pyproject.toml (found upward) or TREADLE_AGENTS lists."""
+    """Return the places, each `module:agent`, in pyproject.toml (searched upward) or TREADLE_AGENTS."""
     project = _project()
     if project is not None:
         paths: Any = _settings_in(project).get("agents", [])
@@ -106,7 +106,7 @@ def project_with_servers() -> Path | None:
 
 
 def _project() -> Path | None:
-    """Return the nearest pyproject.toml, found upward in the folders that may be looked into."""
+    """Return the nearest pyproject.toml, searched upward as far as permitted."""
     paths = (folder / "pyproject.toml" for folder in (Path.cwd(), *Path.cwd().parents))
     for path in paths:
         with suppress(PermissionError):
@@ -132,12 +132,12 @@ def _settings_in(project: Path) -> dict[str, Any]:
 
 
 def listed_context_factory() -> Callable[[Task[Any]], Any] | None:
-    """Return the function that makes the contexts of tasks, by pyproject.toml, else by TREADLE_CONTEXT_FACTORY.
+    """Return the function that makes the contexts of tasks, from pyproject.toml, else from TREADLE_CONTEXT_FACTORY.
 
     None if neither names one.
 
     Raises:
-        ConfigurationError: there is no such function, or it cannot be called with a task.
+        ConfigurationError: the function does not exist, or cannot be called with a task.
     """
     project = _project()
     path: Any = _settings_in(project).get("context_factory") if project is not None else None
@@ -157,13 +157,13 @@ def listed_context_factory() -> Callable[[Task[Any]], Any] | None:
 
 
 def listed_policy(option: str | None) -> Policy | None:
-    """Return the policy of the file that `--policy` names, else pyproject.toml, else TREADLE_POLICY; None if none does.
+    """Return the policy in the file of `--policy`, else of pyproject.toml, else of TREADLE_POLICY; None without one.
 
     Args:
         option: the value of `--policy`.
 
     Raises:
-        ConfigurationError: the file cannot be read, or holds mistakes.
+        ConfigurationError: the file cannot be read, or is not valid.
     """
     path = policy_file(option)
     if path is None:
@@ -174,10 +174,10 @@ def listed_policy(option: str | None) -> Policy | None:
 
 
 def policy_file(option: str | None) -> Path | None:
-    """Return where the policy is: at the option, else as pyproject.toml, else TREADLE_POLICY says; None if none does.
+    """Return the policy's path: the option, else from pyproject.toml, else from TREADLE_POLICY; None without one.
 
     Raises:
-        ConfigurationError: what pyproject.toml has is no path.
+        ConfigurationError: the setting in pyproject.toml is not a path.
     """
     project = _project()
     listed: Any = _settings_in(project).get("policy") if project is not None else None
@@ -190,13 +190,13 @@ def policy_file(option: str | None) -> Path | None:
 
 
 def listed_secrets() -> dict[str, SecretSource]:
-    """Return where secrets are, by name: by `[tool.treadle.secrets]` in pyproject.toml, else by TREADLE_SECRETS.
+    """Return the sources of secrets by name: from `[tool.treadle.secrets]` in pyproject.toml, else TREADLE_SECRETS.
 
     A source is `env:NAME`, `file:PATH` (in pyproject.toml, relative to its folder) or `call:module:function`.
     TREADLE_SECRETS lists them as `name=source`, separated by commas.
 
     Raises:
-        ConfigurationError: a source is not valid, or a function cannot be imported; no source is repeated.
+        ConfigurationError: a source is not valid, or a function cannot be imported; the text shows no source.
     """
     project = _project()
     listed: Any = _settings_in(project).get("secrets") if project is not None else None
@@ -219,10 +219,10 @@ def listed_secrets() -> dict[str, SecretSource]:
 
 
 def listed_middleware() -> tuple[ToolMiddleware, ...]:
-    """Return the middleware that `middleware` under [tool.treadle] lists, as `module:name` each, the first outermost.
+    """Return the middleware listed under [tool.treadle], each as `module:name`, the first outermost.
 
     Raises:
-        ConfigurationError: an entry cannot be imported, or is no middleware.
+        ConfigurationError: an entry cannot be imported, or is not middleware.
     """
     project = _project()
     listed: Any = _settings_in(project).get("middleware", []) if project is not None else []
@@ -242,10 +242,10 @@ def _add_to_path(folder: Path) -> None:
 
 
 def agents_at(path: str) -> list[Agent[Any]]:
-    """Return the agents that `module:name` holds: an agent, or several in a list.
+    """Return the agent, or the list of agents, at `module:name`.
 
     Raises:
-        ConfigurationError: there is no such module or name, it cannot be imported, or is not an agent.
+        ConfigurationError: the place does not exist, cannot be imported, or is not an agent.
     """
     value = _imported(path, "an agent", "module:agent")
     agents: list[Any] = [value] if not isinstance(value, (list, tuple)) else [*cast("list[Any]", value)]
@@ -257,7 +257,7 @@ def agents_at(path: str) -> list[Agent[Any]]:
 
 
 def named_agents(paths: Sequence[str], ways: str = WAYS) -> tuple[Agent[Any], ...]:
-    """Return the agents at these places; without any, the agents that the project lists.
+    """Return the agents at these places; without places, the project's.
 
     Args:
         paths: the places, each as `module:agent`.
@@ -276,14 +276,14 @@ def named_agents(paths: Sequence[str], ways: str = WAYS) -> tuple[Agent[Any], ..
 
 
 def callable_at(path: str, what: str) -> Callable[..., Any]:
-    """Return what `module:callable` holds.
+    """Return the callable at `module:callable`.
 
     Args:
         path: the place.
-        what: what is needed there, for messages, such as `a function that returns the principal of a request`.
+        what: a description of the needed callable, for messages: `a function that returns the principal of a request`.
 
     Raises:
-        ConfigurationError: there is no such module or name, it cannot be imported, or cannot be called.
+        ConfigurationError: the place does not exist, cannot be imported, or is not callable.
     """
     value = _imported(path, what, "module:callable")
     if not can_be_called(value):
@@ -295,7 +295,7 @@ def _imported(path: str, what: str, form: str) -> Any:
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise ConfigurationError(f"{path!r} does not say where {what} is: write {form}")
-    if module.endswith(".py"):  # an import would run it first, as a package
+    if module.endswith(".py"):  # an import would first run the file as a package
         written = f"{module[:-3].replace('/', '.')}:{name}"
         raise ConfigurationError(f"{path} cannot be imported: write the module without .py: {written}")
     _add_to_path(Path.cwd())
@@ -306,7 +306,7 @@ def _imported(path: str, what: str, form: str) -> Any:
             value = getattr(value, part)
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # any error of the user's own module, an exit included
+    except BaseException as error:  # any error of the user's module, including SystemExit
         advice = _advice(module, name, error)
         raise ConfigurationError(
             f"{path} cannot be imported: {error_without_secrets(error)}{advice}"
@@ -317,18 +317,18 @@ def _imported(path: str, what: str, form: str) -> Any:
 
 
 def error_without_secrets(error: BaseException) -> str:
-    """Return the text of an error of the user's own code without secrets; they are hidden before it is cut."""
+    """Return the text of an error in the user's code; secrets are masked before the text is cut."""
     known = secrets_of(frozenset(environment_secrets(os.environ)))
     return hide_named(known.hide_and_cut(hide_named(whole_error_text(error)), ERROR_CHARS))
 
 
 def without_secrets(text: str) -> str:
-    """Return the text of an error of the user's own code, without secrets of the environment and named keys."""
+    """Return a text with secrets of the environment and named keys masked."""
     return hide_named(secrets_of(frozenset(environment_secrets(os.environ))).hide(text, deep=True))
 
 
 def _advice(module: str, name: str, error: BaseException) -> str:
-    """Return what to do about an error of importing `name` from `module`, where it shows what is wrong."""
+    """Return advice on an import error of `name` in `module`, if its cause is visible."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "") in (module, module.partition(".")[0]):
         return f"; modules are looked for in {Path.cwd()} and among the installed packages"
     if isinstance(error, AttributeError) and module in sys.modules:
@@ -337,7 +337,7 @@ def _advice(module: str, name: str, error: BaseException) -> str:
 
 
 def _frames_of(error: BaseException) -> list[FrameSummary]:
-    """Return the frames of an error outside of Treadle, imports and event loops, the innermost first."""
+    """Return an error's frames outside of Treadle, imports and event loops, the innermost first."""
     ours = str(Path(__file__).parents[1])
     frames = [
         frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith((ours, "<"))
@@ -358,16 +358,16 @@ def _call(name: str) -> str:
 
 
 def to_run(name: str | None, option: str | None, model: str | None) -> Agent[Any]:
-    """Return the agent to create a task with.
+    """Return the agent for a new task.
 
     Args:
         name: the argument AGENT: `module:agent`, or the name of a listed agent.
-        option: the value of `--agent`, likewise.
+        option: the value of `--agent`, in the same forms.
         model: the value of `--model`, used instead of the agent's model.
 
     Raises:
         AgentUnknown: no listed agent has this name.
-        ConfigurationError: the place holds no agent, or there is no model to use.
+        ConfigurationError: the place has no agent, or there is no model to use.
     """
     if name is not None and option is not None:
         raise ConfigurationError("give the agent once: as AGENT, or with --agent")
@@ -381,13 +381,13 @@ def to_run(name: str | None, option: str | None, model: str | None) -> Agent[Any
 
 
 def of_task(name: str, option: str | None, model: str | None, used: str | None) -> Agent[Any] | None:
-    """Return the agent of a task, or None if this process does not have its code.
+    """Return the agent of a task, or None if its code is not available here.
 
     Args:
-        name: the agent's name, as the task has it.
+        name: the agent's name in the task.
         option: the value of `--agent`: `module:agent`, or the name of a listed agent.
         model: the value of `--model`.
-        used: the model that the plain assistant goes on with.
+        used: the model with which the plain assistant continues.
     """
     agent = _find(option, model or used) if option else of_name(name, model or used)
     if agent is None and option:
@@ -396,11 +396,11 @@ def of_task(name: str, option: str | None, model: str | None, used: str | None) 
 
 
 def at_or_named(place: str) -> list[Agent[Any]]:
-    """Return the agents that `--agent` means: those at `module:name`, or the one of that name.
+    """Return the agents for `--agent`: those at `module:name`, or the one with that name.
 
     Raises:
         AgentUnknown: no listed agent has this name.
-        ConfigurationError: the place holds no agent.
+        ConfigurationError: the place has no agent.
     """
     if ":" in place:
         return agents_at(place)
@@ -420,12 +420,12 @@ def _with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:
 
 
 def may_be_found(name: str) -> bool:
-    """Return whether a command may find an agent by its name alone; no code is imported to tell."""
+    """Return whether a command may find an agent by its name alone, without importing code."""
     return name in (DEMO, ASSISTANT) or bool(listed_paths())
 
 
 def of_name(name: str, model: str | None) -> Agent[Any] | None:
-    """Return an agent by its name: one that the project lists, the demo's, or the plain assistant on a model."""
+    """Return an agent by its name: the project's, the demo's, or the plain assistant on a model."""
     listed = listed_agents().agents.get(name)
     if listed is not None:
         return listed
@@ -454,7 +454,7 @@ def _unknown(name: str) -> str:
 
 
 def _module_meant(name: str) -> str | None:
-    """Return `module:agent` for a name that is a module or a file in the working directory, or None."""
+    """Return `module:agent` if a name is a module or a file in the working directory, else None."""
     path = name.removesuffix(".py").replace("/", ".").removeprefix(".")
     parent, _, last = path.rpartition(".")
     for module, agent in ((path, "AGENT"), (parent, last)):
@@ -465,12 +465,12 @@ def _module_meant(name: str) -> str | None:
 
 
 def assistant(model: str | None) -> Agent[Any]:
-    """Return the plain assistant on a model; without a name, on one that can be used here."""
+    """Return the plain assistant on a model; by default on one that is usable here."""
     return Agent(model or usable_model(), name=ASSISTANT, instructions="You are a helpful assistant.")
 
 
 def usable_model() -> str:
-    """Return the name of a model that can be used here.
+    """Return the name of a model that is usable here.
 
     Raises:
         ConfigurationError: there is none; the message says how to get one.
@@ -485,19 +485,19 @@ def usable_model() -> str:
 
 
 def available_model() -> str | None:
-    """Return a model whose key is in the environment, else the first one of a local Ollama, else None."""
+    """Return a model with a key in the environment, else the first model of a local Ollama, else None."""
     return default_model() or next(iter(local_ollama()), None)
 
 
 def check_model(agent: Agent[Any]) -> None:
-    """Raise `ModelUnknown` or `MissingExtra` if an agent's model cannot be used, before a task is created for it."""
+    """Raise `ModelUnknown` or `MissingExtra` if an agent's model is not usable, before its task is created."""
     resolve(agent.model)
 
 
 def declared_tools(listed: Iterable[Agent[Any]]) -> tuple[dict[str, ToolSpec], dict[str, ToolSpec]]:
-    """Return the tools of agents by name, and those that hand conversations over by the names of the next agents.
+    """Return the tools of agents by name, and handoff tools by the names of the next agents.
 
-    Both are empty where a toolset was never listed: then any name may be that of a tool.
+    Both are empty if a toolset was never listed: then any name may belong to a tool.
     """
     tools, handoffs = dict[str, ToolSpec](), dict[str, ToolSpec]()
     listed = [*listed]

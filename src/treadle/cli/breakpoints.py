@@ -1,4 +1,4 @@
-"""`--break` and `--until`: the conditions that pause a task, as a person types them."""
+"""`--break` and `--until`: parse the conditions that pause a task."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def breakpoints(texts: Sequence[str]) -> tuple[Breakpoint, ...]:
 
 
 def goal_of(until: str | None) -> int | Breakpoint:
-    """Return the index of the step to run up to (0 for one step), or what is to happen before the task pauses.
+    """Return the index of the step to run up to (0 for one step), or the breakpoint.
 
     Raises:
-        ConfigurationError: the value of `--until` is none of its forms.
+        ConfigurationError: the value of `--until` has an unknown form.
     """
     if until is None:
         return 0
@@ -37,12 +37,12 @@ def goal_of(until: str | None) -> int | Breakpoint:
 
 
 def check_tools(agents: Iterable[Agent[Any] | None], breakpoints: Iterable[Breakpoint], option: str) -> None:
-    """Raise `ConfigurationError` for a breakpoint before a tool that none of some agents has.
+    """Raise `ConfigurationError` for a breakpoint at a tool that none of the agents has.
 
     Args:
-        agents: the agents that are to be driven; where the code of one is not known, any tool may be its own.
-        breakpoints: where they are to pause.
-        option: the option that names the breakpoints.
+        agents: the agents that will run; an agent without known code may have any tool.
+        breakpoints: the breakpoints.
+        option: the option that names them.
     """
     chosen = [*agents]
     if not chosen or None in chosen:
@@ -79,12 +79,12 @@ def _breakpoint_of(text: str, option: str) -> Breakpoint:
             case _:
                 pass
     except ValueError:
-        pass  # no amount that a task can have spent
+        pass  # not a valid amount of dollars
     raise ConfigurationError(f"{option} takes {_TAKES[option]}, not {text!r}{_advice(kind, value, text)}")
 
 
 def _advice(kind: str, value: str, text: str) -> str:
-    """Return what is wrong with a breakpoint of a kind."""
+    """Return the problem with a breakpoint of a kind."""
     match kind:
         case "tool":
             return ": NAME is missing"
@@ -101,5 +101,5 @@ def _advice(kind: str, value: str, text: str) -> str:
 
 
 def _whole(text: str) -> int | None:
-    """Return the whole number that a text is, or None."""
+    """Return a text as a whole number, or None."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None

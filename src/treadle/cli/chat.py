@@ -1,4 +1,4 @@
-"""`chat`: a conversation in a thread. Each message is a task, or goes to the task that is not done with the last."""
+"""`chat`: a conversation in a thread. Each message is a new task, or goes to the unfinished task of the last one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from treadle.runner.stream import EventStream
 
 _MARK: Final = "› "
 _CATCH_UP: Final = 100
-"""Hundredths of a second that printing may be behind a request."""
+"""Most hundredths of a second that a question waits for the printing of its request."""
 
 
 @command
@@ -61,7 +61,7 @@ async def chat(
     by: ByOption = None,
     drive: DriveOptions,
 ) -> int:
-    """Talk with an agent in a thread; /help lists what can be done besides."""
+    """Talk with an agent in a thread; /help lists further commands."""
     if session.screen.json:
         raise ConfigurationError("chat is for people: `treadle run --thread ID --json` is for programs")
     if last and thread is not None:
@@ -71,7 +71,7 @@ async def chat(
     options = drive.run_options()
     check_breakpoints(chosen, options)
     if options is not None and options.interaction == "interactive":
-        options = replace(options, interaction=None)  # the conversation asks itself
+        options = replace(options, interaction=None)  # the conversation asks the questions itself
     talks = list[Chat]()
 
     async def decide(item: Pending, _: RunHandle[Any]) -> None:
@@ -88,12 +88,12 @@ async def chat(
 
 
 class _ChatTimeline(Timeline):
-    """The events of an answer: the model's text and the calls. What the person wrote is on the screen already."""
+    """The events of an answer: the model's text and the calls. The person's message is already on the screen."""
 
     def __init__(self, screen: Screen, *, live: bool) -> None:
         super().__init__(screen, live=live)
         self.requests = set[str]()
-        """the requests that were told of so far: the person is asked about them in place"""
+        """the requests that were shown so far: the person is asked about them in place"""
 
     def show(self, event: e.Event | e.Ephemeral) -> None:
         if isinstance(event, e.ApprovalRequested):
@@ -111,19 +111,19 @@ class _ChatTimeline(Timeline):
 
 @frozen
 class _Turn:
-    """A message and what came of it: in which task, behind how many of its steps."""
+    """A message, its task, and the number of the task's steps before it."""
 
     task_id: str
     steps: int
 
 
 class Chat:
-    """A conversation: its thread, its turns, and the task that is not done with the last message.
+    """A conversation: its thread, its turns, and the unfinished task of the last message.
 
     Args:
         screen: where to print.
         runner: drives the tasks.
-        agent: answers.
+        agent: answers the messages.
         thread: the thread.
         options: options of each task.
         by: the name of the person, for the record.
@@ -146,18 +146,18 @@ class Chat:
         self._by = by
         self._turns: list[_Turn] = []
         self._unfinished: str | None = None
-        """the task that is not done with the last message"""
+        """the unfinished task of the last message"""
 
         self._replaces_input = False
-        """whether the next message replaces the one that was taken back"""
+        """whether the next message replaces the one that was undone"""
 
         self._draft = ""
-        """what the next prompt begins with"""
+        """the initial text of the next prompt"""
 
         self._spent = ""
         self._working: asyncio.Task[Any] | None = None
         self._is_reporting = False
-        """whether an answer has ended, or was interrupted, and what came of it is being read"""
+        """whether an answer has ended or was interrupted, and its result is being read"""
 
         self._prompt: Prompt | None = None
         self._timeline: _ChatTimeline | None = None
@@ -171,7 +171,7 @@ class Chat:
     # ------------------------------------------------------------------------------------ the conversation
 
     async def open(self) -> None:
-        """Find the thread's tasks, and say how the conversation stands."""
+        """Find the thread's tasks, and print the state of the conversation."""
         page = await self._runner.list_tasks(thread_id=self._thread, limit=100)
         roots = [item for item in reversed(page.items) if item.parent is None and item.state != "cancelled"]
         self._turns = [_Turn(item.task_id, 0) for item in roots]
@@ -191,10 +191,10 @@ class Chat:
         return f" {self._agent.name} · thread {shown} · {self._spent} · Alt-Enter: new line · /help"
 
     async def run(self, prompt: Prompt) -> None:
-        """Talk until the person leaves."""
+        """Converse until the person leaves."""
         self._prompt = prompt
         loop = asyncio.get_running_loop()
-        # For the whole conversation: the event loop's own handler ends it at the second Ctrl-C.
+        # For the whole conversation: the event loop's own handler would end it at the second Ctrl-C.
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         try:
             while not self._is_over:
@@ -218,7 +218,7 @@ class Chat:
             self._working.cancel()
 
     async def _do(self, text: str) -> None:
-        """Obey a command or send a message; Ctrl-C ends what this does, and not the conversation."""
+        """Run a command or send a message; Ctrl-C ends this work, but not the conversation."""
         name, _, rest = text.partition(" ")
         if name.startswith("/") and name[1:] in self.COMMANDS:
             work = self.COMMANDS[name[1:]][1](self, rest.strip())
@@ -238,7 +238,7 @@ class Chat:
             self._working = None
 
     async def _say(self, text: str) -> None:
-        """Send a message: a new task, or a message to the task that is not done with the one before."""
+        """Send a message: as a new task, or to the unfinished task of the previous message."""
         task_id = self._unfinished
         if task_id is None:
             stream = self._runner.run_stream(
@@ -261,7 +261,7 @@ class Chat:
         await self._go_on("")
 
     async def _forget_if_not_made(self, task_id: str) -> None:
-        """Forget the last turn if it was interrupted, or refused, before its task was made."""
+        """Remove the last turn if it was interrupted or refused before its task was created."""
         try:
             await self._runner.store.row(task_id)
         except TaskNotFound:
@@ -282,7 +282,7 @@ class Chat:
         await self._follow(ResumeStream(self._runner, row, self._agent, self._options, self._by), events)
 
     async def _follow(self, stream: EventStream, before: Sequence[e.Event] = ()) -> None:
-        """Print an answer while it comes, then how it ended; ask what the task waits for."""
+        """Print an answer as it arrives, then its result; ask the task's questions."""
         timeline = self._timeline = _ChatTimeline(self._screen, live=self._screen.out.is_terminal)
         timeline.learn_calls(before)
         shown, was_cut_off = before[-1].seq if before else 0, False
@@ -299,7 +299,7 @@ class Chat:
             was_cut_off = True
             current = asyncio.current_task()
             while current is not None and current.uncancel():
-                pass  # the task is at rest, and the conversation goes on
+                pass  # the task has stopped, and the conversation continues
         finally:
             self._steering = None
             timeline.stop()
@@ -307,7 +307,7 @@ class Chat:
         try:
             for event in await events_of(self._runner, stream.task_id) if was_cut_off else ():
                 if event.seq > shown:
-                    timeline.show(event)  # how the calls ended that were stopped
+                    timeline.show(event)  # the ends of the stopped calls
             result = await self._runner.result(stream.task_id)
         except TaskNotFound:
             self._screen.line(("interrupted before it began: write it again", "yellow"))
@@ -333,7 +333,7 @@ class Chat:
             self._tell_unfinished(result.state_text)
 
     async def _send_now(self, task_id: str, text: str) -> None:
-        """Send what the person wrote while a task runs."""
+        """Send a message that the person wrote while a task runs."""
         if text.startswith("/"):
             self._screen.line(("commands wait for the end of the answer; Ctrl-C interrupts it", "yellow"))
             return
@@ -347,13 +347,13 @@ class Chat:
             self._screen.line(("  ✗ ", "red"), str(error))
 
     async def decide(self, item: Pending) -> None:
-        """Ask the person about a call of a task that runs here; it goes on at once with what is decided."""
-        async with self._asking:  # in the order of the requests, whichever of them is shown first
+        """Ask the person about a call of a task that runs here; the decision continues the task at once."""
+        async with self._asking:  # in the order of the requests
             shown = self._timeline.requests if self._timeline is not None else ()
             for _ in range(_CATCH_UP):
                 if item.request_id in shown or item.task_id != self._unfinished:
                     break
-                await asyncio.sleep(0.01)  # what led to the request is printed before it
+                await asyncio.sleep(0.01)  # print the events before the request first
             if self._steering is None:
                 return
             async with self._steering.question():
@@ -380,12 +380,12 @@ class Chat:
         )
 
     async def _count(self) -> None:
-        """Note what the conversation has cost."""
+        """Update the conversation's cost for the toolbar."""
         cost, unknown, tokens = await self._sum()
         self._spent = f"{tokens:,} tokens" + (f" · {dollars(cost)}" if cost or not unknown else "")
 
     async def _sum(self) -> tuple[Decimal, int, int]:
-        """Return what the thread's tasks spent with those below them: dollars, tasks without a known cost, tokens."""
+        """Return the spending of the thread's tasks and their children: dollars, tasks of unknown cost, tokens."""
         cost, unknown, tokens, cursor = Decimal(0), 0, 0, None
         while True:
             page = await self._runner.list_tasks(thread_id=self._thread, limit=500, cursor=cursor)
@@ -406,7 +406,7 @@ class Chat:
         self._screen.line((f"  {keys}", "dim"))
 
     async def _undo(self, how: str) -> None:
-        """Take back the last turn: its calls are compensated, and its messages leave the thread."""
+        """Undo the last turn: compensate its calls and remove its messages from the thread."""
         if not self._turns:
             self._screen.line(("there is no turn to take back", "dim"))
             return
@@ -431,7 +431,7 @@ class Chat:
         self._screen.line(("taken back; write on from there", "dim"))
 
     async def _fork(self, _: str) -> None:
-        """Go on in a new thread that shares this one; this one stays as it is."""
+        """Continue in a new thread that shares this one; this one stays unchanged."""
         if not self._turns:
             self._screen.line(("there is nothing to branch off yet", "dim"))
             return
@@ -484,9 +484,9 @@ class Chat:
         "help": ("this list", _help),
         "quit": ("leave, like Ctrl-D", _quit),
     }
-    """What a line that begins with a slash does, and in which words it is listed."""
+    """The slash commands, each with its description."""
 
 
 def next_input(steps: Sequence[StepInfo]) -> str:
-    """Return what the next step would read, as text."""
+    """Return the next step's input as text."""
     return content_text(steps[0].input) if steps else ""

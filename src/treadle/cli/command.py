@@ -1,6 +1,6 @@
-"""What a command is made of: its session, the options that all commands share, and the function that typer calls.
+"""The base of commands: the session, the shared options, and the function that typer calls.
 
-A command is written as a function of a `Session` and its own arguments. `command` adds what all of them share.
+A command is a function of a `Session` and its own arguments. `command` adds the shared options.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CODES: Final = {
     "interrupted": 6,
     "cancelled": 7,
 }
-"""Exit codes by state; the exit code of a task between two steps is 0."""
+"""Exit codes by state; a task between two steps has exit code 0."""
 USAGE: Final = 2
 OUR_BUG: Final = 70
 
@@ -112,7 +112,7 @@ OF_ALL_TENANTS: Final = frozenset(
         *("mcp.list_servers", "mcp.approve"),
     )
 )
-"""The commands that concern a whole store, or none: they have no `--tenant`."""
+"""The commands for a whole store, or for none: they have no `--tenant`."""
 
 
 class Session:
@@ -135,7 +135,7 @@ class Session:
         self.url = url
         self.tenant = tenant
         self.policy: str | None = None
-        """the value of `--policy`, which a command that goes on with a task has to name too"""
+        """the value of `--policy`, which a command that continues a task must repeat"""
 
     def runner(
         self,
@@ -147,22 +147,22 @@ class Session:
         policy: str | None = None,
         on_pending: Callable[[Pending, RunHandle[Any]], Awaitable[object]] | None = None,
     ) -> AbstractAsyncContextManager[TaskRunner]:
-        """Return a block that opens a runner on the store, or a client of the server of `--url`, and closes it.
+        """Open a runner on the store, or a client of the server of `--url`, for the duration of a block.
 
-        The runner works in the tenant of `--tenant`. The arguments are for a runner.
+        It works in the tenant of `--tenant`. The arguments apply only to a runner.
 
         Args:
             agents: agents whose code this process has.
             make: create the store if it does not exist.
             drives: the command drives tasks: make their contexts by the project's function.
-            observers: observers of what the runner drives.
-            policy: the file of the policy, in place of the one that the project lists, for a command that drives tasks.
-            on_pending: is told of requests for approval of what the runner drives.
+            observers: observers of the runner's tasks.
+            policy: the policy's file, instead of the project's, for a command that drives tasks.
+            on_pending: called with requests for approval of the runner's tasks.
 
         Raises:
             NotFound: the store does not exist, and `make` is false or its folder is missing.
-            ConfigurationError: the function that makes contexts cannot be imported, or the policy, the middleware or
-                the sources of secrets are not valid.
+            ConfigurationError: the context function cannot be imported, or the policy, the middleware or the sources of
+                secrets are not valid.
         """
         if self.url is not None:
             from treadle.cli.remote import client_of
@@ -187,7 +187,7 @@ class Session:
         return runner if self.tenant is None else _in_tenant(runner, self.tenant)
 
     def run(self, work: Coroutine[Any, Any, int]) -> int:
-        """Run a coroutine in an event loop and return its exit code; Ctrl-C ends it if it does not handle Ctrl-C."""
+        """Run a coroutine in an event loop and return its exit code; Ctrl-C ends it unless it handles Ctrl-C."""
         try:
             return asyncio.run(work)
         except KeyboardInterrupt:
@@ -201,16 +201,16 @@ class Session:
 def store_at(
     screen: Screen, option: str | None, *, make: bool = True, lease: float | None = None
 ) -> JournalStore:
-    """Return the store that `--store` or TREADLE_STORE names, else that of the project; it is opened at first use.
+    """Return the store of `--store` or TREADLE_STORE, else the project's; it is opened at first use.
 
-    A new file is made in a folder that is there, and a note tells of it. Of the folders only `.treadle` is made: any
-    other missing one is taken for a mistake in the path, which would lead to an empty store.
+    A new file is made only in an existing folder, and a note reports it. The only folder that is made is `.treadle`:
+    any other missing folder is a mistake in the path, and would lead to an empty store.
 
     Args:
         screen: prints the note.
         option: the value of `--store`, or None.
         make: create the store if it does not exist.
-        lease: how long its leases are, in seconds; None leaves that to its URL.
+        lease: the duration of its leases, in seconds; None for its URL's.
 
     Raises:
         NotFound: the store does not exist, and `make` is false or its folder is missing.
@@ -236,7 +236,7 @@ def store_at(
 
 @asynccontextmanager
 async def _in_tenant(runner: Runner, tenant: str) -> AsyncGenerator[Runner]:
-    """Open a runner for the length of a block, and work in a tenant."""
+    """Open a runner for the duration of a block, and work in a tenant."""
     scoped = runner.scoped(tenant=tenant)
     async with runner:
         yield scoped
@@ -245,9 +245,9 @@ async def _in_tenant(runner: Runner, tenant: str) -> AsyncGenerator[Runner]:
 def command(function: Callable[..., int | Coroutine[Any, Any, int]]) -> Callable[..., int]:
     """Return the function that typer calls for a command.
 
-    It takes the command's parameters, then `--store`, `--url`, `--tenant` and `--json` where it has these, unless it
-    declares them itself. A parameter whose type is a dataclass is replaced by one option for each field of the
-    dataclass. A coroutine function runs in an event loop.
+    It takes the command's parameters, then `--store`, `--url`, `--tenant` and `--json` if the command supports them
+    and does not declare them itself. A dataclass parameter is replaced by one option for each of its fields. A
+    coroutine function runs in an event loop.
     """
     parameters: list[Parameter] = []
     groups: dict[str, type] = {}
@@ -290,7 +290,7 @@ def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
 
 
 def interrupted(screen: Screen) -> int:
-    """Print that Ctrl-C ended a command, and return the exit code for it."""
+    """Print that Ctrl-C ended a command, and return the exit code."""
     screen.document({"error": error_to_wire(KeyboardInterrupt("interrupted"))})
     screen.note(("interrupted", "yellow"))
     return CODES["interrupted"]
@@ -300,7 +300,7 @@ def interrupted(screen: Screen) -> int:
 
 
 def text_argument(text: str) -> str:
-    """Return a TEXT or INPUT argument; `-` stands for standard input.
+    """Return a TEXT or INPUT argument; for `-`, the text of standard input.
 
     Raises:
         ConfigurationError: standard input is not text.
@@ -314,7 +314,7 @@ def text_argument(text: str) -> str:
 
 
 def json_argument(text: str, where: str) -> Json:
-    """Return the value of an argument written as JSON; raises `ConfigurationError` that says how to quote text."""
+    """Return the value of a JSON argument; raises `ConfigurationError` that explains how to quote text."""
     try:
         return json_format.loads(text)
     except ValueError:
@@ -337,7 +337,7 @@ def _user_only(match: re.Match[str]) -> str:
 
 
 def _program() -> str:
-    """Return what to type for this program: its path if it was called by a path that is not on PATH."""
+    """Return the name to type for this program: a path if it was started by a path that is not on PATH."""
     called = Path(sys.argv[0])
     if called.name != "treadle" or shutil.which("treadle") is not None:
         return "treadle"

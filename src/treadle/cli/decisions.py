@@ -1,4 +1,4 @@
-"""The options by which one command decides on several requests, and the decisions, each printed as it is made."""
+"""Options that select several requests for one command, and the loop that decides and prints each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DecidingAgentOption = Annotated[
 
 @frozen(kw_only=True)
 class RequestOptions:
-    """Which requests are decided together: all that match every option that was typed."""
+    """A selection of requests: all that match every option on the command line."""
 
     all: Annotated[
         bool,
@@ -48,7 +48,7 @@ class RequestOptions:
     ] = False
 
     def are_meant(self, task: str | None, agent: str | None) -> bool:
-        """Return whether the options name the requests; raise if neither they nor TASK name any."""
+        """Return whether the options select requests; raise if neither they nor TASK select any."""
         if self.all or self.tool:
             return True
         if task is None and agent is None:
@@ -60,7 +60,7 @@ class RequestOptions:
     async def requests(
         self, runner: TaskRunner, task: str | None, agent: str | None, fits: Callable[[Pending], bool]
     ) -> list[Pending]:
-        """Return the pending requests that the options name and that a command can decide."""
+        """Return the selected pending requests that a command can decide."""
         task_id = (await find_task(runner, task)).task_id if task is not None else None
         pending = [item async for item in await runner.list_pending(task_id)]
         items = {(item.task_id, item.request_id): item for item in pending if fits(item)}.values()
@@ -82,17 +82,18 @@ async def decide_each(
     *,
     yes: bool,
 ) -> int:
-    """Show the requests, ask a person unless `yes`, decide on each, and print the decisions.
+    """Show the requests, ask a person unless `yes`, decide each, and print the decisions.
 
     Args:
         session: the session of the command.
         verb: the verb of the command, such as `approve`.
-        done: the same of a request on which it did it, such as `approved`.
+        done: its past participle, such as `approved`.
         items: the requests.
-        act: decides on one.
+        act: decides one request.
         yes: do not ask.
 
     Returns:
+        0 if all were decided, else 1.
         0 if each was decided, else 1.
 
     Raises:
@@ -120,7 +121,7 @@ async def decide_each(
 async def _decision(
     session: Session, done: str, item: Pending, act: Callable[[Pending], Awaitable[None]]
 ) -> str:
-    """Decide on a request, print that, and return `done`, or `refused`."""
+    """Decide a request, print the decision, and return `done` or `refused`."""
     state, detail = done, _call(item)
     try:
         await act(item)
@@ -133,7 +134,7 @@ async def _decision(
 
 
 def _is_confirmed(session: Session, verb: str, items: Sequence[Pending]) -> bool:
-    """Show requests, and return whether a person lets the command decide on them."""
+    """Show requests, and return whether a person confirms the decision."""
     screen, count = session.screen, some(len(items), "request")
     for item in items[:_SHOWN]:
         where = f"  {item.request_id}  {short(_call(item), 120)}"
@@ -146,5 +147,5 @@ def _is_confirmed(session: Session, verb: str, items: Sequence[Pending]) -> bool
 
 
 def _call(item: Pending) -> str:
-    """Return the call that a request is about, with its exact arguments; for a step's question its text."""
+    """Return a request's call with its exact arguments; for a step's question, its text."""
     return f"{item.tool}({exact_json(item.arguments)})" if item.tool else exact_text(item.text)

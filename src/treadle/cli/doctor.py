@@ -1,4 +1,4 @@
-"""`doctor`: the state of the installation, the store and the agents, and what should be fixed."""
+"""`doctor`: check the installation, the store and the agents, and report problems."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ EXTRAS: Final = {
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "testing": ("starlette", "uvicorn"),
 }
-"""The packages of each extra: it is installed if all of them can be imported."""
+"""The packages of each extra, which is installed if all of them can be imported."""
 
 _FINDINGS: Final = 5
-"""How many lost members of threads are named."""
+"""Most lost members of threads that are named."""
 
 _LISTED: Final = 400
-"""Characters of an agent's tools that a line shows."""
+"""Most characters of an agent's tools in a line."""
 
 VARIABLES: Final = (
     *dict.fromkeys(
@@ -63,12 +63,12 @@ VARIABLES: Final = (
     "TREADLE_POLICY",
     "TREADLE_SECRETS",
 )
-"""Variables that are reported as set or not set, never with their values."""
+"""Variables that are reported as set or not set, never by value."""
 
 
 @mutable
 class Diagnosis:
-    """The report of `doctor`. Problems have to be fixed; hints would help."""
+    """The report of `doctor`. Problems need a fix; hints are optional."""
 
     versions: dict[str, str]
     store: dict[str, Any]
@@ -76,14 +76,14 @@ class Diagnosis:
     environment: dict[str, bool]
     model: str | None
     sandboxes: dict[str, str | None]
-    """what this machine lacks to confine tools in each way; None if nothing"""
+    """for each sandbox mechanism the parts that this machine lacks; None if it is complete"""
 
     agents: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     policy: str | None = None
-    """the policy of the project, in short"""
+    """the project's policy, in short"""
 
     secrets: dict[str, str] = field(default_factory=dict[str, str])
-    """where each secret of the project is read, and whether there is one; never its value"""
+    """for each secret of the project its source, and whether it is set; never its value"""
 
     hints: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
@@ -155,7 +155,7 @@ def _check_store(diagnosis: Diagnosis, store_option: str | None) -> None:
 
 
 def _check_threads(diagnosis: Diagnosis, store: JournalStore) -> None:
-    """Name threads that have lost tasks or messages: an import would refuse a backup of them."""
+    """Report threads that have lost tasks or messages: an import would refuse their backup."""
 
     async def findings() -> list[Finding]:
         async with store.snapshot() as reader:
@@ -174,7 +174,7 @@ def _check_threads(diagnosis: Diagnosis, store: JournalStore) -> None:
 
 
 def _check_file(diagnosis: Diagnosis, path: Path) -> bool:
-    """Look at a file without changing it; return whether it is a whole store of this version."""
+    """Check a file without changing it; return whether it is an intact store of this version."""
     import apsw
 
     from treadle.stores.sqlite.schema import (
@@ -237,7 +237,7 @@ def _check_server(diagnosis: Diagnosis, url: str) -> None:
 
 
 def _check_agents(diagnosis: Diagnosis) -> list[Agent[Any]]:
-    """Report on the agents that the project lists, and return them."""
+    """Report on the project's agents, and return them."""
     listed = agents.listed_agents()
     diagnosis.problems += listed.problems.values()
     middleware: tuple[ToolMiddleware, ...] = ()
@@ -256,7 +256,7 @@ def _check_agents(diagnosis: Diagnosis) -> list[Agent[Any]]:
 
 
 def _check_policy(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
-    """Report on the policy that the project lists, and on its rules that fit no tool of the listed agents."""
+    """Report on the project's policy, and on its rules that match no tool of the agents."""
     try:
         policy = agents.listed_policy(None)
     except ConfigurationError as error:
@@ -271,7 +271,7 @@ def _check_policy(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
 
 
 def _check_sandboxes(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
-    """Report the tools that are to run in a sandbox which this machine does not have."""
+    """Report tools whose sandbox this machine cannot provide."""
     for agent in listed:
         for tool in agent.tools:
             host: Any = getattr(tool, "options", {}).get("host")
@@ -280,7 +280,7 @@ def _check_sandboxes(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
 
 
 def _check_secrets(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
-    """Report where the project's secrets are, and which a tool declares that have no source or cannot be read."""
+    """Report the sources of the project's secrets, and declared secrets that have none or cannot be read."""
     try:
         sources = checked_sources("secrets", agents.listed_secrets())
     except ConfigurationError as error:
@@ -289,7 +289,7 @@ def _check_secrets(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
     vault = Vault(sources)
     for name, where in vault.where().items():
         if where.startswith("the function "):
-            diagnosis.secrets[name] = where  # it may ask a server
+            diagnosis.secrets[name] = where  # the function may ask a server
             continue
         try:
             vault.reveal(name, "doctor", (name,))
@@ -368,7 +368,7 @@ def _print(screen: Screen, diagnosis: Diagnosis) -> None:
 
 
 def _store_facts(store: dict[str, Any]) -> list[str]:
-    """Return what was found out about a store, as sentences and readable settings."""
+    """Return the findings about a store, as sentences and readable settings."""
     if not store.get("exists", True):
         return ["does not exist yet: the first `treadle run` creates it"]
     facts: list[str] = []

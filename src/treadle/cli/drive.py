@@ -96,18 +96,18 @@ def drive(
 async def _drive(
     runner: Runner, screen: Screen, at_most: int, per_tenant: int | None, grace: float
 ) -> Counter[str]:
-    """Adopt tasks until a signal arrives or output fails; return how often each kind of adoption event happened.
+    """Adopt tasks until a signal arrives or output fails; return the number of adoption events by kind.
 
     Raises:
         OSError: output could not be written.
-        StoreFormatError: a newer version migrated the store. All tasks are released before either is raised.
+        StoreFormatError: a newer version migrated the store. In both cases all tasks are released first.
     """
     counts: Counter[str] = Counter()
     stops: asyncio.Queue[None] = asyncio.Queue()
     errors: list[OSError | StoreFormatError] = []
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A script's background job starts with SIGINT ignored: the Ctrl-C of its terminal is not meant for it.
+        # A background job of a script ignores SIGINT from the start: Ctrl-C in its terminal is not meant for it.
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, stops.put_nowait, None)
 
@@ -141,14 +141,14 @@ async def _drive(
 
 
 def print_adoption(screen: Screen, adoption: Adoption) -> None:
-    """Print what an adopter did or met; raises `OSError` if it cannot be written."""
+    """Print an event of the adopter; raises `OSError` if it cannot be written."""
     mark = _MARKS.get(adoption.kind, ("● ", STYLES.get(adoption.state or "", "")))
     screen.entry(adoption)
     screen.line(mark, adoption.text, (f"  {adoption.agent or ''}", "dim"))
 
 
 def print_drained(screen: Screen, counts: Counter[str], fenced: int) -> None:
-    """Print how often each kind of adoption event happened, and how many commits were refused."""
+    """Print the number of adoption events by kind, and of fenced commits."""
     screen.entry({"kind": "drained", **counts, "fenced": fenced})
     lost = f"{counts['lost']} lost to other drivers, {fenced} commits refused"
     screen.line(("drained: ", "dim"), f"{counts['adopted']} adopted, {lost}")

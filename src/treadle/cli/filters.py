@@ -1,4 +1,4 @@
-"""The options that say which tasks a command means: those of `tasks`, and of the commands that act on several."""
+"""Options that select tasks: those of `tasks`, and of the commands that act on several tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NameOption = Annotated[
 
 @frozen(kw_only=True)
 class TaskOptions:
-    """Which tasks are meant: all that match every option that was typed."""
+    """A selection of tasks: all that match every option on the command line."""
 
     state: Annotated[
         list[str] | None, typer.Option("--state", help="Only tasks in this state; may be repeated.")
@@ -77,18 +77,18 @@ class TaskOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether any of the options was typed."""
+        """Whether any of the options was used."""
         return any(getattr(self, item.name) for item in fields(self))
 
     def refuse_beside(self, task: str, agent: str | None = None) -> None:
-        """Raise `ConfigurationError` if tasks are meant by options, and one by name too."""
+        """Raise `ConfigurationError` if tasks are selected by options and one also by name."""
         if self.is_given or agent is not None:
             raise ConfigurationError(
                 f"name one task ({task}), or several by options such as --state: not both"
             )
 
     async def filters(self, runner: TaskRunner, agent: str | None = None) -> dict[str, Any]:
-        """Return the arguments of `list_tasks` and `count_tasks` for what was typed; `agent` is a name."""
+        """Return the selection as arguments of `list_tasks` and `count_tasks`; `agent` is a name."""
         filters: dict[str, Any] = {
             "state": self.state or None,
             "agent": agent,
@@ -108,10 +108,10 @@ class TaskOptions:
 async def meant(
     runner: TaskRunner, which: TaskOptions, agent: str | None, can: Callable[[TaskSummary], bool]
 ) -> list[TaskSummary]:
-    """Return the tasks that options name and that a command can act on, newest first; children go with their parents.
+    """Return the selected tasks on which a command can act, newest first; children go with their parents.
 
     Raises:
-        ConfigurationError: no option says which tasks are meant.
+        ConfigurationError: no option selects tasks.
     """
     if not which.is_given and agent is None:
         raise ConfigurationError(
@@ -122,10 +122,10 @@ async def meant(
 
 
 def confirmed(session: Session, verb: str, tasks: Sequence[TaskSummary], *, yes: bool) -> bool:
-    """Show which tasks a command would act on, and return whether it is to: by `--yes`, or by a person's answer.
+    """Show the tasks on which a command would act, and return whether `--yes` or a person confirms it.
 
     Raises:
-        ConfigurationError: no person can be asked, and `--yes` was not typed.
+        ConfigurationError: no person can be asked, and `--yes` is missing.
     """
     screen = session.screen
     screen.document({"items": [], "cursor": None})
@@ -154,7 +154,7 @@ async def each(
     is_reached: Callable[[str], bool],
     at_once: int = 8,
 ) -> int:
-    """Act on tasks, several at a time, and print how each stands; return 0 if all stand as they should, else 1."""
+    """Act on tasks, several at a time, and print the state of each; return 0 if all reach the wanted state, else 1."""
     screen, gate = session.screen, asyncio.Semaphore(at_once)
     shown = short_ids([item.task_id for item in tasks]) if screen.out.is_terminal else {}
     states: dict[str, str] = {}
@@ -182,7 +182,7 @@ async def each(
 
 
 async def all_tasks(runner: TaskRunner, filters: dict[str, Any]) -> AsyncGenerator[TaskSummary]:
-    """Yield all tasks that match, newest first, a page at a time."""
+    """Yield all matching tasks, newest first, reading a page at a time."""
     cursor = None
     while True:
         page = await runner.list_tasks(**filters, limit=_PAGE, cursor=cursor)

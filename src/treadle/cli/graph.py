@@ -1,4 +1,4 @@
-"""Steps that depend on each other: their names while they run, and a drawing of the graph."""
+"""Steps of a graph: their names while they run, and a drawing of the graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARKS: Final = {
 
 
 class StepNames:
-    """The steps of a task that have names, folded from its events; empty unless the first event was seen."""
+    """The named steps of a task, folded from its events; empty unless the first event was seen."""
 
     def __init__(self) -> None:
         self._state: TaskState | None = None
@@ -45,7 +45,7 @@ class StepNames:
         return graph.nodes.get(step or "") if graph is not None else None
 
     def before(self, node: StepNode) -> list[str]:
-        """Return the names of the steps that a step waited for."""
+        """Return the names of the steps on which a step depends."""
         nodes = [self.of(step) for step in node.after]
         return [node.plan.name for node in nodes if node is not None]
 
@@ -60,7 +60,7 @@ def why_skipped(event: e.StepSkipped) -> str:
 
 
 def draw(screen: Screen, steps: Sequence[TaskStepOutput], upcoming: Sequence[StepInfo]) -> None:
-    """Draw steps that wait for each other, each one level deeper than the deepest it waits for; else draw nothing."""
+    """Draw the graph of dependent steps, each one level below the deepest that it depends on; else draw nothing."""
     outputs = {output.step.step_id: output for output in steps}
     infos = {info.step_id: info for info in (*[output.step for output in steps], *upcoming)}
     if not any(info.after for info in infos.values()):

@@ -1,4 +1,4 @@
-"""`tasks`: what is in the store, who drives it and what it spent, once or as it changes."""
+"""`tasks`: the tasks of a store, their drivers and their spending, once or continuously."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from treadle.results.wire import to_wire
 from treadle.runner.runner import TaskRunner
 
 _WIDE: Final = 100
-"""Columns of a terminal from which on times and labels have columns of their own."""
+"""Fewest columns of a terminal that give times and labels columns of their own."""
 
 _NAME: Final = 20
 _SHORT_NAME: Final = 10
-"""Characters of an agent's name that are shown, on a wide screen and on a narrow one."""
+"""Most characters of an agent's name, on a wide and on a narrow screen."""
 
 _EVERY: Final = 1.0
-"""Seconds between two looks at the store."""
+"""Seconds between two reads of the store."""
 
 
 @command
@@ -84,7 +84,7 @@ async def tasks(
 
 
 async def _watch(session: Session, runner: TaskRunner, filters: dict[str, Any], limit: int) -> int:
-    """List tasks again and again: on a terminal in place, else a line for each task whose state changed."""
+    """List tasks repeatedly: in place on a terminal, else a line for each task whose state changed."""
     screen = session.screen
     if screen.out.is_terminal and not screen.json:
         room = max(1, min(limit, screen.out.height - 4))
@@ -107,7 +107,7 @@ async def _watch(session: Session, runner: TaskRunner, filters: dict[str, Any], 
 
 
 class _Row:
-    """A task of a list: its summary, and what it has done by now if a driver works on it."""
+    """A task of a list: its summary, and its current progress if a driver works on it."""
 
     def __init__(
         self,
@@ -119,10 +119,10 @@ class _Row:
     ) -> None:
         self.item = item
         self.depth = 0
-        """in a list of trees: how many tasks of the list are above it"""
+        """in a tree: the number of ancestors in the list"""
 
         self.branches = ""
-        """in a list of trees: the lines that lead to it"""
+        """in a tree: the branch lines before it"""
 
         self.is_damaged = is_damaged
         self.waits_for = [f"{each.kind} of {each.tool or 'a step'}" for each in pending]
@@ -135,7 +135,7 @@ class _Row:
 
     @classmethod
     async def read(cls, runner: TaskRunner, item: TaskSummary) -> _Row:
-        """Read what the list does not know: of owned tasks, waiting ones, fresh forks, and those of older versions."""
+        """Read facts that the summary lacks: for owned and waiting tasks, fresh forks, and tasks of older versions."""
         waits = item.state == "waiting"
         if item.steps is not None and item.driver is None and not waits:
             return cls(item, None)
@@ -145,7 +145,7 @@ class _Row:
         except JournalCorrupt:
             return cls(item, None, is_damaged=True)
         except TaskNotFound:
-            return cls(item, None)  # it was deleted meanwhile
+            return cls(item, None)  # the task was deleted meanwhile
 
     def as_item(self) -> dict[str, Any]:
         """Return the task as `--json` prints it."""
@@ -153,7 +153,7 @@ class _Row:
         return {**to_wire(self.item), **spent, "waits_for": list(self.waits_for)}
 
     def as_columns(self) -> Sequence[str]:
-        """Return the columns for a program: all of each, in an order that stays."""
+        """Return the columns for programs: uncut, in a stable order."""
         item = self.item
         labels = ",".join(f"{key}={value}" for key, value in item.labels.items())
         owner = "" if item.driver is None else _owner(item.driver, full=True)
@@ -197,7 +197,7 @@ class _Page:
     async def read_trees(
         cls, runner: TaskRunner, filters: dict[str, Any], limit: int, cursor: str | None
     ) -> _Page:
-        """Read whole trees, each from its root down; `limit` counts roots, and the filters are about these."""
+        """Read whole trees from their roots; `limit` and the filters apply to the roots."""
         rows: list[_Row] = []
         roots = 0
         while True:
@@ -211,7 +211,7 @@ class _Page:
                 return cls(rows, cursor, await runner.count_tasks(**filters))
 
     def lines(self, screen: Screen) -> list[Text]:
-        """Return the page as lines no wider than the screen: columns as wide as needed, the input in what is left."""
+        """Return the page as lines that fit the screen: the input gets the space that the other columns leave."""
         is_wide = screen.out.width >= _WIDE
         shown = short_ids([row.item.task_id for row in self.rows])
         header = ["task", "state", "agent", "cost", "created" if is_wide else "age"]
@@ -248,14 +248,14 @@ class _Page:
 async def _tree(
     runner: TaskRunner, item: TaskSummary, depth: int, above: str = "", mark: str = ""
 ) -> list[_Row]:
-    """Return a task and all tasks below it, each before those that it called, in the order of their calls.
+    """Return a task and all its descendants, parents first, in the order of their calls.
 
     Args:
-        runner: reads them.
+        runner: reads the tasks.
         item: the task.
-        depth: how many tasks are above it.
-        above: the lines in front of its mark.
-        mark: how it hangs below the task above it.
+        depth: the number of its ancestors.
+        above: the branch lines before its mark.
+        mark: the branch that connects it with its parent.
     """
     row = await _Row.read(runner, item)
     row.depth, row.branches = depth, above + mark
@@ -269,7 +269,7 @@ async def _tree(
 
 
 def _nested(rows: Sequence[_Row]) -> list[Json]:
-    """Return trees as `--json` prints them: each task with the tasks below it as its `children`."""
+    """Return trees for `--json`: each task has its children in `children`."""
     roots: list[Json] = []
     levels: list[list[Json]] = [roots]
     for row in rows:
@@ -302,7 +302,7 @@ def _totals(totals: TaskTotals, screen: Screen) -> list[Text]:
 
 
 def _owner(driver: Driver, *, full: bool = False) -> str:
-    """Return which process drives a task, and whether it is alive."""
+    """Return the process that drives a task, and whether it is alive."""
     where = driver.host if full or driver.host != socket.gethostname() else ""
     is_own = driver.pid == os.getpid() and not where
     name = "here" if is_own else f"{where}:{driver.pid}" if where else str(driver.pid)

@@ -1,4 +1,4 @@
-"""The command `treadle`: its commands, and the exit code for each way of ending."""
+"""The command `treadle`: its commands, and the exit codes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def demo(
     ] = None,
 ) -> int:
     """Watch a task survive a killed process, be undone and forked. Needs no key and no network."""
-    from treadle.cli.demo import play  # with the auditor, which no other command needs
+    from treadle.cli.demo import play  # imports the auditor, which other commands do not need
 
     return play(resume=resume, store=store, model=model)
 
@@ -104,13 +104,13 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "import": "maintenance.import_",
     "demo": demo,
 }
-"""The function of each command, as `module.function` where only this command needs its module."""
+"""The function of each command; as `module.function` if only this command needs its module."""
 
 
 def app(command: str | None = None) -> typer.Typer:
-    """Return the application, with one command if it is known, none for `--version`, else with all of them.
+    """Return the application with one command, with none for `--version`, or else with all.
 
-    Making a command costs its imports and the reading of its parameters: the start of `treadle` pays for one at most.
+    Building a command costs its imports and the reading of its parameters, so `treadle` builds at most one at start.
     """
     made = typer.Typer(
         name="treadle",
@@ -138,14 +138,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 completed, or done; 1 failed; 2 usage; 3 degraded; 4 waiting; 5 paused; 6 interrupted; 7 cancelled; 70 our bug.
     """
     if arguments is None:
-        # The process ends with the command: the system takes its memory back, and Python need not look at each object.
+        # The process ends with the command: the system frees its memory, so Python need not visit each object.
         atexit.register(gc.freeze)
     command_arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = (
         command_arguments[: command_arguments.index("--")] if "--" in command_arguments else command_arguments
     )
     _open_closed_streams()
-    # The store reports a lost session itself.
+    # The store itself reports a lost session.
     logging.getLogger("psycopg").addHandler(logging.NullHandler())
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Cleaned())
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except OSError as error:
-        # The reader of the output has gone, or the disk is full: Python must not write the rest of its buffer at exit.
+        # The reader of the output has gone, or the disk is full: Python must not write its buffer at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not code and not isinstance(error, BrokenPipeError):
             screen.note(("error: ", "red"), _system_message(error))
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Cleaned(logging.Formatter):
-    """Writes a log record for a terminal: what it tells of tools and models commands nothing there."""
+    """Formats log records for a terminal: texts of tools and models cannot control it."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record, with control characters visible."""
@@ -173,7 +173,7 @@ class _Cleaned(logging.Formatter):
 
 
 def _open_closed_streams() -> None:
-    """Open closed standard streams on the null device, so that no file opened later gets one of their numbers."""
+    """Open closed standard streams on the null device, so that files opened later do not get their numbers."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - open until the process ends
@@ -183,7 +183,7 @@ def _run(arguments: list[str], screen: Screen) -> int:
     command: Any = typer.main.get_command(app(arguments[0]))
     try:
         code = command.main(arguments, prog_name="treadle", standalone_mode=False, obj=screen) or 0
-        # Typer returns the code of a shell for Ctrl-C outside of an event loop, such as while agents are imported.
+        # Typer returns a shell's code for Ctrl-C outside of an event loop, such as during imports of agents.
         return interrupted(screen) if code == _STOPPED else code
     except (_UsageError, TreadleError) as error:
         return _failed(error, screen)
@@ -211,7 +211,7 @@ def _run(arguments: list[str], screen: Screen) -> int:
 
 
 def _system_message(error: OSError) -> str:
-    """Return the message of the operating system, with the file's name if there is one."""
+    """Return the operating system's message, with the file's name if there is one."""
     return ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
 
 

@@ -1,4 +1,4 @@
-"""The commands that maintain a store: verify, export, import. None needs an agent or runs anything."""
+"""Commands that maintain a store: verify, export, import. They need no agent and run nothing."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ async def verify(
 
 
 class _Shown:
-    """A terminal, on which JSON text is written with escapes for what a terminal would obey or not show."""
+    """A terminal for JSON text; control and invisible characters are written as escapes."""
 
     def __init__(self, terminal: BinaryIO) -> None:
         self._terminal = terminal
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
     def write(self, data: bytes) -> int:
-        """Write JSON text, of which the end may be missing."""
+        """Write a piece of JSON text, which may end in the middle."""
         self._terminal.write(seen_json(self._decode(data)).encode())
         return len(data)
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Flush the terminal."""
         self._terminal.flush()
 
 

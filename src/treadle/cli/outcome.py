@@ -1,4 +1,4 @@
-"""How a command reports a task that has stopped: its state, what it waits for, and the command that goes on with it."""
+"""Report a task that has stopped: its state, its pending requests, and the command that continues it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.results.results import Pending, RunResult, TaskUsage
 from treadle.runner.deciding import described
 
 LIMIT_OPTIONS: Final = ("steps", "tokens", "seconds", "model_calls", "tool_calls", "cost", "repeats")
-"""The limits that `run` and `resume` have options for."""
+"""The limits with an option of `run` and `resume`."""
 
 
 def print_outcome(
@@ -27,15 +27,15 @@ def print_outcome(
     root: str | None = None,
     limit: LimitReached | None = None,
 ) -> int:
-    """Print how a task stands and return the exit code for its state.
+    """Print a task's state and return the exit code for it.
 
     Args:
         session: the command's session; with `--json` its document becomes the result.
         result: the result of the task.
-        agent: the value of `--agent`, for the command that goes on with the task.
-        printed: the model's text that is on the screen already.
+        agent: the value of `--agent`, for the command that continues the task.
+        printed: the model's text that is already on the screen.
         root: for a child, the task to resume instead of it.
-        limit: the limit that was reached last: a task that it paused goes on with a higher one.
+        limit: the last limit that was reached: a paused task continues with a higher one.
     """
     screen = session.screen
     screen.document(result)
@@ -56,14 +56,14 @@ def print_next(
     root: str | None = None,
     limit: LimitReached | None = None,
 ) -> None:
-    """Print the command that goes on with a task, if it can go on; the arguments are those of `print_outcome`."""
+    """Print the command that continues a task, if it can continue; takes the arguments of `print_outcome`."""
     screen = session.screen
     raised = _raised(limit) if limit is not None and result.state == "paused" else {}
     task = screen.short(root or result.task_id)
     if agent is None and session.url is None and not agents.may_be_found(result.agent):
         agent = "MODULE:AGENT"
     resume = session.command_line("resume", task, agent=agent, policy=session.policy, **raised)
-    if result.driven:  # it goes on by itself
+    if result.driven:  # a driver continues it
         screen.line(("  a driver process works on it", "dim"))
     elif result.state in ("interrupted", "paused", "failed", "created", "running", "waiting"):
         if result.state == "created":
@@ -76,7 +76,7 @@ def print_next(
 
 
 def _raised(limit: LimitReached) -> dict[str, str | None]:
-    """Return the option that gives a task twice the room of the limit it reached; nothing for one without an option."""
+    """Return the option that doubles the limit that a task reached; empty for a limit without an option."""
     value = Decimal(str(max(limit.used, limit.allowed))) * 2
     if limit.limit not in LIMIT_OPTIONS:
         return {}
@@ -84,7 +84,7 @@ def _raised(limit: LimitReached) -> dict[str, str | None]:
 
 
 def print_state(screen: Screen, result: RunResult, task_id: str = "") -> None:
-    """Print a task's state, size and cost, and why it failed or is degraded."""
+    """Print a task's state, size and cost, and the reason if it failed or is degraded."""
     style = STYLES.get(result.state, "")
     steps = f"{some(result.steps, 'step')} · {usage_summary(result.usage)}"
     screen.line(("● ", style), (result.state_text, style), f"  {task_id}", (steps, "dim"))
@@ -96,12 +96,12 @@ def print_state(screen: Screen, result: RunResult, task_id: str = "") -> None:
 
 
 def print_pending(session: Session, result: RunResult) -> None:
-    """Print what a task waits for, with the commands that decide it."""
+    """Print a task's pending requests, with the commands that decide them."""
     print_pending_items(session, result.pending)
 
 
 def print_pending_items(session: Session, items: Sequence[Pending]) -> None:
-    """Print what a task waits for, with the commands that decide it; those of several approvals once, after them."""
+    """Print pending requests with the commands that decide them; those for several approvals only once, at the end."""
     approvals = [item for item in items if item.kind == "approval"]
     many = {item.task_id for item in approvals if sum(each.task_id == item.task_id for each in approvals) > 1}
     for item in items:
@@ -115,7 +115,7 @@ def print_pending_items(session: Session, items: Sequence[Pending]) -> None:
 
 
 def _print_pending_item(session: Session, item: Pending, *, together: bool) -> None:
-    """Print one thing that a task waits for, with the commands that decide it, or else with its id."""
+    """Print a pending request with the commands that decide it, or with its id."""
     screen, line = session.screen, session.screen.line
     heading, *rest = described(item, screen.width)
     line(*heading, *([(f"  {item.request_id}", "dim")] if together else []))

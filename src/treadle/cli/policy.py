@@ -1,4 +1,4 @@
-"""`policy`: what a policy file says, and what it would have said of recorded tasks."""
+"""`policy`: show a policy file, and test it on recorded tasks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SAYS: Final = {
     "none": "not concerned",
 }
 _ARGUMENTS: Final = 200
-"""Characters of a call's arguments that are printed; `--json` has all of them."""
+"""Most characters of a call's arguments in a line; `--json` prints all of them."""
 
 
 @policy.command()
@@ -174,7 +174,7 @@ async def revoke(
 
 
 async def _rows(runner: TaskRunner, names: list[str], options: TaskOptions, limit: int) -> list[TaskRow]:
-    """Return the tasks that are named; without names, the newest that the options mean."""
+    """Return the named tasks; without names, the newest that the options select."""
     if names:
         options.refuse_beside(names[0])
         return [await find_row(runner, name) for name in names]
@@ -188,7 +188,7 @@ async def _rows(runner: TaskRunner, names: list[str], options: TaskOptions, limi
 
 
 def _file(file: Path | None) -> Path:
-    """Return the path of the policy that is meant; without an argument that of the project."""
+    """Return the policy's path: the argument, or else the project's."""
     path = agents.policy_file(str(file) if file is not None else None)
     if path is None:
         raise ConfigurationError(

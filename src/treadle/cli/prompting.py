@@ -1,4 +1,4 @@
-"""How `chat` asks a person for text: a line editor on a terminal, else one line of standard input after the other."""
+"""Ask a person for text in `chat`: by a line editor on a terminal, else line by line from standard input."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from treadle.drivers.terminal import TerminalLines, drop_typed, echoing, readabl
 
 HISTORY = "chat-history"
 _WITHOUT_A_CURSOR = ("", "dumb", "unknown")
-"""Terminals on which a line editor cannot show what it holds."""
+"""Terminals that cannot show a line editor."""
 
 
 class Prompt(Protocol):
-    """Where the messages of a chat come from."""
+    """The source of a chat's messages."""
 
     is_interactive: bool
     """whether a person writes at a terminal"""
 
     async def ask(self, mark: str, default: str = "") -> str:
-        """Return what was written; `default` is there to be edited.
+        """Return a written message; `default` can be edited.
 
         Raises:
-            EOFError: nothing more will be written.
-            KeyboardInterrupt: what was written is not meant.
+            EOFError: the input has ended.
+            KeyboardInterrupt: the message was dropped.
         """
         ...
 
     async def answer(self, mark: str, default: str = "") -> str:
-        """Return the answer to a question: what was typed before it is dropped, and it enters no history.
+        """Return the answer to a question; earlier keys are dropped, and the answer enters no history.
 
         Raises:
-            EOFError: nothing more will be written.
+            EOFError: the input has ended.
             KeyboardInterrupt: the question is left open.
         """
         ...
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Return a block in which keys that no question reads yet are not echoed."""
+        """Return a block in which unread keys are not echoed."""
         ...
 
     def interrupt(self) -> bool:
-        """End the question that is asked, at a signal of Ctrl-C; return False if none is."""
+        """End the current question at Ctrl-C; return False if there is none."""
         ...
 
     async def typed(self) -> None:
-        """Return once a person begins to write while something else runs; never, where input is no terminal."""
+        """Wait until a person begins to write while something else runs; for ever without a terminal."""
         ...
 
 
@@ -60,7 +60,7 @@ def make_prompt(commands: Sequence[str], toolbar: Callable[[], str]) -> Prompt:
     """Return the prompt for standard input.
 
     Args:
-        commands: words that begin a line and can be completed.
+        commands: words that begin a line and are completed.
         toolbar: returns the line below the prompt.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -74,10 +74,10 @@ def make_prompt(commands: Sequence[str], toolbar: Callable[[], str]) -> Prompt:
 
 
 class LinePrompt:
-    """Reads lines as they are; one that ends with a backslash goes on with the next.
+    """Reads lines unedited; a line that ends with a backslash continues with the next.
 
     Args:
-        echo: input is no terminal: print what was read, so that a transcript holds it.
+        echo: input is not a terminal: print each line, so that a transcript contains it.
     """
 
     def __init__(self, *, echo: bool) -> None:
@@ -96,7 +96,7 @@ class LinePrompt:
     async def _line(self, mark: str) -> str:
         if not self._echo:
             return await self._terminal.read(mark)
-        # While a line is read, Ctrl-C means the line. What runs in this process waits: a pipe has its lines at once.
+        # While a line is read, Ctrl-C drops the line. Blocking is fine: a pipe has its lines at once.
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             line = input()  # noqa: ASYNC250
@@ -106,7 +106,7 @@ class LinePrompt:
         return line
 
     def interrupt(self) -> bool:
-        """End the question that is asked, as Ctrl-C does; return False if there is none."""
+        """End the current question as Ctrl-C does; return False if there is none."""
         return self._terminal.interrupt()
 
     async def answer(self, mark: str, default: str = "") -> str:
@@ -117,13 +117,13 @@ class LinePrompt:
         return await self.ask(mark, default)
 
     async def typed(self) -> None:
-        """Return once a line was written: until then the terminal itself echoes and edits it."""
+        """Wait until a line was written; until then the terminal itself echoes and edits it."""
         if self._echo:
             await asyncio.Event().wait()
         await readable()
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Change nothing: without a line editor it is the terminal that shows what is written."""
+        """Change nothing: without a line editor the terminal itself echoes keys."""
         return nullcontext()
 
 
@@ -154,7 +154,7 @@ class _Editor:
 
         keys.add("escape", "enter")(new_line)
         keys.add("enter")(end)
-        keys.add("c-j")(end)  # what was typed while an answer came has this for Enter
+        keys.add("c-j")(end)  # Enter, if it was typed while an answer came
         path = _history_file()
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(path)) if path is not None else InMemoryHistory(),
@@ -184,20 +184,20 @@ class _Editor:
         return await self._questions.prompt_async([("bold", mark)], **options)
 
     def interrupt(self) -> bool:
-        """Return False: a question has Ctrl-C as a key, and not as a signal."""
+        """Return False: questions receive Ctrl-C as a key, not as a signal."""
         return False
 
     async def typed(self) -> None:
-        """Return once a key is pressed; the next question of `ask` reads it."""
+        """Wait until a key is pressed; the next question of `ask` reads it."""
         await readable()
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Have the terminal echo no keys for the length of a block: they would stand amid what is printed."""
+        """Turn off the terminal's echo for a block: keys would appear within printed text."""
         return echoing(False)
 
 
 def _history_file() -> Path | None:
-    """Return where messages are remembered, for the owner only; None if no file can be there."""
+    """Return the file of the chat history, readable only by its owner; None if there is no place for it."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     path = Path(state) / "treadle" / HISTORY
     try:

@@ -1,4 +1,4 @@
-"""Commands on a server, by `--url`: what they read there, and what they read of a store otherwise."""
+"""Commands on a server, by `--url`: they read from the server instead of a store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from treadle.runner.stored_events import StoredEvents
 from treadle.stores.private_files import TOKEN_FILE, private_token
 
 FoundTask: TypeAlias = TaskRow | Task[Any]
-"""A task that a person named: as its store's row tells it, or a server."""
+"""A task that a person named: a row of the store, or a task of the server."""
 
 TOKEN: Final = "TREADLE_TOKEN"  # noqa: S105  the name of a variable
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -31,13 +31,13 @@ CODE_IS_ON_SERVER: Final = "--agent and --model are for the process that drives:
 def client_of(url: str) -> Client:
     """Return a client of a server.
 
-    Its token is TREADLE_TOKEN, else for a server of this machine that of `.treadle/server-token`.
+    Its token is TREADLE_TOKEN; for a server on this machine it defaults to the one in `.treadle/server-token`.
 
     Raises:
         ConfigurationError: that file belongs to another user, or other users may read it.
     """
     token = os.environ.get(TOKEN) or None
-    # The whole name of the host: a token of this machine must not reach localhost.attacker.example.
+    # The whole host name is compared: a token of this machine must not reach localhost.attacker.example.
     if token is None and _host_of(url) in _LOOPBACK and TOKEN_FILE.is_file():
         token = private_token(TOKEN_FILE, f"write the token of your server to {TOKEN}")
     return Client(url, token=token)
@@ -46,7 +46,7 @@ def client_of(url: str) -> Client:
 def _host_of(url: str) -> str | None:
     try:
         return urlsplit(url).hostname
-    except ValueError:  # no URL at all, as `Client` says
+    except ValueError:  # not a URL: `Client` reports it
         return None
 
 
@@ -58,12 +58,12 @@ async def task_of(runner: TaskRunner, task_id: str) -> FoundTask:
 
 
 async def is_to_go_on(runner: TaskRunner, task_id: str, decided: Collection[str]) -> bool:
-    """Return whether a driver is at work on a task, or is to be: nothing is open, or it has a command to read.
+    """Return whether a driver is or will be at work on a task: nothing is open, or a command is unread.
 
     Args:
         runner: a runner or a client.
         task_id: the task.
-        decided: the ids of requests that were decided here: a driver may not have read these decisions yet.
+        decided: ids of requests that were decided here, perhaps not read by a driver yet.
     """
     if isinstance(runner, Client):
         task = await runner.get_task(task_id)
@@ -76,13 +76,13 @@ async def is_to_go_on(runner: TaskRunner, task_id: str, decided: Collection[str]
 
 
 async def has_gone_on(runner: TaskRunner, task_id: str, seq: int) -> bool:
-    """Return whether a task has events after one, or a driver that is at work on it."""
+    """Return whether a task has events after `seq`, or a driver at work on it."""
     task = await task_of(runner, task_id)
     return task.head > seq or (task.driven if isinstance(task, Task) else task.driver is not None)
 
 
 async def events_after(runner: TaskRunner, task_id: str, seq: int) -> list[Event]:
-    """Return a task's events behind one, with those that it shares with the task it was forked from."""
+    """Return a task's events after `seq`, including those shared with the task it was forked from."""
     if isinstance(runner, Client):
         page = await runner.get_events(task_id, after=seq, limit=500)
         return [event async for event in page]
@@ -90,11 +90,11 @@ async def events_after(runner: TaskRunner, task_id: str, seq: int) -> list[Event
 
 
 async def find_on_server(client: Client, name: str, shortest: int) -> Task[Any]:
-    """Return the task of a server that is named by its id, a unique end or beginning of it, or `last`.
+    """Return the server's task with an id, a unique end or beginning of one, or `last`.
 
     Raises:
-        TaskNotFound: no task fits.
-        ConfigurationError: several tasks fit.
+        TaskNotFound: no task matches.
+        ConfigurationError: several tasks match.
     """
     if name != NEWEST:
         try:

@@ -124,7 +124,7 @@ def _write_test(path: Path, agent: Agent[Any], recording: Recording, option: str
 
 
 def _path_of(agent: Agent[Any], option: str | None) -> str:
-    """Return `module:name` of an agent, from `--agent` or the places that the project lists."""
+    """Return `module:name` of an agent, from `--agent` or from the project's list."""
     paths = [option] if option is not None and ":" in option else agents.listed_paths()
     for path in paths:
         module, _, name = path.partition(":")

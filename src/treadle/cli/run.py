@@ -1,4 +1,4 @@
-"""`run`, `resume` and `step`: commands that drive a task and show what it does."""
+"""`run`, `resume` and `step`: commands that drive a task and print its events."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from treadle.runner.views import driver_of
 
 @frozen(kw_only=True)
 class DriveOptions:
-    """The options of `run` and `resume`: the limits of the task, and how it goes with its thread."""
+    """The options of `run` and `resume`: the task's limits, and its behaviour in its thread."""
 
     max_steps: Annotated[int | None, typer.Option("--max-steps", help="Limit on steps.")] = None
     max_tokens: Annotated[
@@ -100,7 +100,7 @@ class DriveOptions:
     ] = None
 
     def run_options(self) -> RunOptions | None:
-        """Return the run options for what was typed; None if none of these options was."""
+        """Return the run options on the command line; None if there are none."""
         limits: dict[str, Any] = {
             "steps": self.max_steps,
             "tokens": self.max_tokens,
@@ -123,7 +123,7 @@ class DriveOptions:
 
 
 def check_breakpoints(agent: Agent[Any] | None, options: RunOptions | None) -> None:
-    """Raise `ConfigurationError` for a `--break` before a tool that the agent does not have."""
+    """Raise `ConfigurationError` for a `--break` at a tool that the agent does not have."""
     if options is not None and options.break_on:
         check_tools([agent], options.break_on, "--break")
 
@@ -193,7 +193,7 @@ def _run_on_server(
     by: str | None,
     options: RunOptions | None,
 ) -> int:
-    """Run an agent of a server."""
+    """Run an agent on a server."""
     if len(arguments) != 2 or code is not None:
         raise ConfigurationError(
             "run --url takes AGENT INPUT: AGENT is the name of one that the server has. Leave out --agent: "
@@ -206,7 +206,7 @@ def _run_on_server(
     async def work() -> int:
         screen = session.screen
         async with session.runner() as runner:
-            made = await runner.create_task(  # a task is printed only if the server has made it
+            made = await runner.create_task(  # a task is printed only after the server has created it
                 name, given, thread_id=thread, task_id=task_id, options=options, by=by
             )
             screen.line(("task ", "dim"), made.task_id, (f"  {name}", "dim"))
@@ -235,7 +235,7 @@ def resume(
 ) -> int:
     """Drive a task on to its next stop: after a crash, a pause, a failure or a limit.
 
-    Without TASK, do that to all tasks that the options name and that can go on.
+    Without TASK, drive on all tasks that match the options and can go on.
     """
     options, observers = drive.run_options(), tracing.observers()
     if task is not None:
@@ -264,7 +264,7 @@ async def _resume_many(
     *,
     yes: bool,
 ) -> int:
-    """Drive on all tasks that are meant and can go on; return 0 if all are completed, else 1."""
+    """Drive on all selected tasks that can continue; return 0 if all complete, else 1."""
     going_on = {"created", "running", "answered", "failed", "paused", "waiting", "interrupted"}
     if options is not None:
         going_on.add("degraded")
@@ -311,7 +311,9 @@ def step(
     goal = goal_of(until)
     if len(arguments) > 2:
         raise ConfigurationError("step takes TASK, or AGENT and INPUT (in quotes)")
-    is_text = len(arguments) == 1 and agent is not None and len(arguments[0].split()) > 1  # no id has a blank
+    is_text = (
+        len(arguments) == 1 and agent is not None and len(arguments[0].split()) > 1
+    )  # ids have no blanks
     if is_text and session.url is None:
         arguments, agent = [str(agent), *arguments], None
     is_new, first = len(arguments) == 2, None
@@ -326,7 +328,7 @@ def step(
     async def work() -> int:
         async with session.runner(make=is_new, drives=True, observers=observers, policy=policy) as runner:
             if is_new:
-                of_server: Any = arguments[0]  # a server has its agents by name
+                of_server: Any = arguments[0]  # a server finds agents by name
                 made = await runner.create_task(first or of_server, text_argument(arguments[1]), by=by)
                 task_id, chosen, path = made.task_id, first, arguments[0] if ":" in arguments[0] else agent
             else:
@@ -354,13 +356,13 @@ def step(
 
 
 def _check_goal(agent: Agent[Any] | None, goal: int | Breakpoint) -> None:
-    """Raise `ConfigurationError` for an `--until` that names a tool that the agent does not have."""
+    """Raise `ConfigurationError` for an `--until` at a tool that the agent does not have."""
     if isinstance(goal, Breakpoint):
         check_tools([agent], [goal], "--until")
 
 
 _AN_AGENT: Final = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*")
-"""What names the place of an agent, `module:agent`."""
+"""The place of an agent, `module:agent`."""
 
 
 def _agent_and_input(arguments: list[str], option: str | None) -> tuple[str | None, str]:
@@ -393,7 +395,7 @@ async def drive_on(
     options: RunOptions | None = None,
     by: str | None = None,
 ) -> int:
-    """Drive an existing task to its next stop, print it and return the exit code."""
+    """Drive an existing task to its next stop, print the result and return the exit code."""
     row = await task_of(runner, task_id)
     chosen = await agent_of(runner, row, session.screen, agent, model)
     check_breakpoints(chosen, options)
@@ -405,7 +407,7 @@ async def drive_on(
 async def agent_of(
     runner: TaskRunner, row: FoundTask, screen: Screen, option: str | None, model: str | None
 ) -> Agent[Any] | None:
-    """Return a task's agent, or None if this process does not have its code: the runner raises if it needs it."""
+    """Return a task's agent, or None if its code is not available here: the runner raises if it needs the code."""
     if isinstance(runner, Client):
         if option is not None or model is not None:
             raise ConfigurationError(CODE_IS_ON_SERVER)
@@ -419,7 +421,7 @@ async def agent_of(
 
 
 async def _model_used(runner: TaskRunner, task_id: str) -> str | None:
-    """Return the model of a task's last request: the plain assistant goes on with the model it began with."""
+    """Return the model of a task's last request: the plain assistant continues with the model it began with."""
     events = await events_of(runner, task_id)
     return next((event.model for event in reversed(events) if isinstance(event, ModelStarted)), None)
 
@@ -427,7 +429,7 @@ async def _model_used(runner: TaskRunner, task_id: str) -> str | None:
 async def _timeline_of(
     runner: TaskRunner, screen: Screen, task_id: str, agent: Agent[Any] | None
 ) -> Timeline:
-    """Return a timeline with the calls made so far and, if the steps have names, their names."""
+    """Return a timeline that knows earlier calls and, for a graph, the names of steps."""
     timeline = Timeline(screen, live=screen.out.is_terminal)
     events = await events_of(runner, task_id)
     timeline.learn_calls(events)
@@ -439,7 +441,7 @@ async def _timeline_of(
 def _resumed(
     runner: TaskRunner, row: FoundTask, agent: Agent[Any] | None, options: RunOptions | None, by: str | None
 ) -> EventStream[Any]:
-    """Return a task that is resumed, with its events."""
+    """Resume a task, and return the stream of its events."""
     if isinstance(row, TaskRow):
         return ResumeStream(runner, row, agent, options, by)
     assert isinstance(runner, Client), "a server told of the task"
@@ -447,7 +449,7 @@ def _resumed(
 
 
 class ResumeStream(EventStream):
-    """The events of a task that `resume` drives, from where the task stood."""
+    """The events of a task that `resume` drives, from its state before the resume."""
 
     def __init__(
         self,
@@ -468,19 +470,19 @@ class ResumeStream(EventStream):
 
 
 async def _leave(runner: TaskRunner) -> None:
-    """Release what this process drives, since it is about to end; what a server drives goes on."""
+    """Release the tasks of this process, which is about to end; tasks of a server continue."""
     if not isinstance(runner, Client):
         await runner.drain()
 
 
 class _DrivenTask:
-    """A task that this command drives: its events are printed as they happen, then its state.
+    """A task that this command drives: prints its events as they happen, then its state.
 
     Args:
         runner: drives the task.
         session: the command's session.
         timeline: prints the events.
-        agent: the value of `--agent`, for the command that goes on with the task.
+        agent: the value of `--agent`, for the command that continues the task.
     """
 
     def __init__(self, runner: TaskRunner, session: Session, timeline: Timeline, agent: str | None) -> None:
@@ -490,10 +492,10 @@ class _DrivenTask:
         self._agent = agent
 
     async def follow(self, stream: EventStream) -> int:
-        """Print a task's events to its next stop, then how it stands; return the exit code."""
+        """Print a task's events to its next stop, then its state; return the exit code."""
         if await self._watch(stream):
             code = self._print(stream.result)
-            # After an undo by another process the task stands between two steps: the run did not succeed.
+            # After an undo by another process the task is between two steps: the run did not succeed.
             return CODES["interrupted"] if stream.result.state == "running" else code
         try:
             result = await self._runner.result(stream.task_id)
@@ -505,7 +507,7 @@ class _DrivenTask:
     async def follow_steps(
         self, step: Callable[[str | None], StepStream], input: str | None, last: int
     ) -> int:
-        """Print the events of one step, or of all up to the one of index `last`; return the exit code for the task."""
+        """Print the events of one step, or of all up to index `last`; return the task's exit code."""
         stream = step(input)
         document: Any = None
         code = None
@@ -536,9 +538,9 @@ class _DrivenTask:
         )
 
     async def _watch(self, stream: TaskStream[Any]) -> bool:
-        """Print a stream's events to its end; return False if Ctrl-C interrupted the task, which is durable by then.
+        """Print a stream's events to its end; return False if Ctrl-C interrupted the task, which is then durable.
 
-        SIGTERM releases the task, so that another driver can adopt it, and the stream ends by itself.
+        SIGTERM releases the task for adoption by another driver, and the stream ends by itself.
         """
         loop, runner = asyncio.get_running_loop(), self._runner
         shown = 0
@@ -556,10 +558,10 @@ class _DrivenTask:
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None:
-                current.uncancel()  # the report that follows is not cancelled
+                current.uncancel()  # the following report must not be cancelled
             with suppress(TaskNotFound):  # the task had not begun
                 for event in await events_after(runner, stream.task_id, shown):
-                    self._timeline.show(event)  # how it stopped
+                    self._timeline.show(event)  # the events of its stop
             return False
         finally:
             self._timeline.stop()

@@ -1,4 +1,4 @@
-"""Where commands write: text for people and one JSON document for programs.
+"""The output of commands: text for people, or one JSON document for programs.
 
 Text from models, tools and journals may hold escape sequences and markup: it is printed as text, never interpreted.
 """
@@ -41,19 +41,19 @@ STYLES: Final = {
 
 
 SHORTEST_ID: Final = 7
-"""How many characters of the end of an id are shown: enough for some thousand tasks."""
+"""Fewest characters of an id's end that are shown: enough for some thousand tasks."""
 
 _MADE_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WHOLE_ID: Final = 24
 
 
 def some(count: int, noun: str) -> str:
-    """Return a count with its noun, in the plural where needed."""
+    """Return a count with its noun, in the plural if needed."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def dollars(cost: Decimal) -> str:
-    """Return an amount of US dollars for people to read: in cents, and with more digits below a dollar."""
+    """Return an amount of US dollars for people: in cents, with more digits below a dollar."""
     if cost >= 1 or cost == 0:
         return f"${cost:,.2f}"
     return f"${cost:.4f}" if cost >= Decimal("0.01") else f"${cost:.6f}"
@@ -66,10 +66,10 @@ def short(text: str, limit: int = 300) -> str:
 
 
 def short_ids(task_ids: Iterable[str]) -> dict[str, str]:
-    """Return for each id the end of it that is shown on a screen with all these ids, long enough to tell them apart.
+    """Return for each id its shortest end that is unique on the screen.
 
-    Ids that Treadle makes begin with their time and end at random: of one batch the beginnings are alike. An id that a
-    caller chose is shown whole if it is not long.
+    Treadle's ids begin with their time and end at random, so the ids of a batch begin alike. An id that the caller
+    chose is shown whole unless it is long.
     """
     ids = set(task_ids)
     size = SHORTEST_ID
@@ -89,7 +89,7 @@ class Screen:
     """The two streams of a command.
 
     Args:
-        json: print one JSON document on standard output and all text on standard error.
+        json: print one JSON document on standard output, and all text on standard error.
     """
 
     def __init__(self, *, json: bool) -> None:
@@ -103,7 +103,7 @@ class Screen:
 
     @property
     def width(self) -> int | None:
-        """The columns of the terminal as it is now; None where lines may be of any length."""
+        """The current columns of the terminal; None for lines of any length."""
         if not self.out.is_terminal:
             return None
         try:
@@ -112,17 +112,17 @@ class Screen:
             return self.out.width
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line of texts, some of them with a style; no text is read as markup."""
+        """Print a line of texts, some with a style; texts are not parsed as markup."""
         self.spinner.stop()
         self.out.print(_fitted(styled(parts), self.out))
 
     def note(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line on standard error: it is not part of the result."""
+        """Print a line on standard error: it is not a part of the result."""
         self.spinner.stop()
         self.err.print(_fitted(styled(parts), self.err))
 
     def command(self, label: str, command: str) -> None:
-        """Print a command to type, on a line of its own if it does not fit behind its label: it is never broken."""
+        """Print a command to type, never wrapped: on a separate line if it does not fit beside its label."""
         self.spinner.stop()
         line = styled(((label, "dim"), command))
         if self.out.is_terminal and cell_len(line.plain) > self.out.width:
@@ -131,22 +131,22 @@ class Screen:
         self.out.print(line)
 
     def short(self, task_id: str) -> str:
-        """Return a task's id as it is shown to people: its end on a terminal, all of it elsewhere."""
+        """Return a task's id for people: its end on a terminal, all of it elsewhere."""
         return short_ids([task_id])[task_id] if self.out.is_terminal else task_id
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, state_column: int | None = None
     ) -> None:
-        """Print rows: on a terminal as a table, else as lines with a tab between two cells.
+        """Print rows: as a table on a terminal, else as lines with tabs between the cells.
 
         Args:
-            columns: the names of the columns, for the table.
+            columns: the table's column names.
             rows: the cells of each row.
-            state_column: the column that holds the state of a task, which is coloured.
+            state_column: the column with a task's state, which is coloured.
         """
         if not self.out.is_terminal:
             if not self.out.quiet:
-                for row in rows:  # not through the console, which turns tabs into spaces
+                for row in rows:  # not by the console, which converts tabs to spaces
                     self.out.file.write("\t".join([" ".join(clean(cell).split()) for cell in row]) + "\n")
             return
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
@@ -162,19 +162,19 @@ class Screen:
         self.out.print(table, soft_wrap=False)
 
     def document(self, value: Any) -> None:
-        """Set what `--json` prints when the command ends; from here on no text is printed with it."""
+        """Set the document that `--json` prints at the end; with it, no more text is printed."""
         self._document = value
         self.out.quiet = self.json
 
     def entry(self, value: Any) -> None:
-        """With `--json`, print a document on a line of its own now: for a command that runs until a signal ends it."""
+        """With `--json`, print a document on its own line now: for commands that run until a signal."""
         if self._lines is not None:
             self._lines.write(_line_of(value))
             self._lines.flush()
 
     @contextmanager
     def one_document(self) -> Generator[None]:
-        """With `--json`, keep what tools and child processes print away from standard output."""
+        """With `--json`, send the output of tools and child processes to standard error."""
         if not self.json:
             yield
             return
@@ -187,16 +187,16 @@ class Screen:
 
 
 def _line_of(value: Any) -> str:
-    return json_format.dumps(plain_wire(value), allow_nan=False) + "\n"  # ASCII: every terminal can carry it
+    return json_format.dumps(plain_wire(value), allow_nan=False) + "\n"  # ASCII: every terminal can show it
 
 
 def _fitted(line: Text, console: Console) -> Text:
-    """Return a line as it is printed: on a terminal no wider than that, else on one line for programs to read."""
+    """Return a line wrapped to the terminal, or unchanged for programs."""
     return wrapped(line, console) if console.is_terminal else line
 
 
 def styled(parts: Iterable[str | tuple[str, str]]) -> Text:
-    """Return a line of texts, some of them with a style, in which control characters are visible."""
+    """Return a line of texts, some with a style, with control characters made visible."""
     line = Text()
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part
@@ -219,7 +219,7 @@ def _console(stream: TextIO) -> Console:
 
 @contextmanager
 def _descriptor_to_stderr(stream: TextIO) -> Generator[TextIO]:
-    """Redirect a stream's descriptor to standard error, and yield a stream to where it led before."""
+    """Redirect a stream's descriptor to standard error; yield a stream to its original target."""
     try:
         descriptor, stderr = stream.fileno(), sys.stderr.fileno()
     except (OSError, ValueError):

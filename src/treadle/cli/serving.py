@@ -1,4 +1,4 @@
-"""`serve`: the HTTP server on a store, which also drives tasks, until it receives a signal."""
+"""`serve`: the HTTP server of a store; it also drives tasks until a signal arrives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PORT: Final = 8700
 
 @frozen(kw_only=True)
 class ListenOptions:
-    """Where the server listens, and how it is reached."""
+    """The server's address and its names for clients."""
 
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option("--port", help="The port to listen on; 0 takes a free one.")] = PORT
@@ -87,16 +87,14 @@ class ListenOptions:
                 wide = ip_network(network).prefixlen < (8 if "." in network else 16)
             except ValueError as error:
                 raise ConfigurationError(f"--behind-proxy: {error}") from None
-            if (
-                wide
-            ):  # the headers of any client would count, and its connection be taken for an encrypted one
+            if wide:  # uvicorn would trust any client's headers, including the one for encryption
                 raise ConfigurationError(
                     f"--behind-proxy {network}: name the network of the proxy alone, such as 10.0.0.0/8 or smaller"
                 )
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """Whether the server is reachable only from this machine."""
         return self.unix is not None or _is_loopback(self.host)
 
     @property
@@ -111,7 +109,7 @@ class ListenOptions:
 
     @property
     def hosts(self) -> list[str]:
-        """The names by which clients may call the server."""
+        """The host names that clients may use for the server."""
         listed = list(self.allow_host or ())
         try:
             address = ip_address(self.host)
@@ -122,13 +120,13 @@ class ListenOptions:
         return [*listed, f"[{address}]" if address.version == 6 else str(address)]
 
     def bind(self) -> AbstractContextManager[socket]:
-        """Return the socket that the server listens on, for a block."""
+        """Open the listening socket for the duration of a block."""
         from treadle.server.serving import at_unix_path, tcp_socket
 
         return at_unix_path(self.unix) if self.unix is not None else tcp_socket(self.host, self.port)
 
     def url(self, bound: socket) -> str:
-        """Return the address of the server, as this machine may call it."""
+        """Return the server's URL from this machine."""
         if self.unix is not None:
             return f"unix:{self.unix}"
         host, port = bound.getsockname()[:2]
@@ -138,7 +136,7 @@ class ListenOptions:
 
 @frozen(kw_only=True)
 class AccessOptions:
-    """The options that say which clients may call the server."""
+    """Options for the access of clients."""
 
     token_file: Annotated[
         Path | None,
@@ -165,7 +163,7 @@ class AccessOptions:
             )
 
     def authenticate(self) -> tuple[Callable[..., Any], Path | None]:
-        """Return what tells the principal of a request, and the file of the token, if there is one."""
+        """Return the function that authenticates a request, and the token's file, if there is one."""
         from treadle.server.principals import OneToken, token_in
         from treadle.stores.private_files import TOKEN_FILE
 
@@ -233,7 +231,7 @@ def serve(
     try:
         from treadle.server import app
 
-        import_module("treadle.server.serving")  # it needs uvicorn, and the application Starlette
+        import_module("treadle.server.serving")  # needs uvicorn; the application needs Starlette
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("starlette", "uvicorn", "h11"):
             raise
@@ -267,10 +265,10 @@ def serve(
 
 
 MOST_UNTOLD: Final = 10_000
-"""How many lines wait for an output whose reader takes nothing; those after them are counted and not printed."""
+"""Most lines that wait for a blocked output; later ones are counted and not printed."""
 
 TENANTS: Final = 4
-"""How many times as many tasks as those of one tenant are driven in all: no tenant keeps the others waiting."""
+"""Ratio of the limit for all tasks to the limit for one tenant's, so that no tenant blocks the others."""
 
 
 def _limits(driving: DriveOptions) -> ServerLimits:
@@ -287,7 +285,7 @@ async def _serve(
     token_file: Path | None,
     names: Sequence[str],
 ) -> int:
-    """Serve until a signal arrives, or output fails; raises `OSError` then, once all tasks are released."""
+    """Serve until a signal arrives, or output fails; then release all tasks and raise `OSError` in the latter case."""
     from treadle.server.serving import Server, config
 
     store = api.service.runner.store
@@ -305,14 +303,14 @@ async def _serve(
 
 
 class _Telling:
-    """The output of the command; an output that cannot be written, or a store of a newer version, ends the server.
+    """The command's output; a failed write or a store of a newer version ends the server.
 
-    What the adopter tells is printed in a thread: an output whose reader takes nothing holds no loop.
+    Events of the adopter are printed in a thread, so that a blocked output does not block an event loop.
 
     Args:
         screen: where it prints.
-        server: ends.
-        loop: of the server.
+        server: the server to end.
+        loop: the server's event loop.
     """
 
     def __init__(self, screen: Screen, server: Server, loop: asyncio.AbstractEventLoop) -> None:
@@ -325,7 +323,7 @@ class _Telling:
         self._counts: Counter[str] = Counter()
 
     def serving(self, url: str, store: str, token_file: Path | None, names: Sequence[str]) -> None:
-        """Print where the server is."""
+        """Print the server's URL."""
         access = (
             f"the token is in {token_file}"
             if token_file is not None
@@ -341,7 +339,7 @@ class _Telling:
         self._thread.start()
 
     def adoption(self, adoption: Adoption) -> None:
-        """Have it printed what the adopter did or met; it is called in the loop in which tasks are driven."""
+        """Queue an event of the adopter for printing; called in the event loop that drives tasks."""
         self._counts[adoption.kind] += 1
         if adoption.kind == "outdated":
             self._error = StoreFormatError(adoption.text)
@@ -359,7 +357,7 @@ class _Telling:
                 return
 
     def ended(self, fenced: int) -> None:
-        """Print the counts of work done; raises the error that ended the server."""
+        """Print the counts of finished work; raises the error that ended the server."""
         self._untold.put(None)
         self._thread.join()
         if self._error is not None:
@@ -372,7 +370,7 @@ def _listed() -> tuple[Any, ...]:
 
 
 def _check_reach(listen: ListenOptions, access: AccessOptions) -> None:
-    """Raise `ConfigurationError` for a server that others can reach without a decision on clients and encryption."""
+    """Raise `ConfigurationError` if others can reach the server without a decision on authentication and encryption."""
     if listen.is_local:
         return
     if access.auth is None and access.token_file is None:

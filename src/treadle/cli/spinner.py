@@ -1,4 +1,4 @@
-"""A line on a terminal that moves while something is awaited, so that a wait does not look like a hang."""
+"""A moving line on a terminal during waits, so that a wait does not look like a hang."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from treadle.core.display import clean
 
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 DELAY: Final = 0.3
-"""Seconds of silence before it is shown: a call that answers at once shows none."""
+"""Seconds of silence before it appears: quick calls show none."""
 
 _INTERVAL: Final = 0.1
 
 
 class Spinner:
-    """The moving line. A thread draws it; every method is called by the thread that prints.
+    """The moving line. A thread draws it; only the printing thread calls its methods.
 
     Args:
-        out: the console to draw on; without a terminal that can erase a line, nothing is drawn.
+        out: the console; nothing is drawn unless it is a terminal that can erase a line.
     """
 
     def __init__(self, out: Console) -> None:
@@ -33,7 +33,7 @@ class Spinner:
         self._stopped = Event()
 
     def show(self, text: str) -> None:
-        """Draw a text with the seconds it has been there; the same text again goes on."""
+        """Draw a text with the seconds since it appeared; repeating the same text continues the count."""
         if text == self._text or not self._out.is_terminal or self._out.is_dumb_terminal:
             return
         self.stop()
@@ -43,7 +43,7 @@ class Spinner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Erase the line, and return when nothing more is drawn."""
+        """Erase the line; return after drawing has stopped."""
         if self._thread is None:
             return
         self._stopped.set()
@@ -67,4 +67,4 @@ class Spinner:
             file.write("\r\x1b[K")
             file.flush()
         except (OSError, ValueError):
-            return  # the terminal has gone: what is printed next reports it
+            return  # the terminal has gone: the next print reports it

@@ -1,7 +1,7 @@
-"""A terminal shared by what is printed, by questions to a person, and by what the person writes of their own accord.
+"""A terminal shared by printed events, questions to a person, and the person's own messages.
 
 a key is pressed    the prompt opens, and printing waits until the line is sent or dropped
-a question comes    keys belong to it until it is answered or left open
+a question comes    it receives the keys until it is answered or left open
 otherwise           events are printed as they come
 """
 
@@ -20,12 +20,12 @@ MARK: Final = "» "
 
 
 class Steering:
-    """Whose turn it is on a terminal.
+    """Decides who uses the terminal.
 
     Args:
         prompt: asks.
         timeline: prints.
-        send: is called with each line that the person writes.
+        send: called with each line that the person writes.
     """
 
     def __init__(self, prompt: Prompt, timeline: Timeline, send: Callable[[str], Awaitable[None]]) -> None:
@@ -45,7 +45,7 @@ class Steering:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop reading; a line that is being written is dropped."""
+        """Stop reading; drop an unfinished line."""
         for task in (self._loop, self._typing):
             if task is not None:
                 task.cancel()
@@ -53,18 +53,18 @@ class Steering:
         self._quiet.__exit__(None, None, None)
 
     async def show(self, event: e.Event | e.Ephemeral) -> None:
-        """Print an event, once nothing is being written."""
+        """Print an event; wait first for an unfinished line."""
         async with self._turn:
             self._timeline.show(event)
 
     async def finished(self) -> None:
-        """Return once a line that is being written is finished."""
+        """Wait until an unfinished line is sent or dropped."""
         async with self._turn:
             return
 
     @asynccontextmanager
     async def question(self) -> AsyncGenerator[None]:
-        """Have the terminal for a question."""
+        """Reserve the terminal for a question."""
         async with self._turn:
             self._is_free.clear()
             if self._typing is not None:
@@ -79,12 +79,12 @@ class Steering:
 
     async def _read_lines(self) -> None:
         while True:
-            while not self._is_free.is_set():  # the next question may have begun since the last one ended
+            while not self._is_free.is_set():  # another question may have begun since the last one ended
                 await self._is_free.wait()
             self._typing = asyncio.ensure_future(self._prompt.typed())
             await asyncio.wait([self._typing])
             if self._typing.cancelled():
-                continue  # a question has the keys
+                continue  # a question receives the keys
             self._typing.result()
             async with self._turn:
                 self._timeline.pause()

@@ -1,4 +1,4 @@
-"""`usage` and `agents`: what tasks spent, and what can be run. Both only read."""
+"""`usage` and `agents`: the spending of tasks, and the available agents. Both only read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def usage(
         typer.Option("--label", metavar="KEY=TEXT", help="Only tasks with this label; may be repeated."),
     ] = None,
 ) -> int:
-    """Show what tasks spent, in sums by agent, day (of their creation, UTC) or label."""
+    """Show the spending of tasks, summed by agent, day (of their creation, UTC) or label."""
     screen = session.screen
     async with session.runner() as runner:
         report = await runner.usage(
@@ -100,7 +100,7 @@ async def agents(
 
 
 async def _agents_of(session: Session) -> list[AgentInfo]:
-    """Return the agents of the server of `--url`, else those that the project lists; a note tells which failed."""
+    """Return the agents of the server of `--url`, or else the project's; a note names those that failed to import."""
     if session.url is not None:
         async with session.runner() as runner:
             assert isinstance(runner, Client), "a command with --url has a client"

@@ -1,4 +1,4 @@
-"""Find the task that a person names on the command line."""
+"""Find a task by its name on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.ports import TaskFilter, TaskRow
 from treadle.runner.runner import TaskRunner
 
 PREFIX: Final = 6
-"""The fewest characters by which the beginning of an id names a task: ids begin with their time."""
+"""Fewest characters of an id's beginning that name a task: ids begin with their time."""
 _MANY: Final = 100
 
 TaskArgument = Annotated[
@@ -23,13 +23,13 @@ TaskArgument = Annotated[
 
 
 async def find_task(runner: TaskRunner, name: str) -> FoundTask:
-    """Return the row of a task named by its id, a unique end or beginning (6 characters) of it, or `last`.
+    """Return the row of a task by its id, a unique end or beginning (6 characters) of it, or `last`.
 
-    A beginning that a task shares with its children means the task. `last` is the newest task without a parent.
+    A beginning that a task shares with its children names the task. `last` is the newest task without a parent.
 
     Raises:
-        TaskNotFound: no task fits, or the name is that of a thread.
-        ConfigurationError: several tasks fit.
+        TaskNotFound: no task matches, or the name is a thread's.
+        ConfigurationError: several tasks match.
     """
     if not name:
         raise ConfigurationError(
@@ -41,7 +41,7 @@ async def find_task(runner: TaskRunner, name: str) -> FoundTask:
 
 
 async def find_row(runner: TaskRunner, name: str) -> TaskRow:
-    """Return the row of a task in a store: see `find_task`, for names that are not empty."""
+    """Return the row of a task in a store: `find_task` for names that are not empty."""
     store = runner.store
     await store.open()
     if name == NEWEST:
@@ -62,7 +62,7 @@ async def find_row(runner: TaskRunner, name: str) -> TaskRow:
         )
     if not rows:
         try:
-            await runner.get_task(name)  # raises the error that explains what is wrong with the name
+            await runner.get_task(name)  # raises the error that explains the name's problem
         except TaskNotFound as error:
             raise TaskNotFound(
                 f"{error}; `treadle tasks` lists the tasks, and `last` is the newest"

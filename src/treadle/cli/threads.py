@@ -1,4 +1,4 @@
-"""`threads` and `prune`: conversations as a whole, and the deletion of old tasks."""
+"""`threads` and `prune`: whole conversations, and the deletion of old tasks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def list_(
 @threads.command()
 @command
 async def show(session: Session, thread: ThreadArgument) -> int:
-    """Show all messages of a thread, also those that models see as a summary."""
+    """Show all messages of a thread, including those that models see only as a summary."""
     screen = session.screen
     async with session.runner() as runner:
         messages = await runner.get_thread(thread)
@@ -128,7 +128,7 @@ async def prune(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
 ) -> int:
-    """Delete what ended long ago: whole threads, and tasks that left no messages in their threads."""
+    """Delete old tasks: whole threads, and tasks without messages in their threads."""
     seconds, labels = seconds_of(older_than, "AGE"), dict(label_of(item) for item in label or [])
     states: dict[str, Any] = {"states": state} if state else {}
     async with session.runner() as runner:

@@ -1,4 +1,4 @@
-"""A task's events as lines for people: the same while a task runs and when its journal is read."""
+"""A task's events as lines for people, both while a task runs and from its journal."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from treadle.results.figures import content_text as engine_text
 from treadle.results.results import moment
 
 _DATA_SHOWN: Final = 300
-"""Characters of arguments and results that a line shows."""
+"""Most characters of arguments and results in a line."""
 
 _INPUT_SHOWN: Final = 10_000
-"""Characters of an input that are shown: a terminal takes seconds for millions, and the driver waits for it."""
+"""Most characters of an input: a terminal needs seconds for millions, and the driver waits for it."""
 
 _SCOPES: Final = {
     "once": "",
@@ -43,7 +43,7 @@ _REQUESTS: Final = {
 
 
 def content_text(parts: Iterable[Content]) -> str:
-    """Return content parts as text; a very long text is cut, and a part that is not text is named by its kind."""
+    """Return content parts as text; a long text is cut, and other parts are named by their kind."""
     text = engine_text(parts)
     return text if len(text) <= _INPUT_SHOWN else f"{text[:_INPUT_SHOWN]}… ({len(text):,} characters)"
 
@@ -54,12 +54,12 @@ def call_arguments(arguments: dict[str, Json]) -> str:
 
 
 class Timeline:
-    """Prints events in the order in which it gets them.
+    """Prints events in the order of arrival.
 
     Args:
         screen: where to print.
         live: print the model's text while it is streamed.
-        undone: ids of steps to leave out, because they were undone.
+        undone: ids of undone steps, which are left out.
     """
 
     def __init__(self, screen: Screen, *, live: bool = False, undone: Collection[str] = ()) -> None:
@@ -72,7 +72,7 @@ class Timeline:
         self._labels: dict[str, Label | None] = {}
         self._asked: dict[str, e.ModelStarted] = {}
         self._awaited: dict[str, str] = {}
-        """what runs now, by step or call, as the spinner names it"""
+        """current work by step or call, in the spinner's words"""
 
         self._flow = WordFlow(screen.out)
         self._streaming = ""
@@ -81,7 +81,7 @@ class Timeline:
         self._streamed = ""
         self._names = StepNames()
         self._last_traceback = ""
-        """the traceback that was printed last: the events that follow from an error repeat it"""
+        """the last printed traceback: the events after an error repeat it"""
 
         self._printed_step: str | None = None
         self._event_step: str | None = None
@@ -89,7 +89,7 @@ class Timeline:
         """the text of the model's newest answer"""
 
         self.limit: e.LimitReached | None = None
-        """the limit that was reached last, since the task went on"""
+        """the last limit that was reached since the task continued"""
 
     def learn_steps(self, events: Iterable[e.Event]) -> None:
         """Learn the names of steps from events that are not shown."""
@@ -105,7 +105,7 @@ class Timeline:
                 self._calls[event.call] = ToolCall(event.call, event.name, event.arguments)
 
     def show(self, event: e.Event | e.Ephemeral) -> None:
-        """Print the lines for an event; on a live screen a spinner then tells what is awaited."""
+        """Print the lines for an event; on a live screen a spinner then shows current work."""
         self._show(event)
         self._print_traceback(event)
         if not self._live:
@@ -114,19 +114,19 @@ class Timeline:
         self.resume()
 
     def resume(self) -> None:
-        """Tell on a live screen what is awaited, if something is."""
+        """Show current work on a live screen, if there is any."""
         if not self._awaited:
             self._screen.spinner.stop()
         elif not self._flow.is_open:
             self._screen.spinner.show(" · ".join(self._awaited.values()))
 
     def pause(self) -> None:
-        """Leave the screen to a person who writes; what is being streamed goes on below."""
+        """Leave the screen to a person who writes; streamed text continues below."""
         self._flow.end()
         self._screen.spinner.stop()
 
     def stop(self) -> None:
-        """End what is being printed: no more events follow."""
+        """Finish printing: no more events follow."""
         self._end_stream()
         self._awaited.clear()
         self._screen.spinner.stop()
@@ -175,7 +175,7 @@ class Timeline:
             self._show_event(event)
 
     def _child(self, event: e.ChildEvent) -> None:
-        """Print the calls and the answers of subagents; their other events are left out."""
+        """Print the calls and answers of subagents; their other events are left out."""
         inner, path = event.event, " > ".join(event.path)
         if isinstance(inner, e.ModelReturned):
             for call in inner.message.tool_calls:
@@ -188,7 +188,7 @@ class Timeline:
             self._line(("  · ", "dim"), (f"{path}: {short(answer, _DATA_SHOWN)}", "dim"))
 
     def _print_traceback(self, event: e.Event | e.Ephemeral) -> None:
-        """Print where the user's own code raised the error that an event tells of."""
+        """Print the user's code that raised an event's error."""
         error: e.Failure | None = getattr(event, "error", None)
         traceback: str = error.traceback if type(error) is e.Failure else getattr(event, "traceback", "")
         is_shown = getattr(event, "step", None) not in self._undone
@@ -213,7 +213,7 @@ class Timeline:
         self._flow.write(clean(delta.text), style)
 
     def _restarted(self, event: e.ModelRestarted) -> None:
-        """Print that the answer starts again: the text streamed so far is not part of it."""
+        """Print that the answer starts again: the streamed text is not part of it."""
         self._end_stream()
         self._streamed = ""
         if self._live:
@@ -257,21 +257,21 @@ class Timeline:
                 self._line(("    it wrote: ", "dim"), (short(call.raw or "", _DATA_SHOWN), "dim"))
 
     def _routed(self, event: e.RouteChosen) -> None:
-        """Print what a router said in place of the model; where it left the step to that, nothing."""
+        """Print a router's message in place of the model's; nothing if it left the step to the model."""
         if event.message is not None:
             self._calls.update({call.id: call for call in event.message.tool_calls})
             self._line(("  the router, in place of the model:", "dim"))
             self._print_calls(event.message)
 
     def _facts(self, event: e.ModelReturned) -> str:
-        """Return which model answered, how long it took and what it used."""
+        """Return the model that answered, its duration and its usage."""
         asked = self._asked.get(event.call or event.step)
         facts = [event.model or (asked.model if asked is not None else "")]
         facts += [duration(event.time - asked.time)] if asked is not None else []
         return " · ".join([*filter(None, facts), *_tokens(event)])
 
     def _spent(self, event: e.ModelFailed | e.ModelStopped) -> str:
-        """Return the usage of an attempt without an answer; nothing where that is not known."""
+        """Return the usage of an attempt without an answer; empty if it is unknown."""
         return "".join(f" · {fact}" for fact in _tokens(event)) if event.usage != NO_USAGE else ""
 
     def _print_reasoning(self, message: Message) -> None:
@@ -371,7 +371,7 @@ class Timeline:
         self._print_files(event, event.step)
 
     def _call_requested(self, event: e.CallRequested) -> None:
-        is_shown = event.call in self._calls  # with the answer that made the call
+        is_shown = event.call in self._calls  # already printed with the model's answer
         self._calls[event.call] = ToolCall(event.call, event.name, event.arguments)
         if not (event.asked or is_shown):
             self._line(
@@ -439,16 +439,16 @@ class Timeline:
             self._print_host(event)
 
     def _print_host(self, event: e.ToolEnded) -> None:
-        """Print where a function ran that did not run in the driver's process; nothing if it did not run."""
+        """Print the host of a function that ran outside the driver's process; nothing if it did not run."""
         did_run = event.report is None or event.report.ran
         if did_run and (host := self._hosts.get(event.call)):
             self._line(("    ran in: ", "dim"), host)
 
     def _label(self, event: e.ToolEnded, name: str) -> Iterator[tuple[str, str]]:
-        """Yield where a result comes from and whether it is trusted, as the end of its line, after what it says.
+        """Yield a result's origin and integrity, for the end of its line.
 
-        A result without a label is untrusted, from its tool. What took a call back is no result that a model reads,
-        and of a call that never began Treadle itself says why.
+        A result without a label is untrusted, from its tool. The result of an undo has no label, because no model reads
+        it; nor has a call that never began, because its error text is Treadle's own.
         """
         has_run = event.outcome == "ok" or event.call in self._started
         if not has_run or is_undo(event.call):
@@ -457,7 +457,7 @@ class Timeline:
         yield f" · {label.integrity}, from {label.origin}", "dim"
 
     def _show_input(self, event: e.TaskCreated | e.InputReceived) -> None:
-        """Print what a task was asked, or what arrived later, and what of it is untrusted."""
+        """Print a task's input, or a later message, with its untrusted origins."""
         if isinstance(event, e.TaskCreated):
             self._line(("› ", "bold"), _input(event.input))
             self._print_untrusted(of_parts(event.input), event.untrusted)
@@ -467,14 +467,14 @@ class Timeline:
         self._print_untrusted(of_input(event))
 
     def _print_untrusted(self, found: Iterable[str], taken_over: Sequence[str] = ()) -> None:
-        """Print the untrusted origins of input, and of what a task takes over from its thread or its parent."""
+        """Print untrusted origins of input, and of the content from a task's thread or parent."""
         if origins := merged(found):
             self._line((f"    untrusted, from {', '.join(origins)}", "dim"))
         if taken_over:
             self._line(("    before it: ", "dim"), f"untrusted content from {', '.join(taken_over)}")
 
     def _print_changes(self, changes: e.StateChange | None) -> None:
-        """Print what a call changed in the task's `extra_state`."""
+        """Print a call's changes to the task's `extra_state`."""
         if changes is not None:
             removed = ", ".join([f"{key} removed" for key in changes.removed])
             parts = [part for part in (call_arguments(changes.values), removed) if part]
@@ -531,7 +531,7 @@ class Timeline:
                 self._line(("⇄ ", "yellow"), f"the result of {name} replaced: {short(as_text(event.output))}")
 
     def _show_judgement(self, event: e.CallJudged | e.ApprovalRequested | e.ApprovalVoided) -> None:
-        """Print what a policy decided on a call, and by which rule; a call that no rule names is not told of."""
+        """Print a policy's decision on a call, with its rule; calls without a rule are left out."""
         name = f"{self._name(event.call)} ({event.call})"
         if isinstance(event, e.ApprovalVoided):
             self._line(("  ! ", "yellow"), f"the approval of {name} does not hold: {event.why}")
@@ -551,7 +551,7 @@ class Timeline:
             self._line((f"  {'✗' if event.verdict == 'deny' else '✓'} ", style), f"{name} {word}{why}", rule)
 
     def _show_request_judged(self, event: e.RequestJudged) -> None:
-        """Print what a rule decided on a request to a model; the failure that follows a refusal says it itself."""
+        """Print a rule's decision on a model request; a refusal is printed with its failure event."""
         if event.rule is None or event.verdict == "deny":
             return
         mark, word, style = (
@@ -562,7 +562,7 @@ class Timeline:
         self._line((f"  {mark} ", style), text, (f"  by rule {event.rule}", "dim"))
 
     def _show_content_judged(self, event: e.GuardrailJudged) -> None:
-        """Print what a guardrail decided on a content; what a person is asked is told by the request that follows."""
+        """Print a guardrail's decision on content; questions to a person are printed with their request."""
         if event.verdict == "ask" or (event.verdict == "allow" and event.rule is None):
             return
         mark, word, style = {
@@ -578,7 +578,7 @@ class Timeline:
         self,
         event: e.CallDeferred | e.TicketProgressed | e.TicketCompleted | e.TicketFailed | e.TicketExpired,
     ) -> None:
-        """Print that a call goes on in the background, and what its ticket's holder tells; its end says the rest."""
+        """Print that a call continues in the background, and its ticket's events; its result is printed at its end."""
         name = f"{self._name(event.call)} ({event.call})"
         match event:
             case e.CallDeferred():
@@ -595,7 +595,7 @@ class Timeline:
                 self._line(("  ! ", "yellow"), f"{name}: its ticket expired")
 
     def _show_decision(self, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired) -> None:
-        """Print what a person decided on a call."""
+        """Print a person's decision on a call."""
         name = f"{self._name(event.call)} ({event.call})"
         match event:
             case e.ApprovalGiven():
@@ -609,7 +609,7 @@ class Timeline:
                 self._line(("  ✗ ", "red"), f"{name}: the request for approval expired")
 
     def _show_question(self, event: e.QuestionAsked | e.QuestionAnswered | e.QuestionExpired) -> None:
-        """Print what a person is asked, and the answer."""
+        """Print a question to a person, and the answer."""
         asker = f"{self._name(event.call)} ({event.call})" if event.call else f"step {event.step}"
         match event:
             case e.QuestionAsked():
@@ -673,7 +673,7 @@ class Timeline:
         self._screen.line(*parts)
 
     def _print_step_name(self, step: str | None) -> None:
-        """Print which step the next lines belong to, if the lines before belong to another one."""
+        """Print the name of the step of the next lines, if it differs from the previous lines' step."""
         node = self._names.of(step)
         if node is not None and step != self._printed_step:
             self._screen.line((f"{node.plan.name}:", "bold"))
@@ -681,12 +681,12 @@ class Timeline:
 
 
 def _input(parts: Iterable[Content]) -> str:
-    """Return an input with its further lines below its first one, behind the mark."""
+    """Return an input with its further lines indented below the first."""
     return content_text(parts).replace("\n", "\n  ")
 
 
 def _source(source: Json) -> str:
-    """Return a source for people to read: its title and address, if it has them."""
+    """Return a source for people: its title and URL, if it has them."""
     if isinstance(source, dict):
         fields = cast("dict[str, Json]", source)
         facts = [str(fields[key]) for key in ("title", "url") if fields.get(key)]
@@ -702,7 +702,7 @@ def _artifact(file: File) -> str:
 
 
 def _seen_of(event: e.ToolEnded) -> str:
-    """Return how much of an output the model saw that was too long for it."""
+    """Return how much of a long output the model saw."""
     whole = len(event.whole if event.whole is not None else as_text(event.output))
     seen = max(0, whole - characters_cut(event.observation or (), base_call_id(event.call)))
     return f"the model saw {seen:,} of {whole:,} characters; `treadle show --json` has all of them"
@@ -713,7 +713,7 @@ def _by(person: str | None) -> tuple[str, str]:
 
 
 def _tokens(event: e.ModelReturned | e.ModelFailed | e.ModelStopped) -> list[str]:
-    """Return the tokens of an attempt, and its cost if that is known."""
+    """Return the tokens of an attempt, and its cost if known."""
     about = "about " if event.usage.estimated else ""
     tokens = f"{about}{event.usage.input_tokens} + {event.usage.output_tokens} tokens"
     return [tokens, dollars(as_dollars(event.cost))] if event.cost is not None else [tokens]

@@ -1,4 +1,4 @@
-"""Times as people write and read them on the command line; in a program they are microseconds since 1970, UTC."""
+"""Times on the command line, in people's forms; programs use microseconds since 1970, UTC."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLOCK: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
 def now() -> float:
-    """Return the present in seconds since 1970."""
+    """Return the current time in seconds since 1970."""
     return time.time()
 
 
@@ -32,12 +32,12 @@ def time_of(text: str, where: str) -> int:
     """Return the time that an option names, in microseconds since 1970, UTC.
 
     Args:
-        text: an age such as `2h`; a time of the last 24 hours such as `03:15`; `today` or `yesterday`, when they began;
-            or a date, with or without a time, such as `2026-11-22T03:15`. Times without a zone are local.
+        text: an age such as `2h`; a time of the last 24 hours such as `03:15`; `today` or `yesterday` for their
+            beginning; or a date, with or without a time, such as `2026-11-22T03:15`. Times without a zone are local.
         where: the option, for the error.
 
     Raises:
-        ConfigurationError: it is none of these, or lies before 1970 or after 9999.
+        ConfigurationError: it has none of these forms, or is before 1970 or after 9999.
     """
     try:
         moment = _moment(text.strip().lower(), datetime.fromtimestamp(now()).astimezone())
@@ -63,12 +63,12 @@ def _moment(text: str, now: datetime) -> datetime:
         moment = midnight.replace(hour=hour, minute=minute, second=second)
         return moment if moment <= now else moment - timedelta(days=1)
     if "-" not in text:
-        raise ValueError(text)  # a bare number may mean anything
+        raise ValueError(text)  # a bare number is ambiguous
     return datetime.fromisoformat(text.upper()).astimezone()
 
 
 def age(created: int) -> str:
-    """Return how long ago a time is, such as `3h`."""
+    """Return the age of a time, such as `3h`."""
     seconds = max(0.0, now() - created / 1e6)
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= size:
@@ -87,7 +87,7 @@ def local_time(microseconds: int) -> str:
 
 
 def short_time(microseconds: int) -> str:
-    """Return a time for a column: the time of day if it is of the last 20 hours, else the date and the time."""
+    """Return a time for a column: only the time of day in the last 20 hours, else date and time."""
     is_recent = abs(now() - microseconds / 1e6) < 20 * 3_600
     return _local(microseconds).strftime("%H:%M:%S" if is_recent else "%Y-%m-%d %H:%M")
 

@@ -1,4 +1,4 @@
-"""`--trace`: observers that a command adds beside what it prints."""
+"""`--trace`: observers that a command adds to its own output."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class TraceOptions:
         """Return the observers that `--trace` names.
 
         Raises:
-            ConfigurationError: a trace has no known kind, or its file cannot exist.
-            MissingExtra: a package that it needs is not installed.
+            ConfigurationError: the kind of a trace is unknown, or its file cannot exist.
+            MissingExtra: a required package is not installed.
         """
         if not self.trace:
             return ()

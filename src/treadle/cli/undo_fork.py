@@ -1,4 +1,4 @@
-"""`undo` and `fork`: take steps back, and branch off a task."""
+"""`undo` and `fork`: take back steps, and branch off a task."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ async def undo(
             return 0
         result = await runner.result(row.task_id)
         print_pending(session, result)
-        # Settling a call may complete the undo; another `undo` would then take back one more step.
+        # Settling a call may complete the undo; another `undo` would then take back a further step.
         verb = "resume" if result.pending else "undo"
         screen.command("  go on with: ", session.command_line(verb, screen.short(row.task_id), agent=agent))
         return CODES["waiting"]
 
 
 def _step(text: str | None) -> int | str | None:
-    """Return the step or event that was typed: a number, or an id."""
+    """Return a step or event from the command line: a number, or an id."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
 def print_report(screen: Screen, report: UndoReport, *, dry_run: bool = False) -> None:
-    """Print what an undo took back, call by call; of a dry run, what it would take back."""
+    """Print the report of an undo, or of a dry run, call by call."""
     where = f"step {report.to}" if report.to else "the beginning"
     outcome = f"back to {where}" if report.complete else f"the undo to {where} has stopped"
     if dry_run:
@@ -133,7 +133,7 @@ async def fork(
     async with session.runner(drives=run) as runner:
         row = await find_task(runner, task)
         chosen = agents.to_run(None, agent, None) if agent is not None else None
-        forking: Any = runner.fork  # its two signatures differ in the agent, which may be None here
+        forking: Any = runner.fork  # its overloads differ in the agent, which may be None here
         new_task: Task = await forking(
             row.task_id,
             at=_step(at),

@@ -1,4 +1,4 @@
-"""Messages for command lines that the parser refuses: what is wrong, what was meant, how the command is used."""
+"""Messages for command lines that the parser refuses: the problem, the likely intention, and the usage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "version": "--version",
     "help": "--help",
 }
-"""Commands that people try, and what to write behind `treadle`."""
+"""Commands that people try, and the arguments of `treadle` to use instead."""
 
 OPTIONS: Final = {
     "--max-turns": "--max-steps",
@@ -61,13 +61,13 @@ OPTIONS: Final = {
     "--format": "--json",
     "--output": "--json",
 }
-"""Options that people try, and what to write instead, as far as the command has it."""
+"""Options that people try, and the options to use instead, if the command has them."""
 
 _NO_COMMAND: Final = re.compile(r"No such command '(.+?)'\.")
 
 
 def usage_message(error: Any) -> str:
-    """Return what to tell of an error of the parser, in one or two lines.
+    """Return the message for an error of the parser, in one or two lines.
 
     Args:
         error: click's `UsageError`, with the context of the command it is about.
@@ -94,7 +94,7 @@ def _unknown_command(name: str, message: str) -> str:
 
 
 def _unknown_option(ctx: Any, option: str, message: str) -> str:
-    """Return the message for an option, with its counterpart if the command has that."""
+    """Return the message for an unknown option, with its counterpart if the command has one."""
     if option == "--url" and ctx.parent:
         return "No such option: --url: this command works at a store, and not on a server"
     has = {name for parameter in ctx.command.params for name in parameter.opts}

@@ -1,4 +1,4 @@
-"""`show` and `diff`: commands that only read. Neither needs the code of an agent."""
+"""`show` and `diff`: commands that only read; they need no agent's code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from treadle.results.wire import to_wire
 from treadle.runner.runner import TaskRunner
 
 _STATE_SHOWN: Final = 2_000
-"""Characters of the state kept with a task that are printed; `--json` has all of it."""
+"""Most characters of a task's extra state; `--json` prints all of it."""
 
 
 @command
@@ -37,7 +37,7 @@ async def show(
         ),
     ] = None,
 ) -> int:
-    """Show a task: its steps, calls and results, what it has spent and what it waits for."""
+    """Show a task: its steps, calls and results, its spending and its pending requests."""
     if at is not None:
         return await _show_past(session, task, at, events=events)
     screen = session.screen
@@ -69,7 +69,7 @@ async def show(
 
 
 async def _show_past(session: Session, task: str, at: int, *, events: bool) -> int:
-    """Show how a task stood just after an event; what its subagents did is left out."""
+    """Show a task's state just after an event, without the work of its subagents."""
     screen = session.screen
     async with session.runner() as runner:
         task_id = (await find_task(runner, task)).task_id
@@ -92,7 +92,7 @@ async def _show_past(session: Session, task: str, at: int, *, events: bool) -> i
 
 
 async def events_of(runner: TaskRunner, task_id: str) -> list[Event]:
-    """Return a task's events, beginning with those it shares with the task it was forked from."""
+    """Return a task's events, including those shared with the task it was forked from."""
     return await events_after(runner, task_id, 0)
 
 
@@ -133,7 +133,7 @@ def _print_children(screen: Screen, children: list[dict[str, Any]], above: str =
 
 
 def undone_steps(journal: list[Event]) -> frozenset[str]:
-    """Return the ids of the steps that were undone."""
+    """Return the ids of undone steps."""
     undone: set[str] = set()
     requested: tuple[str, ...] = ()
     for event in journal:

@@ -1,6 +1,6 @@
 """`watch`: follow a task that another process or a server drives.
 
-At a terminal a person decides its requests, steers it and takes steps back.
+On a terminal a person decides its requests, steers it and undoes steps.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from treadle.runner.deciding import Dialogue
 from treadle.runner.runner import TaskRunner
 
 POLL: Final = 1.0
-"""Seconds between two looks for requests of tasks below, of which the events of the task do not tell."""
+"""Seconds between two checks for requests of child tasks, which the task's own events do not contain."""
 
 LOOK: Final = 0.05
-"""Seconds between two looks whether a driver goes on with the task."""
+"""Seconds between two checks whether a driver continues the task."""
 
 PATIENCE: Final = 10.0
-"""Seconds that a driver has to go on with a task after a decision, before watching ends."""
+"""Seconds in which a driver must continue a task after a decision, before watching ends."""
 
 
 @command
 async def watch(session: Session, task: TaskArgument, agent: AgentOption = None, by: ByOption = None) -> int:
-    """Follow a task that another process drives, and decide what it waits for. Ctrl-C only stops watching."""
+    """Follow a task that another process drives, and decide its requests. Ctrl-C only stops watching."""
     prompt = make_prompt(
         [f"/{name}" for name in Watch.COMMANDS], lambda: " Enter sends it to the task · /help"
     )
@@ -59,9 +59,9 @@ class Watch:
 
     Args:
         session: the command's session.
-        runner: reads the task, and sends commands to it.
+        runner: reads the task and sends commands to it.
         task: the task.
-        prompt: asks the person; None where there is no terminal: then the task is only followed.
+        prompt: asks the person; None without a terminal: then the task is only followed.
         by: the name of the person, for the record.
     """
 
@@ -84,7 +84,7 @@ class Watch:
         self._is_interrupted = False
 
     async def run(self) -> int:
-        """Follow the task to its next stop, print how it stands and return the exit code for that."""
+        """Follow the task to its next stop, print its state and return the exit code."""
         screen = self._screen
         screen.line(("task ", "dim"), self._task_id, (f"  {self._task.agent}", "dim"))
         async with AsyncExitStack() as stack:
@@ -116,13 +116,13 @@ class Watch:
             watching.cancel()
 
     async def _follow(self) -> RunResult:
-        """Print the events of the task until it stops, and no decision here lets it go on."""
+        """Print the task's events until it stops and no decision here continues it."""
         while True:
             async for event in self._runner.handle(self._task_id).events(after=self._seq):
                 if self._steering is None:
                     self._timeline.show(event)
                 elif isinstance(event, (e.ApprovalRequested, e.QuestionAsked)):
-                    self._is_new.set()  # it is asked about in place
+                    self._is_new.set()  # the question is asked in place
                 else:
                     await self._steering.show(event)
                 if isinstance(event, e.Event):
@@ -137,9 +137,9 @@ class Watch:
                 return result
 
     async def _goes_on(self) -> bool:
-        """Whether a driver goes on with the task soon: a command was sent that it has not read, or a decision."""
+        """Return whether a driver will soon continue the task, because of an unread command or a decision."""
         if not await is_to_go_on(self._runner, self._task_id, self._decided):
-            return await self._has_gone_on()  # it may have ended since its result was read
+            return await self._has_gone_on()  # the task may have ended since its result was read
         self._screen.spinner.show("waiting for a driver process")
         try:
             async with asyncio.timeout(PATIENCE):
@@ -158,16 +158,16 @@ class Watch:
     # ------------------------------------------------------------------------------------- decisions
 
     async def _ask_for_decisions(self) -> None:
-        """Ask for decisions on what waits, also of tasks below, as long as the task is followed."""
+        """Ask for decisions on pending requests, including those of child tasks, while the task is followed."""
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_new.wait(), POLL)
             self._is_new.clear()
-            with suppress(TreadleError):  # read again in a moment
+            with suppress(TreadleError):  # retried at the next check
                 await self._ask()
 
     async def _ask(self) -> None:
-        """Ask for decisions on what waits and was not asked about here."""
+        """Ask for decisions on pending requests that were not asked about here."""
         steering, prompt = self._steering, self._prompt
         if steering is None or prompt is None:
             return
@@ -181,7 +181,7 @@ class Watch:
                     self._decided.add(item.request_id)
 
     async def _is_open(self, item: Pending) -> bool:
-        """Whether a request is still open: another question may have taken its time."""
+        """Return whether a request is still open: another question may have taken a while."""
         pending = [other.request_id async for other in await self._runner.list_pending(item.task_id)]
         return item.request_id in pending
 
@@ -194,7 +194,7 @@ class Watch:
     # -------------------------------------------------------------------------------------- commands
 
     async def _written(self, text: str) -> None:
-        """Obey a command, or send a message to the task."""
+        """Run a command, or send a message to the task."""
         name, _, rest = text.partition(" ")
         try:
             if name[:1] != "/":
@@ -236,7 +236,7 @@ class Watch:
         "cancel": ("end the task for good; `/cancel too slow` says why", _cancel),
         "help": ("this list", _help),
     }
-    """What a line that begins with a slash does, and in which words it is listed."""
+    """The slash commands, each with its description."""
 
 
 async def _ended(task: asyncio.Future[None]) -> None:

@@ -1,4 +1,4 @@
-"""Lines no wider than the terminal: broken between words, never inside one that would fit."""
+"""Wrap lines to the terminal's width, between words; a word is broken only if it is wider than a line."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rich.console import Console
 from rich.text import Text
 
 _MARK: Final = re.compile(r"\s*(?:[^\w\s(\[{'\"<$/`@#-]+ +)?")
-"""What a line begins with: its indentation, and a mark such as an arrow."""
+"""The start of a line: its indentation, and a mark such as an arrow."""
 
 _HELD: Final = "\ue000"
-"""Stands for a blank at which a line is not to be broken."""
+"""Placeholder for a blank at which a line must not be broken."""
 
 _WORDS: Final = r"\n|[^\S\n]+|[\u2e80-\uffff]|[^\s\u2e80-\uffff]+"
-"""A line end, blanks, a wide character (text of these has no blanks), or a word; slow to compile."""
+"""A line end, blanks, a wide character (text of these has no blanks), or a word. Slow to compile."""
 
 
 def wrapped(line: Text, console: Console) -> Text:
-    """Return a text whose lines fit the console; what goes on in a next line is indented as the first one is."""
+    """Return a text whose lines fit the console; continuation lines have the indent of the first."""
     width = console.width
     if cell_len(line.plain) <= width and "\n" not in line.plain:
         return line
@@ -41,7 +41,7 @@ def wrapped(line: Text, console: Console) -> Text:
 
 
 def _broken(line: Text, console: Console, width: int) -> list[Text]:
-    """Return a line as several: one of short facts with dots between them is broken at the dots."""
+    """Return a line as several; a line of short facts separated by dots is broken at the dots."""
     facts = line.plain.split(" · ")
     if len(facts) == 1 or any(cell_len(fact) > width for fact in facts):
         return [*line.wrap(console, width)]
@@ -54,11 +54,11 @@ def _broken(line: Text, console: Console, width: int) -> list[Text]:
 
 
 class WordFlow:
-    """Text that arrives in pieces, printed as it arrives: a word waits until it is whole.
+    """Print text that arrives in pieces; a word is printed when it is complete.
 
     Args:
         out: where to print.
-        indent: what each line begins with.
+        indent: the indent of each line.
     """
 
     def __init__(self, out: Console, indent: str = "  ") -> None:
@@ -67,10 +67,10 @@ class WordFlow:
         self._column = 0
         self._blank = self._word = self._style = ""
         self.is_open = False
-        """whether a line has begun and not ended"""
+        """whether a line was begun and not ended"""
 
     def write(self, text: str, style: str = "") -> None:
-        """Print a piece of text; its last word once more text follows, or at the end."""
+        """Print a piece of text; its last word follows with the next piece, or at the end."""
         if not self.is_open:
             self.is_open, self._column = True, cell_len(self._indent)
             self._print(self._indent)
@@ -91,10 +91,10 @@ class WordFlow:
             else:
                 self._word += token
                 if cell_len(self._word) >= self._out.width:
-                    self._put_word()  # it fits no line, so it need not wait
+                    self._put_word()  # longer than a line, so it need not wait
 
     def end(self) -> None:
-        """Print what waits, and end the line."""
+        """Print the last word, and end the line."""
         if self.is_open:
             self._put_word()
             self._print("\n")
@@ -109,7 +109,7 @@ class WordFlow:
             self._column, size, self._blank = cell_len(self._indent), cell_len(self._word), ""
         self._print(self._blank + self._word)
         self._column += size
-        if self._column > self._out.width:  # the terminal has broken a word that is longer than a line
+        if self._column > self._out.width:  # the terminal broke a word longer than a line
             self._column %= self._out.width
         self._word = self._blank = ""
 
