@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from treadle.core.events import (
     Delta,
@@ -36,18 +36,31 @@ def ended_by(event: Event | ModelRestarted) -> AnswerKey | None:
     return (event.step, event.call) if isinstance(event, _BOUNDS) else None
 
 
+_UNREAD: Final = (0, 0)
+
+
 class DeltaPlaces:
     """How far a reader has read the answers that are being written."""
 
     __slots__ = ("_read",)
 
     def __init__(self) -> None:
-        self._read: dict[AnswerKey, dict[Place, tuple[int, int]]] = {}
+        self._read: dict[tuple[str, str | None, str, int], tuple[int, int]] = {}
         """the characters read of each part of each answer, and of the name of its call"""
 
     def forget(self, answer: AnswerKey) -> None:
         """Forget an answer: it has ended, or another attempt at it begins."""
-        self._read.pop(answer, None)
+        for part in [part for part in self._read if part[:2] == answer]:
+            del self._read[part]
+
+    def read_on(self, delta: Delta) -> bool:
+        """Whether a delta begins where its part was read to; note it as read then."""
+        part = delta.step, delta.call, delta.channel, delta.index
+        at, tool_at = delta.at, delta.tool_at
+        if self._read.get(part, _UNREAD) != (at, tool_at):
+            return False
+        self._read[part] = at + len(delta.text), tool_at + len(delta.tool)
+        return True
 
     def is_gap(self, delta: Delta) -> bool:
         """Whether text before a delta was not read."""
@@ -66,13 +79,11 @@ class DeltaPlaces:
                 delta, text=delta.text[at - delta.at :], at=at, tool=delta.tool[tool_at - delta.tool_at :]
             )
             delta.tool_at = tool_at
-        parts = self._read.setdefault((delta.step, delta.call), {})
-        parts[(delta.channel, delta.index)] = max(end, chars), max(name_end, name)
+        self._read[delta.step, delta.call, delta.channel, delta.index] = max(end, chars), max(name_end, name)
         return delta
 
     def _chars(self, delta: Delta) -> tuple[int, int]:
-        parts = self._read.get((delta.step, delta.call))
-        return parts.get((delta.channel, delta.index), (0, 0)) if parts is not None else (0, 0)
+        return self._read.get((delta.step, delta.call, delta.channel, delta.index), _UNREAD)
 
 
 class DeltasSoFar:

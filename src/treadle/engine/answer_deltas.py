@@ -24,7 +24,17 @@ class AnswerDeltas:
         text_label: the channel of text, unless the model marks it final.
     """
 
-    __slots__ = ("_asked_by", "_call", "_first", "_names", "_step", "_text_label", "_written")
+    __slots__ = (
+        "_asked_by",
+        "_at",
+        "_call",
+        "_channel",
+        "_first",
+        "_names",
+        "_step",
+        "_text_label",
+        "_written",
+    )
 
     def __init__(self, step: str, call: str | None, first: int, text_label: e.Channel) -> None:
         self._step = step
@@ -32,6 +42,12 @@ class AnswerDeltas:
         self._asked_by = step if call is None else call
         self._first = first if call is None else 0
         self._text_label: e.Channel = text_label
+        self._channel: e.Channel = text_label
+        """the channel of the newest piece of text or reasoning"""
+
+        self._at = 0
+        """how many characters were written before the newest piece, of what it continues"""
+
         self._written: dict[e.Channel | int, StringIO] = {}
         """the text so far: of a channel, and of the arguments of a call by its index"""
 
@@ -42,9 +58,11 @@ class AnswerDeltas:
         """Add an item to the answer."""
         key: e.Channel | int
         if isinstance(item, TextDelta):
-            key, text = "final" if item.final and self._call is None else self._text_label, item.text
+            key = self._channel = "final" if item.final and self._call is None else self._text_label
+            text = item.text
         elif isinstance(item, ReasoningDelta):
-            key, text = "reasoning", item.text
+            key = self._channel = "reasoning"
+            text = item.text
         elif isinstance(item, ToolCallDelta):
             key, text = item.index, item.arguments
             if item.name:
@@ -54,6 +72,7 @@ class AnswerDeltas:
         written = self._written.get(key)
         if written is None:
             written = self._written[key] = StringIO()
+        self._at = written.tell()
         written.write(text)
 
     def delta(self, item: ModelItem, after: int) -> e.Delta | e.RawChunk:
@@ -63,15 +82,11 @@ class AnswerDeltas:
             item: the model's item.
             after: sequence number of the task's last event.
         """
-        if isinstance(item, TextDelta):
-            label = "final" if item.final and self._call is None else self._text_label
-            return self._delta(label, item.text, after)
-        if isinstance(item, ReasoningDelta):
-            return self._delta("reasoning", item.text, after)
+        if isinstance(item, TextDelta) or isinstance(item, ReasoningDelta):  # noqa: SIM101 (most are text)
+            return e.Delta(self._step, self._channel, item.text, after, 0, "", self._call, self._at)
         if isinstance(item, RawDelta):
             return e.RawChunk(self._step, item.data, self._call, after)
-        at = self._written[item.index].tell() - len(item.arguments)
-        delta = self._arguments(item.index, item.arguments, item.name, after, at)
+        delta = self._arguments(item.index, item.arguments, item.name, after, self._at)
         delta.tool_at = len(self._names.get(item.index, "")) - len(item.name)
         return delta
 
@@ -82,10 +97,6 @@ class AnswerDeltas:
                 yield self._arguments(key, written.getvalue(), self._names.get(key, ""), 0, 0)
             else:
                 yield e.Delta(self._step, key, written.getvalue(), call=self._call)
-
-    def _delta(self, channel: e.Channel, text: str, after: int) -> e.Delta:
-        at = self._written[channel].tell() - len(text)
-        return e.Delta(self._step, channel, text, after, 0, "", self._call, at)
 
     def _arguments(self, index: int, text: str, name: str, after: int, at: int) -> e.Delta:
         made = call_id(self._asked_by, self._first + index)

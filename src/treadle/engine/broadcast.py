@@ -271,8 +271,12 @@ class Channel:
     def origin(self) -> EventOrigin | None:
         """The origin of the items that are published now; None as long as it is unknown."""
         origin, state = self._origin, self.state
-        if state is not None and state.agent and (origin is None or origin.agent_path[-1] != state.agent):
-            self._origin = origin = self._origin_of(state, state.agent)
+        if (
+            state is not None
+            and (agent := state.agent)
+            and (origin is None or origin.agent_path[-1] != agent)
+        ):
+            self._origin = origin = self._origin_of(state, agent)
         return origin
 
     def _origin_of(self, state: TaskState, agent: str) -> EventOrigin:
@@ -346,8 +350,7 @@ class Channel:
 
     def tell(self, item: Ephemeral) -> None:
         """Hand a delta to the watchers and observers that want deltas; from any thread."""
-        origin = self.origin
-        if origin is not None:
+        if (origin := self.origin) is not None:
             item.origin = origin
         if self.observed is not None and self.observed.deltas:
             self.observed.tell(item)
@@ -357,9 +360,13 @@ class Channel:
         """Hand a delta to the watchers alone; from any thread."""
         if not self.watchers:
             return
-        self._append((item,))
+        with self._lock:
+            self._items.append(item)
+            self.end += 1
+            if self.end - self._first > BUFFER:
+                self._drop_older()
         for wakeup in self._wakeups:
-            if wakeup.deltas:
+            if wakeup.waiting and wakeup.deltas:
                 wakeup.notify_later()
 
     def _append(self, items: Sequence[Item]) -> None:
@@ -368,11 +375,14 @@ class Channel:
 
     def _extend(self, items: Sequence[Item]) -> None:
         self._items.extend(items)
-        if len(self._items) > BUFFER:
-            gone = max(BUFFER // 2, len(self._items) - BUFFER)
-            del self._items[:gone]
-            self._first += gone
-        self.end = self._first + len(self._items)
+        self.end += len(items)
+        if self.end - self._first > BUFFER:
+            self._drop_older()
+
+    def _drop_older(self) -> None:
+        gone = max(BUFFER // 2, len(self._items) - BUFFER)
+        del self._items[:gone]
+        self._first += gone
 
     def since(self, position: int) -> tuple[Sequence[Item] | None, int]:
         """Return the items from a position on, None if some of them were dropped, and the position after them."""

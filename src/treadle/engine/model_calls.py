@@ -15,10 +15,6 @@ from treadle.core.model import (
     NO_USAGE,
     ModelAnswer,
     ModelRequest,
-    RawDelta,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
     Usage,
 )
 from treadle.core.model_answer import (
@@ -147,7 +143,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                     if answer is not None:
                         raise WrongAnswer("it answered twice")
                     answer = item
-                elif not isinstance(item, (TextDelta, ReasoningDelta, ToolCallDelta, RawDelta)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                elif not isinstance(item, ModelItem):  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
                 else:
                     deltas = deltas or self._begun(key, text_label)

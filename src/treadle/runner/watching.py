@@ -65,12 +65,13 @@ class _Place:
             yield from self._shown()
 
     def _shown(self) -> Iterator[Event | Ephemeral]:
+        held = self._held
         for item in self._watcher.take():
-            if isinstance(item, Ephemeral):
-                if not self._deltas or (not self._watcher.raw and isinstance(item, RawChunk)):
+            if type(item) is Delta or isinstance(item, Ephemeral):
+                if not self._deltas or (type(item) is RawChunk and not self._watcher.raw):
                     continue
                 if item.after > self.last:
-                    self._held.append(item)
+                    held.append(item)
                 elif (new := self._new_part(item)) is not None:
                     yield new
                 continue
@@ -85,27 +86,31 @@ class _Place:
                 yield item
             elif item.seq > self.last:
                 self.is_behind = True
-            yield from self._released()
+            if held:
+                yield from self._released()
 
     def _released(self) -> Iterator[Ephemeral]:
         """Yield the items held back, as far as all before them was yielded."""
-        while self._held and self._held[0].after <= self.last:
-            new = self._new_part(self._held.popleft())
+        held, new_part = self._held, self._new_part
+        while held and held[0].after <= self.last:
+            new = new_part(held.popleft())
             if new is not None:
                 yield new
 
     def _new_part(self, item: Ephemeral) -> Ephemeral | None:
         """Return the part of an item that is to be yielded now; None if nothing."""
-        if not isinstance(item, Delta):
+        if type(item) is not Delta:
             if isinstance(item, ModelRestarted):
                 self._places.forget((item.step, item.call))
             return item if item.after == self.last else None  # its event was yielded already
-        if item.after < self._ended.get((item.step, item.call), 0):
+        if self._ended and item.after < self._ended.get((item.step, item.call), 0):
             return None
-        if self._places.is_gap(item):
-            self._has_gap = True
-            return None
-        new = self._places.new_part(item)
+        new: Delta | None = item
+        if not self._places.read_on(item):
+            if self._places.is_gap(item):
+                self._has_gap = True
+                return None
+            new = self._places.new_part(item)
         if new is not None and new.after < self.last:
             new = part_of(new, text=new.text, at=new.at, tool=new.tool)
             new.after = self.last
