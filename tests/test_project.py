@@ -130,7 +130,7 @@ def test_the_wheel_builds_and_says_it_is_typed(tmp_path: Path):
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("treadle-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "treadle/py.typed" in names
+    assert {"treadle/py.typed", "treadle/core/foreign_names.ini"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.endswith(".pth") or name.startswith("tests/")]
 

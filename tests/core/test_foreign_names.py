@@ -4,6 +4,7 @@ import inspect
 import re
 from abc import ABCMeta
 from functools import cache
+from importlib import resources
 from typing import Any
 
 import pytest
@@ -143,7 +144,7 @@ ADVICE = [
     *(
         pytest.param(text, id=f"run({name}=) {number}")
         for name, texts in VERB_ARGUMENTS.items()
-        for number, text in enumerate((texts,) if isinstance(texts, str) else texts)
+        for number, text in enumerate(texts)
     ),
     *(pytest.param(text, id=label) for label, text in EXAMPLES.items()),
     *(pytest.param(text, id=f"{label}[]") for label, text in ITEMS.items()),
@@ -152,6 +153,19 @@ ADVICE = [
 
 def parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
+
+
+def test_no_name_is_in_a_section_twice() -> None:
+    section, seen = "", set[tuple[str, str]]()
+    lines = (
+        resources.files("treadle.core").joinpath("foreign_names.ini").read_text(encoding="utf-8").splitlines()
+    )
+    for line in lines:
+        section = line if line.startswith("[") else section
+        for name in line.partition(" =")[0].split() if re.match(r"\w.* =", line) else ():
+            assert (section, name) not in seen
+            seen.add((section, name))
+    assert len(seen) > 1_000
 
 
 def test_every_label_is_a_class_that_explains_its_names() -> None:

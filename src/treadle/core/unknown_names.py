@@ -341,8 +341,7 @@ def _advice(label: str, name: str, names: list[str]) -> str:
     from treadle.core.foreign_names import ARGUMENTS, VERB_ARGUMENTS
 
     of_verbs = () if label[:1].isupper() else VERB_ARGUMENTS.get(name, ())
-    advices = (of_verbs,) if isinstance(of_verbs, str) else of_verbs
-    for advice in (ARGUMENTS.get(label, {}).get(name), *advices):
+    for advice in (ARGUMENTS.get(label, {}).get(name), *of_verbs):
         recommended = re.match(r"write (\w+)=", advice) if advice else None
         if advice is not None and (recommended is None or recommended[1] in names):
             return f": {advice}"
