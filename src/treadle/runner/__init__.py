@@ -1,1 +1,1 @@
-"""The engine: creates, drives, controls and inspects tasks, over ports alone."""
+"""The runner: creates, drives, controls and inspects tasks, over ports alone."""

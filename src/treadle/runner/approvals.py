@@ -1,4 +1,4 @@
-"""Requests to people: list what waits for a person, approve, deny and answer, for a task and for the tasks below it."""
+"""Requests to people: list them, approve, deny and answer, for a task and for the tasks below it."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from treadle.runner.views import Ref, id_of
 
 _PAGE: Final = 200
 _MAY_WAIT: Final = ("waiting", "running", "paused", "interrupted")
-"""The states of tasks that may wait for something from outside."""
+"""The states of tasks that may wait for people or callers."""
 
 _Group: TypeAlias = tuple[str, list[Pending]]
-"""The requests of one task, with its place in the list."""
+"""The requests of one task, with its position in the list."""
 
 Answer = e.ApprovalGiven | e.ApprovalDenied | e.QuestionAnswered
 """The decision of a person on a request."""
@@ -56,7 +56,7 @@ Answer = e.ApprovalGiven | e.ApprovalDenied | e.QuestionAnswered
 
 @frozen
 class _Verdict:
-    """What a caller decides on a request."""
+    """The decision of a caller on a request."""
 
     kind: Literal["approve", "deny", "answer"]
     by: str | None
@@ -67,7 +67,7 @@ class _Verdict:
     value: Json = None
     same: tuple[str, ...] = ()
     brings: bool = False
-    """whether it is the result of a call of a tool that the caller of the task runs"""
+    """whether it is the result of a caller tool, a tool that the caller of the task runs"""
 
     @property
     def about(self) -> Literal["approval", "question", "call"]:
@@ -77,7 +77,7 @@ class _Verdict:
         return "question" if self.kind == "answer" else "approval"
 
     def names(self, request_id: str) -> bool:
-        """Whether an id is that of such a request."""
+        """Whether an id belongs to such a request."""
         return is_question(request_id) if self.kind == "answer" else approved_call(request_id) is not None
 
     def data(self, request_id: str) -> dict[str, Json]:
@@ -91,12 +91,12 @@ class _Verdict:
         return data | {"value": self.value}
 
     def is_that_of(self, answer: Answer) -> bool:
-        """Whether an answer says the same; its reason and the name of the approver do not matter."""
+        """Whether an answer is equal; its reason and the name of the approver do not matter."""
         if isinstance(answer, e.QuestionAnswered):
             return is_same_json(self.value, answer.value)
         if isinstance(answer, e.ApprovalDenied):
             return self.kind == "deny"
-        if self.kind == "answer":  # of an approval for which a rule wants an argument: that has the value
+        if self.kind == "answer":  # an approval with an argument holds the value there
             values = () if answer.arguments is None else answer.arguments.values()
             return any(is_same_json(self.value, value) for value in values)
         same = answer.arguments is None if self.arguments is None else self.arguments == answer.arguments
@@ -105,7 +105,7 @@ class _Verdict:
 
 
 class ApprovalVerbs(ControlVerbs):
-    """The verbs by which people decide on calls and answer questions."""
+    """The verbs by which people approve and deny calls and answer questions."""
 
     @verb
     async def list_pending(
@@ -118,23 +118,23 @@ class ApprovalVerbs(ControlVerbs):
     ) -> PendingPage:
         """Return the open requests of tasks, and of the tasks below them.
 
-        That is a person (`approval`, `question`, `settlement`), the caller of a task who runs a tool (`call`), and the
-        holder of a ticket (`background`). A list of all tasks has no tickets of tasks that have ended.
+        Requests wait for a person (`approval`, `question`, `settlement`), for the caller of a task who runs a tool
+        (`call`), or for the holder of a ticket (`background`). A list of all tasks has no tickets of ended tasks.
 
-        `for` goes over the requests of the page, `async for` also over those of later pages. Those of `runner.sync` are
-        a plain `for`, over all pages. No request that waits all the while is left out. A page may repeat requests of an
-        earlier one if the last request of that page was decided meanwhile. A list of all tasks leaves out tasks whose
+        `for` goes over the requests of the page, `async for` also over those of later pages. With `runner.sync` a plain
+        `for` goes over all pages. Requests that stay open are listed exactly once, unless the last request of a page is
+        decided before the next page is read: then that page may repeat some. A list of all tasks leaves out tasks whose
         journals cannot be read here: `verify` names them.
 
         Args:
             task: the task, or its id; by default all tasks of the store, the newest first.
-            thread_id: only of tasks in this thread.
-            limit: the most requests of a page, 1 to 1,000.
-            cursor: the `cursor` of the page before.
+            thread_id: only tasks in this thread.
+            limit: the maximum number of requests of a page, 1 to 1,000.
+            cursor: the `cursor` of the previous page.
 
         Raises:
             TaskNotFound: there is no such task.
-            ConfigurationError: an argument cannot be what its name says.
+            ConfigurationError: an argument is not valid.
         """
         check_page("list_pending", limit, cursor)
         place, slash, last = ("", "/", "") if cursor is None else cursor.rpartition("/")
@@ -152,7 +152,7 @@ class ApprovalVerbs(ControlVerbs):
         )
 
     async def _pending_of_all(self, thread_id: str | None, place: str, last: str) -> AsyncIterator[_Group]:
-        """Yield what waits behind a request of a page, a task at a time, each with the cursor of its row."""
+        """Yield the requests after the last one of a page, a task at a time, each with the cursor of its row."""
         wanted = TaskFilter(_MAY_WAIT, thread_id=thread_id, limit=_PAGE, cursor=place or None, pending=True)
         rows = await self._store.rows(wanted)
         is_last = len(rows) < _PAGE
@@ -178,7 +178,7 @@ class ApprovalVerbs(ControlVerbs):
             is_last = len(rows) < _PAGE
 
     async def _pending_of_tree(self, task_id: str, place: str, last: str) -> AsyncIterator[_Group]:
-        """Yield what waits behind a request of a page, a task of the tree at a time, each with its id."""
+        """Yield the requests after the last one of a page, a task of the tree at a time, each with its id."""
         groups = list[_Group]()
         seen = dict[str, tuple[TaskState, tuple[str, ...]]]()
         async for state in self._tree(task_id):
@@ -194,7 +194,7 @@ class ApprovalVerbs(ControlVerbs):
             yield each, _behind(items, last) if each == place else items
 
     async def _agents_above(self, state: TaskState) -> tuple[str, ...]:
-        """Return the agents above that of a task, the root's first, as far as their tasks are there."""
+        """Return the names of the agents above a task, the root's first, as far as their tasks exist."""
         names = list[str]()
         above = state.parent
         while above is not None and (row := await self._cache.row_or_none(above)) is not None:
@@ -220,21 +220,21 @@ class ApprovalVerbs(ControlVerbs):
             task: the task, or its id; or a task above it.
             request_id: as `pending` names it, of this task before one of those below it; None if exactly one is
                 pending.
-            arguments: in place of those that the model asked for. They are checked like these, also by the policy, and
-                the journal holds both.
+            arguments: in place of the model's arguments. They are checked like these, also by the policy, and the
+                journal holds both.
             scope: `once`; or also for every later call of the same tool that the same rule asks about, with any
-                arguments: in this `task`, in the `thread` of its conversation, or `always`, in all tasks of the store.
-                `list_grants` tells of the last two, and `revoke` ends them.
-            same: with scope `task`: names of arguments, or paths as in `message.to`, that have to be the same in a
-                later call, such as `("to",)`. Those that the rule names (`Pending.same`) count too.
+                arguments: in this `task`, in the `thread` of its conversation, or `always`, in all tasks of the
+                store. `list_grants` lists the last two, and `revoke` ends them.
+            same: with scope `task`: names of arguments, or paths such as `message.to`, that must be the same in a later
+                call, such as `("to",)`. Those that the rule names (`Pending.same`) count too.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again decides nothing again.
 
         Raises:
             CallNotFound: no such request was made.
             AlreadyDecided: it was decided differently, or has expired.
-            RequestClosed: its call has ended, was changed or was taken back, with no decision.
-            ApproverRefused: the policy lets other people decide.
+            RequestClosed: its call has ended, was changed or was taken back without a decision.
+            ApproverRefused: the policy names other approvers.
             ConfigurationError: several requests are pending and `request_id` is None; or the arguments do not fit.
         """
         await self._decide(
@@ -252,14 +252,14 @@ class ApprovalVerbs(ControlVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Deny a call: it does not start, and the model is told why; the same again changes nothing.
+        """Deny a call: it does not start, and the model reads the reason; the same denial again changes nothing.
 
         Args:
             task: the task, or its id; or a task above it.
             request_id: as `pending` names it, of this task before one of those below it; None if exactly one is
                 pending.
-            reason: for the model and the record.
-            stop: also cancel the task that is named, with those below it; then this returns once it has ended.
+            reason: the reason, for the model and the record.
+            stop: also cancel the named task, with those below it; then this returns once it has ended.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again decides nothing again.
 
@@ -284,15 +284,15 @@ class ApprovalVerbs(ControlVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Answer a question; who asked goes on when the task is next driven. The same answer again changes nothing.
+        """Answer a question; its tool or step goes on when the task is next driven. The same answer changes nothing.
 
-        An approval for which a rule wants an argument is answered too: the call then runs with this value.
+        An approval whose rule wants an argument is answered too: the call then runs with this value.
 
         Args:
             task: the task, or its id; or a task above it.
             request_id: as `pending` names it; None if exactly one question is pending.
-            value: the answer, which has to fit the schema of the question: JSON data, or what pydantic makes such data
-                of, such as a model, a dataclass or a date.
+            value: the answer, which must fit the schema of the question: JSON data, or a value that pydantic converts
+                to such data, such as a model, a dataclass or a date.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again answers nothing again.
 
@@ -301,7 +301,7 @@ class ApprovalVerbs(ControlVerbs):
                 and `request_id` is None.
             CallNotFound: no such question was asked.
             AlreadyDecided: it was answered differently, or has expired.
-            RequestClosed: its call or step has ended or was taken back, with no answer.
+            RequestClosed: its call or step has ended or was taken back, without an answer.
         """
         written = _as_json(value)
         items = [
@@ -322,10 +322,10 @@ class ApprovalVerbs(ControlVerbs):
     async def list_grants(
         self, *, thread_id: str | None = None, revoked: bool = False
     ) -> tuple[StandingGrant, ...]:
-        """Return the approvals that hold for later calls, in a thread or in all tasks; the oldest first.
+        """Return the approvals for later calls, in a thread or in all tasks; the oldest first.
 
         Args:
-            thread_id: only those that hold in this thread alone.
+            thread_id: only the approvals for this thread alone.
             revoked: also those that were revoked.
         """
         grants = await self._store.grants(revoked=revoked)
@@ -333,9 +333,9 @@ class ApprovalVerbs(ControlVerbs):
 
     @verb
     async def revoke(self, grant_id: str, *, by: str | None = None) -> None:
-        """Revoke an approval for later calls: a person is asked about these again; the same again changes nothing.
+        """Revoke an approval for later calls, which then ask a person again; the same again changes nothing.
 
-        Calls that it has let start are not stopped.
+        Calls that it has already let start are not stopped.
 
         Args:
             grant_id: as `list_grants` names it.
@@ -351,14 +351,14 @@ class ApprovalVerbs(ControlVerbs):
     async def _bring(
         self, task: Ref, call: str, value: dict[str, Json], by: str | None, command_id: str | None
     ) -> None:
-        """Answer a call of a tool that the caller of the task runs, by the id of its request or its own."""
+        """Answer a call of a caller tool, by the id of its request or its own."""
         request_id = call if is_question(call) else question_id(call, 1)
         await self._decide(task, request_id, _Verdict("answer", by, value=value, brings=True), command_id)
 
     async def _decide(
         self, task: Ref, request_id: str | None, verdict: _Verdict, command_id: str | None
     ) -> None:
-        """Send a decision to the task that asked, unless the command was carried out before."""
+        """Send a decision to the requesting task, unless the command was carried out before."""
         task_id = id_of(task)
 
         async def decided(event: e.Event) -> None:
@@ -426,14 +426,14 @@ class ApprovalVerbs(ControlVerbs):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(state.task_id, item_id, after=seq)
                 dismissed = answer is None and not await self._commands.is_unread(state.task_id, item_id)
-        except TimeoutError:  # it is durable: the driver of the task reads it in time
+        except TimeoutError:  # the item is durable: the driver of the task will read it
             decisions = ("approve", "deny", "answer")
             if await self._commands.contradicted(state.task_id, item_id, decisions, "request_id"):
                 text = f"task {state.task_id}: another decision on the request {item.request_id} was first"
                 raise AlreadyDecided(text, task_id=state.task_id) from None
         else:
             if isinstance(answer, e.CommandRejected) or dismissed:
-                # Another decision, its expiry, or the end of the call or the task was first.
+                # Another decision, the expiry, or the end of the call or the task came first.
                 now = await self._state(state.task_id)
                 is_pending = any(other.request_id == item.request_id for other in pending_outside(now))
                 if isinstance(answer, e.CommandRejected) and is_pending:
@@ -487,7 +487,7 @@ class ApprovalVerbs(ControlVerbs):
     def _check_bounds(
         self, item: Pending, call: CallState | Check, request: e.ApprovalRequested, verdict: _Verdict
     ) -> None:
-        """Raise unless the arguments to which an approval is bound are those of a scope and of the call."""
+        """Raise unless the arguments that bind an approval belong to its scope and to the call."""
         if request.same and verdict.scope in STANDING:
             raise ConfigurationError(
                 f"approve: rule {request.rule} lets an approval of {item.request_id} hold while "
@@ -504,7 +504,7 @@ class ApprovalVerbs(ControlVerbs):
             )
 
     async def _check_decided(self, states: list[TaskState], request_id: str, verdict: _Verdict) -> None:
-        """Raise unless a request that is not pending, of one of these tasks, was decided like this."""
+        """Raise unless a request of one of these tasks that is no longer pending was decided in this way."""
         made = [
             (state, event)
             for state in states
@@ -535,7 +535,7 @@ class ApprovalVerbs(ControlVerbs):
         raise refusal(f"task {state.task_id}: the request {request_id} {text}", task_id=state.task_id)
 
     async def _newest_about(self, task_id: str, request_id: str) -> _AboutRequest | None:
-        """Return what a task's journal tells of a request at last; None if it made no such request."""
+        """Return the last event of a task's journal about a request; None if it made no such request."""
         newest = None
         for _, event in events_with_epochs(task_id, await self._store.read(task_id)):
             if isinstance(event, _ABOUT_REQUESTS) and _request_of(event) == request_id:
@@ -544,8 +544,9 @@ class ApprovalVerbs(ControlVerbs):
 
 
 async def _first_of(groups: AsyncIterator[_Group], limit: int) -> PendingPage:
-    """Return a page of the first requests; its cursor names the place of its last task, and its last request if more
-    requests of that task follow.
+    """Return a page of the first requests.
+
+    Its cursor names the row of its last task, and its last request if more requests of that task follow.
     """
     items = list[Pending]()
     place = ""
@@ -561,7 +562,7 @@ async def _first_of(groups: AsyncIterator[_Group], limit: int) -> PendingPage:
 
 
 def _behind(items: list[Pending], last: str) -> list[Pending]:
-    """Return the requests of a task behind one, and all of them if that one waits no more; none without a request."""
+    """Return a task's requests after the one with id `last`: all if it is no longer pending, none without an id."""
     if not last:
         return []
     ids = [item.request_id for item in items]
@@ -569,7 +570,7 @@ def _behind(items: list[Pending], last: str) -> list[Pending]:
 
 
 def _check_kind(states: list[TaskState], request_id: str, verdict: _Verdict) -> None:
-    """Raise `CallNotFound` if a request that is pending is of another kind than the one that was decided on."""
+    """Raise `CallNotFound` if a pending request is of another kind than the decision."""
     verbs = {"question": "`answer` it", "call": "`complete` or `fail` brings its result"}
     for state in states:
         for item in pending_outside(state):
@@ -614,7 +615,7 @@ def _request_of(event: Any) -> str:
 
 
 def _as_json(value: Any) -> Json:
-    """Return an answer as JSON data; raises `ConfigurationError` for what has no such form."""
+    """Return an answer as JSON data; raises `ConfigurationError` for a value without a JSON form."""
     try:
         return storable(value)
     except ValueError as error:

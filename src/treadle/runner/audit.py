@@ -1,6 +1,6 @@
 """The log `treadle.audit`: a record of each deletion, with the name of its caller.
 
-What happens to a task is an event of its journal, which names the caller. A deletion leaves no journal: it is logged.
+The events of a task's journal name their callers. A deletion leaves no journal, so it is logged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def tell(
 
     Args:
         verb: its name.
-        by: the name of the caller, None if it gave none.
-        scope: that of the runner; its tenant is the owner of the task or thread.
+        by: the name of the caller, None if unknown.
+        scope: the scope of the runner; its tenant is the owner of the task or thread.
         task_id: the task.
         thread_id: the thread.
-        tasks: how many tasks it was about.
+        tasks: number of affected tasks.
     """
     tenant = scope.tenant if scope is not None else ""
     subject = f"task {one_line(task_id)}" if task_id is not None else f"thread {one_line(str(thread_id))}"

@@ -29,7 +29,7 @@ _EVENTS: Final[dict[_Kind, type[e.Event]]] = {
 
 
 class BackgroundVerbs(ApprovalVerbs):
-    """The verbs for who holds the ticket of a call; they need no agent."""
+    """The verbs for the holder of a call's ticket; they need no agent."""
 
     @verb
     async def complete(
@@ -44,19 +44,19 @@ class BackgroundVerbs(ApprovalVerbs):
         """Deliver the result of a call in the background; it is durable when this returns.
 
         The task goes on if a driver has it or adopts it, else at the next `resume`. The same result again changes
-        nothing, so a sender that is not sure may repeat it.
+        nothing, so an unsure sender may repeat it.
 
         Args:
-            ticket: what the tool handed out, `ToolContext.ticket`; with `task=` also the id of a call of a tool that
-                the caller runs (`RunOptions.caller_tools`), or its `request_id` as `pending` names it.
+            ticket: the ticket that the tool handed out, `ToolContext.ticket`; with `task=` also the id of a call of a
+                caller tool (`RunOptions.caller_tools`), or its `request_id` in `pending`.
             value: the result, JSON data.
-            task: refuse a ticket of any other task than this one and those below it.
+            task: refuse a ticket of any task other than this one and those below it.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again tells nothing again.
 
         Raises:
             TicketNotFound: no call has such a ticket.
-            CallNotFound: the task has no such call of a tool of the caller.
+            CallNotFound: the task has no such call of a caller tool.
             TicketClosed: the call has ended without it: it expired, was cancelled or was taken back.
             AlreadyDecided: it was completed with another result, or failed.
             ConfigurationError: the value is not JSON data.
@@ -73,12 +73,12 @@ class BackgroundVerbs(ApprovalVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Report that a call in the background failed; the model reads the error. Else as `complete`.
+        """Report that a call in the background failed; the model reads the error. Otherwise like `complete`.
 
         Args:
-            ticket: what the tool handed out, `ToolContext.ticket`.
-            error: what went wrong.
-            task: refuse a ticket of any other task than this one and those below it.
+            ticket: the ticket that the tool handed out, `ToolContext.ticket`.
+            error: the error message.
+            task: refuse a ticket of any task other than this one and those below it.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again tells nothing again.
 
@@ -100,12 +100,12 @@ class BackgroundVerbs(ApprovalVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Report how far a call in the background is: an event of the task, and in `RunResult.pending` until it ends.
+        """Report the progress of a call in the background: an event, and in `RunResult.pending` until it ends.
 
         Args:
-            ticket: what the tool handed out, `ToolContext.ticket`.
+            ticket: the ticket that the tool handed out, `ToolContext.ticket`.
             value: JSON data, such as a text or a number.
-            task: refuse a ticket of any other task than this one and those below it.
+            task: refuse a ticket of any task other than this one and those below it.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again tells nothing again.
 
@@ -147,7 +147,7 @@ class BackgroundVerbs(ApprovalVerbs):
                 "no other kind is asked for"
             )
             self._commands.check_same(task_id, command_id, event, _told_by(event), value)
-            with suppress(TicketNotFound):  # an undo has taken its call back
+            with suppress(TicketNotFound):  # an undo took its call back
                 _, call = await self._holder(task_id, digest)
                 self._commands.check_same(task_id, command_id, event, event.call, call.id)
 
@@ -180,19 +180,19 @@ class BackgroundVerbs(ApprovalVerbs):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(task_id, item_id, after=seq)
                 taken = answer is not None or not await self._commands.is_unread(task_id, item_id)
-        except TimeoutError:  # it is durable: the driver of the task reads it in time
+        except TimeoutError:  # the item is durable: the driver of the task will read it
             first = await self._commands.contradicted(task_id, item_id, ("complete", "fail"), "ticket")
             if first is not None:
                 raise _decided(task_id, call.id, is_completed=first.kind == "complete") from None
         else:
             if isinstance(answer, e.CommandRejected) or (answer is None and taken):
-                # Another completion, its expiry, or the end of the call was first.
+                # Another completion, the expiry, or the end of the call came first.
                 _check_told(*await self._holder(task_id, digest), kind, value)
         if state.parent is not None and kind != "progress":
             await self._commands.tell_parents(await self._cache.row(task_id))
 
     async def _task_of(self, ticket: str, task: Ref | None) -> str:
-        """Return the task that a ticket names; raises `TicketNotFound` unless it is the given one or one below it."""
+        """Return the task that a ticket names; raises `TicketNotFound` unless it is `task` or one below it."""
         named: Any = ticket
         task_id = task_of_ticket(named) if isinstance(named, str) else None
         if task_id is None or not is_name(task_id):
@@ -207,7 +207,7 @@ class BackgroundVerbs(ApprovalVerbs):
         return task_id
 
     async def _holder(self, task_id: str, digest: str) -> tuple[TaskState, CallState]:
-        """Return the call that has a ticket, with the state of its task."""
+        """Return the call of a ticket, with the state of its task."""
         try:
             state = await self._state(task_id)
         except TaskNotFound:
@@ -219,14 +219,14 @@ class BackgroundVerbs(ApprovalVerbs):
 
 
 def _is_call(ticket: Any) -> bool:
-    """Whether a text is the id of a call, or of its request, and no ticket."""
+    """Whether a text is the id of a call, or of its request, rather than a ticket."""
     return (
         isinstance(ticket, str) and bool(ticket) and (is_question(ticket) or task_of_ticket(ticket) is None)
     )
 
 
 def _told_by(event: e.TicketCompleted | e.TicketFailed | e.TicketProgressed) -> Json:
-    """Return what the holder of a ticket told."""
+    """Return the value that the holder of a ticket reported."""
     if isinstance(event, e.TicketProgressed):
         return event.value
     return event.output if isinstance(event, e.TicketCompleted) else event.error
@@ -237,7 +237,7 @@ def _is_closed(call: CallState) -> bool:
 
 
 def _check_told(state: TaskState, call: CallState, kind: _Kind, value: Json) -> None:
-    """Raise unless a call has ended as its ticket's holder says once more."""
+    """Raise unless a call has ended in the way that its ticket's holder reports again."""
     where, done = f"task {state.task_id}: call {call.id}", call.ticket.completion if call.ticket else None
     if kind != "progress" and isinstance(done, (e.TicketCompleted, e.TicketFailed)):
         same = isinstance(done, e.TicketCompleted) == (kind == "complete")

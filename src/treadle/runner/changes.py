@@ -19,19 +19,19 @@ from treadle.results.results import TaskSummary
 from treadle.runner.subscription import Subscription
 
 PAUSE_SECONDS: Final = 0.2
-"""Seconds between two looks at what changed: a task that changes more often is yielded once in that time."""
+"""Seconds between two reads of changes: a task that changes more often is yielded once in that time."""
 
 ROWS_AT_ONCE: Final = 16
-"""How many rows are read before other work of the event loop gets its turn."""
+"""Number of rows that are read before other work of the event loop gets its turn."""
 
 REMEMBERED: Final = 2_000
 """The number of tasks of which the last yielded state is cached."""
 
 PAGE: Final = 200
-"""How many rows are read at once where it is not known what changed."""
+"""Number of rows of a page when the changed tasks are unknown."""
 
 SLACK: Final = 60_000_000
-"""Microseconds by which the clocks of processes that write may differ."""
+"""Microseconds by which the clocks of writing processes may differ."""
 
 
 @refuses(
@@ -39,14 +39,14 @@ SLACK: Final = 60_000_000
     await_="write `async for task in runner.changes()`",
 )
 class TaskChanges(Subscription[TaskSummary]):
-    """The tasks of a store that change, each as it stands then."""
+    """The changing tasks of a store, each in its state after the change."""
 
 
 class Changes:
-    """Collects in an event loop which tasks changed, from its making on.
+    """Collects the changed tasks in an event loop, from its creation on.
 
     Args:
-        tasks: tell what changes, here and in other processes.
+        tasks: reports changes, here and in other processes.
         clock: microseconds since 1970, UTC.
         tenant: the tenant of the tasks.
     """
@@ -56,15 +56,15 @@ class Changes:
         self._tenant = tenant
         self._clock = clock
         self._began = self._since = clock()
-        """from when on changes were not looked for by name"""
+        """the time since which changes are unknown"""
 
         self._has_gap = False
-        """whether other tasks than those that are noted may have changed since then"""
+        """whether tasks other than the noted ones may have changed since then"""
 
         self._loop = asyncio.get_running_loop()
         self._changed = ChangedTasks()
         self._deleted = set[str]()
-        """the tasks that the store says are deleted"""
+        """the tasks that the store reports as deleted"""
 
         self._told: OrderedDict[str, TaskSummary] = OrderedDict()
         """the last summary yielded of each task"""
@@ -73,7 +73,7 @@ class Changes:
         self._stop: Callable[[], None] = tasks.on_changes(self._note_soon)
 
     def leave(self) -> None:
-        """Collect no more."""
+        """Stop collecting."""
         self._stop()
 
     def _note_soon(self, task_ids: Collection[str] | None, deleted: Collection[str]) -> None:
@@ -89,7 +89,7 @@ class Changes:
         self._news.set()
 
     async def summaries(self) -> AsyncGenerator[TaskSummary, None]:
-        """Yield each task that changed, as it stands when that is looked at."""
+        """Yield each changed task, in its state when it is read."""
         try:
             await self._tasks.cache.open()
             self._tasks.watch_store()
@@ -103,16 +103,18 @@ class Changes:
             self.leave()
 
     async def _changes(self) -> list[TaskSummary]:
-        """Return new summaries of the tasks that may have changed, and those that are gone."""
+        """Return new summaries of the tasks that may have changed, and of those that are gone."""
         changed, now = self._changed.take(), self._clock()
         deleted, self._deleted = self._deleted, set[str]()
         has_gap, self._has_gap = self._has_gap or changed is None, False
         rows = await self._rows(changed or ())
         if has_gap:
             rows += await self._newer(self._since)
-            self._since = max(self._began, now - SLACK)  # what was told since then is not told again
+            self._since = max(
+                self._began, now - SLACK
+            )  # changes already yielded since then are not yielded again
         there = {row.task_id for row in rows}
-        # A task that is new here has no row yet: so only a task that was yielded, or named as deleted, can be gone.
+        # A new task may have no row yet: so only a task that was yielded, or named as deleted, can be gone.
         missing = deleted | (self._told.keys() if has_gap else self._told.keys() & (changed or ()))
         gone = await self._gone(missing - there)
         return [
@@ -122,7 +124,7 @@ class Changes:
         ]
 
     def _is_new(self, summary: TaskSummary) -> bool:
-        """Whether a summary differs from the one that was yielded last; it counts as yielded from now on."""
+        """Whether a summary differs from the last one that was yielded; it counts as yielded from now on."""
         before = self._told.get(summary.task_id)
         if before is not None and _shown(before) == _shown(summary):
             return False
@@ -133,7 +135,7 @@ class Changes:
         return True
 
     def _deletion(self, task_id: str) -> TaskSummary:
-        """Return the summary of a deleted task: its last one, as far as that was yielded."""
+        """Return the summary of a deleted task: its last one, if one was yielded."""
         before = self._told.get(task_id)
         if before is None:
             return TaskSummary(
@@ -142,7 +144,7 @@ class Changes:
         return replace(before, driven=False, driver=None, deleted=True)
 
     async def _gone(self, task_ids: Collection[str]) -> list[str]:
-        """Return the tasks that the store does not have."""
+        """Return the tasks that the store no longer has."""
         gone: list[str] = []
         for number, task_id in enumerate(sorted(task_ids), 1):
             try:
@@ -154,7 +156,7 @@ class Changes:
         return gone
 
     async def _rows(self, task_ids: Collection[str]) -> list[TaskRow]:
-        """Return the rows of tasks, as far as they are there."""
+        """Return the rows of those tasks that exist."""
         rows: list[TaskRow] = []
         for number, task_id in enumerate(task_ids, 1):
             with suppress(TaskNotFound):  # it was deleted
@@ -164,7 +166,7 @@ class Changes:
         return rows
 
     async def _newer(self, since: int) -> list[TaskRow]:
-        """Return the rows of tasks with an event since a time, or a driver."""
+        """Return the rows of tasks with an event since a time, or with a driver."""
         wanted, rows = TaskFilter(updated_since=since, limit=PAGE), list[TaskRow]()
         while page := await self._tasks.store.rows(wanted):
             rows += page
@@ -173,5 +175,5 @@ class Changes:
 
 
 def _shown(summary: TaskSummary) -> Any:
-    """Return the facts that tell a change of a task: not the lease of its driver, which is renewed all the time."""
+    """Return the facts whose change is yielded: without the lease of the driver, which is renewed all the time."""
     return replace(summary, driver=None), summary.driver and summary.driver.driver_id

@@ -41,7 +41,7 @@ from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, Role, ViewVerbs, finished, id_of, unread_input, upcoming_steps
 
 READ_SOON: Final = 2.0
-"""Seconds that a settlement waits to hear whether another one came before it."""
+"""Seconds that a settlement waits to learn whether another one came first."""
 
 
 class ControlVerbs(ViewVerbs):
@@ -105,7 +105,7 @@ class ControlVerbs(ViewVerbs):
             item_id = await self._commands.send(task_id, "send", data, command_id=command_id, number=number)
             now = await self._cache.row(task_id)
             if now.state not in END_STATES and await self._commands.is_unread(task_id, item_id):
-                return  # the task does not end before that is read
+                return  # the task does not end before the item is read
             if await self._commands.answer(task_id, item_id, after=row.head) is not None:
                 return
             row = now  # the task had ended before it could read this
@@ -114,7 +114,7 @@ class ControlVerbs(ViewVerbs):
                 raise TaskFinished(message, task_id=task_id, state=row.state)
 
     async def _take_up(self, task_id: str, by: str | None) -> None:
-        """Return once a failed task is taken up again, by this driver or another."""
+        """Return once a failed task is driven again, by this driver or another."""
         while (await self._cache.row(task_id)).state == "failed":
             try:
                 async with self._ownership.acquire(task_id) as owned:
@@ -133,7 +133,7 @@ class ControlVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> StepInfo:
-        """Replace the input that the next step will read; the journal holds both versions. Returns the step.
+        """Replace the input of the next step, and return the step; the journal holds both versions.
 
         Args:
             task: the task, or its id.
@@ -181,13 +181,13 @@ class ControlVerbs(ViewVerbs):
     ) -> None:
         """Change the arguments of a call that has not begun; the journal holds both versions.
 
-        A runner that was given the task's agent checks them against the tool's schema. For any other they are checked
-        when the call is to start, and the model is told what is wrong.
+        A runner that was given the task's agent checks them against the tool's schema. Otherwise they are checked
+        when the call starts, and the model reads the problem.
 
         Args:
             task: the task, or its id.
             call_id: the call.
-            arguments: what the tool is to be called with.
+            arguments: the new arguments of the tool.
             expect: the last event that the caller saw, `Task.head`: nothing is edited unless it still is the last.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again edits nothing again.
@@ -226,7 +226,7 @@ class ControlVerbs(ViewVerbs):
     ) -> None:
         """Raise `ConfigurationError` for arguments that do not fit a tool, if the task's agent is known here.
 
-        Of a content that guardrails ask about, the parts have to be those that were shown, and texts where they were.
+        An edited content that guardrails ask about must have the same parts, and texts in the same places.
         """
         if isinstance(call, Check):
             check_edit(call, arguments, verb)
@@ -246,7 +246,7 @@ class ControlVerbs(ViewVerbs):
             raise ConfigurationError(why) from error
 
     def _tool_of(self, state: TaskState, name: str) -> Tool | None:
-        """Return a tool of a task: one of its caller, or one of its agent, if that is known here."""
+        """Return a tool of a task: a caller tool, or one of its agent, if that is known here."""
         for declared in from_json(state.options).caller_tools or ():
             if declared.name == name:
                 return AnsweredTool(declared)
@@ -266,7 +266,7 @@ class ControlVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Give up a failed step, on record; the task goes on with the next one.
+        """Skip a failed step, on record; the task goes on with the next one.
 
         Args:
             task: the task, or its id.
@@ -278,7 +278,7 @@ class ControlVerbs(ViewVerbs):
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
             StepNotFound: the task's next step has not failed.
-            TaskFinished: it has, beside others, and the task was ended nevertheless.
+            TaskFinished: other steps failed too, and the task has ended.
             UndoUnfinished: an undo has begun and not ended.
         """
         task_id = await self._existing(task)
@@ -387,7 +387,7 @@ class ControlVerbs(ViewVerbs):
 
         Args:
             task: the task, or its id; or a task above it.
-            request_id: as `pending` names it, of this task before one of a task below it.
+            request_id: its id in `pending`, of this task before one of a task below it.
             verdict: `Happened(output)`, or `NotHappened()`: then the call starts (again).
             expect: the last event that the caller saw of the task that made the call: nothing is settled unless it
                 still is the last.
@@ -396,7 +396,7 @@ class ControlVerbs(ViewVerbs):
 
         Raises:
             TaskMoved: the journal of the task that made the call does not end with the event in `expect`.
-            CallNotFound: nothing is to be settled under this id.
+            CallNotFound: no outcome is to be settled under this id.
             AlreadyDecided: it was settled differently.
             ConfigurationError: several tasks below this one have such a call.
         """
@@ -448,13 +448,13 @@ class ControlVerbs(ViewVerbs):
             data["expect"] = expect
         seq = state.seq
         item_id = await self._commands.send(state.task_id, "settle", data, command_id=command_id)
-        # It is durable: the driver of the task reads it in time.
+        # The item is durable: the driver of the task will read it.
         with suppress(TimeoutError):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(state.task_id, item_id, after=seq)
                 dismissed = answer is None and not await self._commands.is_unread(state.task_id, item_id)
             if isinstance(answer, e.CommandRejected) or dismissed:
-                # Another settlement was first, or the task has moved, perhaps to its end.
+                # Another settlement came first, or the task has moved, perhaps to its end.
                 now = await self._state(state.task_id)
                 check_unmoved(state.task_id, now.seq if answer is None else answer.seq - 1, expect)
                 await self._check_settled(now, request_id, verdict)
@@ -462,9 +462,9 @@ class ControlVerbs(ViewVerbs):
             await self._commands.tell_parents(await self._cache.row(state.task_id))
 
     async def _tree_for(self, task_id: str, command_id: str | None) -> list[TaskState]:
-        """Return the states of a task and of those below it that have not ended, for a decision on one of them.
+        """Return the states of a task and of the unfinished tasks below it, for a decision on one of them.
 
-        Raises `CarriedOut` if a task of several had a command of this id: now it might reach another of them.
+        Raises `CarriedOut` if one of several tasks had a command of this id, which might now reach another of them.
         """
         states = [state async for state in self._tree(task_id)]
         if command_id is not None and states[0].children:
@@ -473,7 +473,7 @@ class ControlVerbs(ViewVerbs):
         return states
 
     async def _maker_of(self, task_id: str, request_id: str) -> TaskState:
-        """Return the task that made a call: this one, else the one below it that did, else this one all the same."""
+        """Return the task that made a call: this one or the one below it that did; without one, this task."""
         states = [state async for state in self._tree(task_id, all_below=True)]
         called = undone_call(request_id)
         calls = [(state, state.find_call(called)) for state in states]
@@ -483,13 +483,13 @@ class ControlVerbs(ViewVerbs):
     async def _check_settled(
         self, state: TaskState, request_id: str, verdict: Happened | NotHappened
     ) -> None:
-        """Raise unless a call, of which nothing is to be settled any more, was settled like this."""
+        """Raise unless a call without an open settlement was settled in this way."""
         call = state.find_call(undone_call(request_id))
         if call is not None and _is_settled_so(call, request_id, verdict):
             return
-        # The call went on since, or an undo took it away with its step; the journal still tells how it was settled.
+        # The call went on since, or an undo removed it with its step; the journal still holds its settlement.
         settled: e.OutcomeSettled | None = None
-        since = call.began if call is not None else 0  # before that, a call of this id was taken back
+        since = call.began if call is not None else 0  # an earlier call of this id was taken back
         for _, event in events_with_epochs(state.task_id, await self._store.read(state.task_id)):
             if isinstance(event, e.OutcomeSettled) and event.call == request_id and event.seq > since:
                 settled = event
@@ -515,7 +515,7 @@ class ControlVerbs(ViewVerbs):
 def several_pending(
     verb: str, pending: Sequence[results.Pending], request_id: str | None = None
 ) -> ConfigurationError:
-    """Return the error for a decision that may be about several requests; with an id, of several tasks."""
+    """Return the error for a decision that could apply to several requests; with an id, in several tasks."""
     which = "one of the requests" if request_id is None else "the task, for several requests of this id"
     is_one_task = len({item.task_id for item in pending}) == 1
     named = [
@@ -526,19 +526,19 @@ def several_pending(
 
 
 def _as_recorded(verdict: Happened | NotHappened) -> tuple[str, Json]:
-    """Return a verdict as `OutcomeSettled` has it, with the output."""
+    """Return a verdict and its output in the form of `OutcomeSettled`."""
     return ("happened", verdict.output) if isinstance(verdict, Happened) else ("not_happened", None)
 
 
 def _is_settled_so(call: CallState, request_id: str, verdict: Happened | NotHappened) -> bool:
-    """Whether a call stands as this verdict left it."""
+    """Whether a call is in the state that this verdict leads to."""
     return _was_undone(call, verdict) if is_undo(request_id) else _was_settled(call, verdict)
 
 
 def _was_settled(call: CallState, verdict: Happened | NotHappened) -> bool:
     if isinstance(verdict, Happened):
         return call.outcome == "ok" and call.output == verdict.output
-    # A call that may write starts again for no other reason.
+    # A call that may write starts again for this reason alone.
     starts = {"proposed": 0, "begun": 1}.get(call.status)
     return call.effect == "write" and starts is not None and call.attempt > starts
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class StepVerbs(ViewVerbs):
-    """The verbs that make a task, run one step of it, and finalize it."""
+    """The verbs that create a task, run one step of it, and finalize it."""
 
     @verb
     async def create_task(
@@ -65,14 +65,14 @@ class StepVerbs(ViewVerbs):
         """Create a task without running anything; the same task id with the same arguments gives the same task.
 
         Args:
-            agent: what is to run.
+            agent: the agent to run.
             input: text or content parts.
-            thread_id: the conversation to go on with; a new one by default.
+            thread_id: the conversation to continue; a new one by default.
             task_id: an id of your own.
-            extra_state: JSON data by name, kept with the task: `ctx.state` of its tools, steps and instructions, which
-                may change it. A known task keeps what it has.
-            options: how to run.
-            context: never stored; instructions that are a function are called with it now.
+            extra_state: JSON data by name, stored with the task: `ctx.state` of its tools, steps and instructions,
+                which may change it. A known task keeps its own.
+            options: the options of the run.
+            context: never stored; an instructions function is called with it now.
             by: the name of the caller, for the record.
 
         Raises:
@@ -104,31 +104,31 @@ class StepVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> TaskStepOutput[OutputT]:
-        """Run exactly one step and return what it did.
+        """Run exactly one step and return its output.
 
         Args:
             task: the task, or its id.
             input: a person's message, added before the step's model call.
-            step: id of the step to run; it must be one that is ready: see `get_upcoming_steps`.
+            step: id of the step to run; it must be ready: see `get_upcoming_steps`.
             agent: the task's agent, if this runner was not given it.
-            context: handed to tools; never stored.
-            observers: as of `run`, for this step.
+            context: passed to tools; never stored.
+            observers: as in `run`, for this step.
             expect: the last event that the caller saw, `Task.head`: the step runs only if it still is the last.
-            by: the name of the caller, for the record: with the input, and where the step takes up a task again.
+            by: the name of the caller, for the record: with the input, and if the step reopens a task.
             command_id: an id of your own, 1 to 200 characters: the same one again adds no second input and runs no
                 second step. It returns the step that ran, or completes the step that a crash cut off.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
-            StepFailed: the step failed and the policy says fail; the next `run_step` takes it up again.
-            TaskParked: the task is paused, or waits for something.
+            StepFailed: the step failed and the policy says fail; the next `run_step` runs it again.
+            TaskParked: the task is paused, or waits for a decision, an answer or a result.
             TaskFinished: the task has answered (finalize it) or ended.
         """
         request = _StepRequest(id_of(task), input, step, agent, context, expect, by, command_id)
         return await self._step(request, "run_step", observers)
 
     async def _step(self, request: _StepRequest, verb: str, observers: Observers) -> TaskStepOutput[Any]:
-        """Run one step, or return that of an earlier command with the same id."""
+        """Run one step, or return the step of an earlier command with the same id."""
         if not observers:
             return (await self._drive_once(request))()[0]
         with self._driver.observing(verb, observers) as told:
@@ -156,7 +156,7 @@ class StepVerbs(ViewVerbs):
         return await self._commands.once(task_id, command_id, (e.StepRequested,), drive, repeated)
 
     async def _drive_steps(self, request: _StepRequest) -> _Outcome:
-        """Own the task, record the request of the caller, and drive it until the steps have stopped."""
+        """Own the task, record the caller's request, and drive the task until the steps have stopped."""
         task_id, by = request.task_id, request.by
         parts = parts_of(request.input) if request.input is not None else ()
         row = await self._cache.row(task_id)
@@ -176,7 +176,7 @@ class StepVerbs(ViewVerbs):
             if inbox is not None:
                 steps = request.steps_of(owned.state)
                 if not steps and request.only is None:
-                    steps = (next_step(owned.state).id,)  # the input begins it
+                    steps = (next_step(owned.state).id,)  # the input starts it
                 owned.writer.record(e.StepRequested(steps, bool(parts), by, inbox), inbox)
             if parts:  # in the commit of the request
                 owned.writer.record(e.InputReceived(self._load_parts(parts), by=by))
@@ -187,7 +187,7 @@ class StepVerbs(ViewVerbs):
         return lambda: [_outcome_of_step(owned.state, drive, only, code.typed)]
 
     async def _check_same_request(self, request: _StepRequest, event: e.StepRequested) -> None:
-        """Raise `ConfigurationError` unless a request is equal to an earlier one with its id."""
+        """Raise `ConfigurationError` unless a request equals the earlier one with its id."""
         recorded: list[Json] = []
         if event.with_input:
             records = await self._store.read(request.task_id, after=event.seq, upto=event.seq + 1)
@@ -202,7 +202,7 @@ class StepVerbs(ViewVerbs):
         )
 
     async def _drive_rest(self, request: _StepRequest, event: e.StepRequested) -> _Outcome:
-        """Return the outcome of the steps of an earlier request, once those that a crash cut off have run."""
+        """Return the outcome of the steps of an earlier request, after running those that a crash cut off."""
         task_id, row = request.task_id, None
         while True:
             state = await self._state(task_id)  # it is cached: later reads of the task change it
@@ -276,15 +276,15 @@ class StepVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> StepOutputs[OutputT]:
-        """Run every step that is ready, beside each other, and return what each did, in order.
+        """Run all ready steps in parallel, and return their outputs, in order.
 
-        Only where steps are functions can it be more than one. A step that they make ready does not begin, and one that
-        was taken back meanwhile is left out.
+        More than one step can be ready only if steps are functions. A step that they make ready does not begin, and one
+        that is taken back meanwhile is left out.
 
         Args:
             task: the task, or its id.
-            context: handed to tools; never stored.
-            observers: as of `run`, for these steps.
+            context: passed to tools; never stored.
+            observers: as in `run`, for these steps.
             expect: the last event that the caller saw, `Task.head`: the steps run only if it still is the last.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again runs no other steps, and returns
@@ -300,10 +300,10 @@ class StepVerbs(ViewVerbs):
             request = replace(request, observers=told)
             if len(ready) < 2:
                 return StepOutputs((await self._drive_once(request))())
-            with suppress(StepFailed, TaskParked):  # each of their outputs says how it stands
+            with suppress(StepFailed, TaskParked):  # each output holds the state of its step
                 (await self._drive_once(replace(request, only=frozenset(ready))))()
         if command_id is not None:
-            ready = await self._ready_steps(request)  # of the first of several callers with this id
+            ready = await self._ready_steps(request)  # the steps of the first caller with this id
         state = await self._state(task_id)
         word, steps = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
         typed = self._agents.output_type_of(state)
@@ -313,7 +313,7 @@ class StepVerbs(ViewVerbs):
         return StepOutputs(outputs)
 
     async def _ready_steps(self, request: _StepRequest) -> Sequence[str]:
-        """Return the steps that are ready, or those of an earlier command with the id of the request."""
+        """Return the ready steps, or those of an earlier command with the id of the request."""
         ready = _may_run(await self._state(request.task_id))
         if request.command_id is None:
             return ready
@@ -366,7 +366,7 @@ class StepVerbs(ViewVerbs):
             try:
                 return await self._finalize_at_rest(task_id, expect, by, command_id)
             except TaskBusy:
-                # The first sending of this command may be under way, but only at a task that has answered.
+                # The first sending of this command may still be in progress, but only on a task that has answered.
                 if command_id is None or not (await self._state(task_id)).answered:
                     raise
             await self._commands.stopped(task_id)
@@ -391,14 +391,15 @@ class StepVerbs(ViewVerbs):
                     owned.writer.record(e.AnswerFinalized(by=by, inbox=inbox), inbox)
             except CarriedOut as before:
                 if before.event.seq < state.steps[-1].ended_seq:
-                    raise  # it was about an earlier answer
+                    raise  # it belongs to an earlier answer
             await self._driver.drive(owned, "finalize", agent, context)
         return await self._result_of(state, results.resting_word(state))
 
     async def _create_or_none(self, new: NewRun, context: Any, *, drives: bool = True) -> OwnedTask | None:
-        """Return a new task, or None when a task of the caller's id exists.
+        """Return a new task, or None if a task of the caller's id exists.
 
-        One that is to be driven, or that has instructions to work out, is not made for a context of the wrong type.
+        A task that is to be driven, or whose instructions are to be computed, is not created for a context of the wrong
+        type.
         """
         while new.task_id is None or await self._existing_row(new) is None:
             if drives or context is not None:
@@ -417,7 +418,7 @@ class StepVerbs(ViewVerbs):
         return None
 
     async def _existing_row(self, new: NewRun) -> TaskRow | None:
-        """Return the row of the task of that id, None if there is none; raises `TaskConflict` for another task."""
+        """Return the row of the task of that id, None without one; raises `TaskConflict` for another task."""
         task_id = str(new.task_id)
         await self._cache.open()
         row = await self._cache.row_or_none(task_id)
@@ -442,20 +443,20 @@ _Outcome: TypeAlias = Callable[[], list[TaskStepOutput[Any]]]
 
 @frozen
 class _StepRequest:
-    """The request of a caller for a step.
+    """A caller's request to run steps.
 
     Args:
         task_id: the task.
         input: a message for the step.
         step: the step that the caller named.
         agent: the task's agent, if the runner was not given it.
-        context: handed to tools.
+        context: passed to tools.
         expect: the last event that the caller saw.
         by: the name of the caller.
         command_id: the id of the command, if the caller gave one.
-        only: the steps to run beside each other; None for one step.
-        ready: whether the caller asked for every step that is ready.
-        observers: of the caller.
+        only: the steps to run in parallel; None for one step.
+        ready: whether the caller asked for all ready steps.
+        observers: the caller's observers.
     """
 
     task_id: str
@@ -484,7 +485,7 @@ def _may_run(state: TaskState) -> list[str]:
 
 
 def _unfinished(state: TaskState, requested: Sequence[str]) -> list[str]:
-    """Return those of some steps that may still be driven."""
+    """Return those of the requested steps that may still be driven."""
     if state.ended is not None:
         return []
     steps = {step.id: step.status for step in results.all_steps(state)}
@@ -494,7 +495,7 @@ def _unfinished(state: TaskState, requested: Sequence[str]) -> list[str]:
 def _recorded_outcomes(
     state: TaskState, requested: Sequence[str], typed: OutputType[Any] | None
 ) -> list[TaskStepOutput[Any]]:
-    """Return the outputs of steps as the journal holds them; raises `StepFailed` for a single one that failed."""
+    """Return the outputs of steps from the journal; raises `StepFailed` for a single step that failed."""
     steps = {step.id: step for step in results.all_steps(state)}
     word, upcoming = results.resting_word(state), upcoming_steps(state)
     outputs = [
@@ -515,7 +516,7 @@ def _failed(state: TaskState, output: TaskStepOutput[Any]) -> StepFailed:
 def _outcome_of_step(
     state: TaskState, drive: DriveLoop, only: frozenset[str] | None, typed: OutputType[Any] | None
 ) -> TaskStepOutput[Any]:
-    """Return what a drive of one step came to, or raise what kept it from completing."""
+    """Return the output of a drive of one step, or raise the error that kept it from completing."""
     word = results.resting_word(state)
     if drive.step_done is not None:
         return results.step_output(state, drive.step_done, word, upcoming_steps(state), typed)

@@ -1,10 +1,10 @@
-"""Asking a person at a keyboard for what tasks wait for: shown exactly, decided in place.
+"""Asking a person at a keyboard to decide the requests of tasks: shown exactly, decided in place.
 
     Pending --> lines that show it --> a question --> a verb: approve, deny, settle
 
-What a model, a tool or a policy wrote stands behind its label on one line or, if it is longer, below the label behind a
-bar at the edge of each line, and characters that cannot be seen are escapes. So no text that is shown looks like a
-question, or like other arguments than those that would run.
+Text of a model, a tool or a policy follows its label on one line or, if it is longer, is shown below the label with a
+bar at the start of each line. Invisible characters are shown as escapes. So no shown text can look like a question, or
+like arguments other than those that would run.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ SHOWN: Final = 4_000
 """Characters of a value that are shown before the person asks for all of it."""
 
 BAR: Final = "  │ "
-"""What each line begins with that a model, a tool or a policy wrote, where it does not fit behind its label."""
+"""Prefix of the continuation lines of text from a model, a tool or a policy."""
 
 Part = str | tuple[str, str]
 
 
 class Keyboard(Protocol):
-    """How a person is asked."""
+    """Asks a person, and reads the answer."""
 
     async def answer(self, mark: str, default: str = "") -> str:
-        """Return what was written; `default` is there to be edited. What was typed before the question is dropped.
+        """Return the person's line; `default` can be edited. Input typed before the question is dropped.
 
         Raises:
-            EOFError: nothing more will be written.
+            EOFError: the input has ended.
             KeyboardInterrupt: the person leaves the question open.
         """
         ...
 
 
 def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Iterator[tuple[Part, ...]]:
-    """Yield the lines that show what waits for a person.
+    """Yield the lines that show a pending request.
 
     Args:
-        item: what waits.
+        item: the request.
         width: columns of the screen; None for lines of any length.
-        most: characters of a value that are shown; None for all.
+        most: maximum number of characters shown of a value; None for all.
     """
     yield ("  ? ", "yellow"), exact_text(_heading(item)).replace("\n", " ")
     if item.kind == "question":
@@ -107,7 +107,7 @@ def _heading(item: Pending) -> str:
 
 
 def _labelled(label: str, text: str, width: int | None, most: int | None) -> Iterator[tuple[Part, ...]]:
-    """Yield a text behind its label, or below it behind a bar if it is longer than the line."""
+    """Yield a text after its label, or with a bar below it if it is longer than the line."""
     cut = None if most is None or len(text) <= most else len(text)
     shown = text if cut is None else text[:most]
     head = f"    {label:<17}"
@@ -123,12 +123,12 @@ def _labelled(label: str, text: str, width: int | None, most: int | None) -> Ite
 
 
 def cells(text: str) -> int:
-    """Return how many columns a text takes."""
+    """Return the number of columns of a text."""
     return len(text) if text.isascii() else sum([1 + (east_asian_width(c) in "WF") for c in text])
 
 
 def _pieces(line: str, width: int | None) -> Iterable[str]:
-    """Return a line in pieces that fit the width, broken after a blank where there is one: no character is lost."""
+    """Return a line in pieces that fit the width, broken after a blank if possible, with all characters."""
     if width is None or cells(line) <= width:
         return [line]
     width = max(width, 2)
@@ -145,7 +145,7 @@ def _pieces(line: str, width: int | None) -> Iterable[str]:
 
 
 def _whole_words(piece: str) -> tuple[str, str]:
-    """Return the words of a piece of a line that are whole, and what its last word has so far."""
+    """Return the complete words of a piece of a line, and the rest of it."""
     end = piece.rfind(" ") + 1
     return (piece[:end], piece[end:]) if piece[:end].strip() else (piece, "")
 
@@ -154,12 +154,12 @@ class Dialogue:
     """Asks a person for decisions, and records them.
 
     Args:
-        verbs: of the runner that records them.
-        keyboard: asks.
+        verbs: the verbs of the runner, which record the decisions.
+        keyboard: asks the person.
         line: prints a line of texts, some of them with a style.
         width: returns the columns of the screen, None if lines may be of any length.
         by: the name of the person, for the record.
-        root: the task that `stop` cancels, if it is not the one that asks.
+        root: the task that `stop` cancels, if it is not the requesting one.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Dialogue:
         self._root = root
 
     async def decide(self, items: Iterable[Pending]) -> bool:
-        """Ask for decisions on all that waits, one after the other; return whether all of it is decided."""
+        """Ask for decisions on all requests, one after the other; return whether all of them are decided."""
         decided = True
         for item in items:
             ask = self.KINDS.get(item.kind)
@@ -198,7 +198,7 @@ class Dialogue:
             return False
         except (AlreadyDecided, CallNotFound) as error:
             self._line(("  ! ", "yellow"), exact_text(str(error)))
-            return True  # another person was first, or the call has ended
+            return True  # another person decided first, or the call has ended
         except TreadleError as error:
             self._refused(error)
             return False
@@ -233,7 +233,7 @@ class Dialogue:
         return True
 
     async def _written(self, item: Pending, draft: str) -> bool:
-        """Approve with the argument that a rule wants of the approver; an empty line goes back to the question."""
+        """Approve with the argument that the approver must write; an empty line goes back to the question."""
         while True:
             draft = draft or (await self._keyboard.answer(f"{item.argument}, for this call: ")).strip()
             if not draft:
@@ -243,7 +243,7 @@ class Dialogue:
             draft = ""
 
     async def _answered_with(self, item: Pending, written: str) -> bool:
-        """Answer with JSON, else with the text itself; return False if neither fits, which is told."""
+        """Answer with JSON, else with the text itself; return False, after a message, if neither fits."""
         refusal = None
         for value in values_of(written, item.arguments.get(str(item.argument))):
             try:
@@ -317,7 +317,7 @@ class Dialogue:
                 return False
 
     async def _approved_with(self, item: Pending, written: str) -> bool:
-        """Approve with these arguments; return False if they do not fit, which is told."""
+        """Approve with these arguments; return False, after a message, if they do not fit."""
         try:
             arguments = parse_object(written)
         except ValueError as error:
@@ -385,7 +385,7 @@ class Dialogue:
             return True
 
     async def _below(self, item: Pending) -> bool:
-        """Ask for what a task below waits for; return False if that is nothing yet."""
+        """Ask for the requests of a task below; return False if it has none yet."""
         found = await self._verbs.list_pending(item.request_id)
         items = [each async for each in found if each.kind != "background"]
         return bool(items) and await self.decide(items)
@@ -407,7 +407,7 @@ class Dialogue:
         "v": ("show all of it, however long", _show_all),
         "?": ("this list", _list),
     }
-    """What an answer does, and in which words it is listed."""
+    """The actions of the answers, with their descriptions in the list."""
 
     KINDS: ClassVar[dict[str, Callable[[Dialogue, Pending], Coroutine[Any, Any, bool]]]] = {
         "approval": _approval,
@@ -415,7 +415,7 @@ class Dialogue:
         "settlement": _settlement,
         "subagent": _below,
     }
-    """What asks for a decision of a kind, and records it; it returns False if that was left open."""
+    """Asks for a decision by kind of request, and records it; returns False if it was left open."""
 
 
 _FOR_LATER: Final = ("task", "thread", "always")
@@ -425,7 +425,7 @@ _YES_OR_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
 def values_of(written: str, present: Json) -> list[Json]:
-    """Return what a person may have meant in place of a value, the likeliest first: JSON, or the text itself."""
+    """Return the possible meanings of a written value, the likeliest first: JSON, or the text itself."""
     try:
         value: Json = json.loads(written, **STRICTLY)
     except ValueError:
@@ -434,9 +434,9 @@ def values_of(written: str, present: Json) -> list[Json]:
 
 
 def read_answer(written: str, schema: Json) -> Json:
-    """Return an answer as a person wrote it: as JSON if that fits the schema, else as the text itself.
+    """Return a person's answer: as JSON if that fits the schema, else as the text itself.
 
-    Where yes or no is asked for, `y` and `n` will do.
+    For a yes or no, `y` and `n` are accepted too.
     """
     if schema == {"type": "boolean"} and written.lower() in _YES_OR_NO:
         return _YES_OR_NO[written.lower()]
@@ -448,7 +448,7 @@ def read_answer(written: str, schema: Json) -> Json:
 
 
 def edited_text(text: str) -> str:
-    """Return a text as a person left it in an editor: `VISUAL`, else `EDITOR`, else vi.
+    """Return a text after a person edited it in `VISUAL`, else `EDITOR`, else vi.
 
     Raises `ConfigurationError` if the editor cannot be started, or fails.
     """

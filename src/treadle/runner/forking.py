@@ -1,4 +1,4 @@
-"""Forks: a new task that shares another's journal up to a point, and goes its own way from there."""
+"""Forks: new tasks that share another's journal up to a point, and continue on their own."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ class ForkVerbs(ViewVerbs):
 
         Args:
             task: the task to fork, or its id; it is not touched.
-            at: a step's id (just after it) or an event's sequence number; by default the last completed step, or, of a
-                fork that has completed none, how it was made.
+            at: a step's id (just after it) or an event's sequence number; by default the last completed step, or the
+                begin of a fork that has completed none.
             agent: another agent.
-            instructions: text in place of the agent's instructions, kept with the fork: it needs no code, and stays
+            instructions: text in place of the agent's instructions, stored with the fork: it needs no code, and stays
                 when the code of the agent changes.
-            model: `provider:model` in place of the agent's model, kept likewise.
-            input: a user's message to go on with.
+            model: `provider:model` in place of the agent's model, stored likewise.
+            input: a user message to continue with.
             replace: other results for calls of one step, by call id; the fork begins at that step's end.
             thread_id: the thread the fork belongs to; a new one by default.
             task_id: an id of your own for the fork: the same id again is the same fork.
@@ -103,11 +103,11 @@ class ForkVerbs(ViewVerbs):
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
             TaskConflict: the id in `task_id` is that of another task.
-            ModelUnknown: no provider answers to the name in `model`.
-            ForkPointBusy: a call is begun and not ended at that point, or goes on in the background. At a step of a
-                task that has ended there is a fork all the same: it has the results that have come, and of other work
-                none.
-            TaskTooNew: a newer version of Treadle wrote what this one does not know into the task's journal.
+            ModelUnknown: no provider has the name in `model`.
+            ForkPointBusy: a call has begun and not ended at that point, or goes on in the background. A step of a task
+                that has ended can be forked all the same: the fork has the results so far, and none of the work in the
+                background.
+            TaskTooNew: the task's journal was written by a newer version of Treadle, with events unknown to this one.
             StepNotFound, CallNotFound: there is no such place.
         """
         request = _ForkRequest(
@@ -131,7 +131,7 @@ class ForkVerbs(ViewVerbs):
         return await self._same_fork(row, request, task_id)
 
     async def _fork(self, row: TaskRow, request: _ForkRequest) -> str:
-        """Make a fork and return its id; raises `TaskExists` if there is a task of that id."""
+        """Create a fork and return its id; raises `TaskExists` if there is a task of that id."""
         parent_id, at, agent = row.task_id, request.at, request.agent
         check_format(parent_id, row.format)
         state = (await self._cache.load(parent_id)).state
@@ -150,7 +150,7 @@ class ForkVerbs(ViewVerbs):
             kept_tools = from_json(state.options) if request.options is None else request.options
             self._agents.check_caller_tools(agent or state.agent, kept_tools)
         name = agent.name if agent is not None else row.agent
-        # After handoffs, the fork goes on with the agent that the task was with at that point.
+        # After handoffs, the fork continues with the agent that had the task at that point.
         same = "" if state.versions else state.fingerprint
         fingerprint = agent.fingerprint if agent is not None else same
         thread = request.thread_id or new_id()
@@ -172,7 +172,7 @@ class ForkVerbs(ViewVerbs):
         return new.task_id
 
     async def _same_fork(self, row: TaskRow, request: _ForkRequest, task_id: str) -> Task[Any]:
-        """Return the fork that was made under an id before; raises `TaskConflict` if it is another task."""
+        """Return the fork that was created under an id before; raises `TaskConflict` if it is another task."""
         if await self._cache.row_or_none(task_id) is None:
             message = (
                 f"task id {task_id} belonged to a task that was deleted and is read by others; take another"
@@ -190,7 +190,7 @@ class ForkVerbs(ViewVerbs):
         return await self.get_task(task_id)
 
     async def _fits(self, row: TaskRow, request: _ForkRequest, fork: TaskState) -> dict[str, bool]:
-        """Return for each argument whether a fork was made with it; what is left open fits."""
+        """Return for each argument whether an existing fork has it; open arguments fit."""
         seq = fork.fork_seq
         records = await self._store.read(fork.task_id, after=seq - 1, upto=seq + 1)
         events = events_with_epochs(fork.task_id, records, after=seq - 1, previous=None)
@@ -201,7 +201,7 @@ class ForkVerbs(ViewVerbs):
         agent, at, override = request.agent, request.at, made.override or e.AgentOverride()
         parent = (await self._cache.load(row.task_id)).state
         kept = parent.override or e.AgentOverride()
-        # Beside other steps, a fork does not begin at the end of its step.
+        # With concurrent steps, a fork does not begin at the end of its step.
         is_there = seq == at if isinstance(at, int) else _ends(point, at)
         return {
             "at": at is None or is_there or any(isinstance(event, e.Rewound) for event in then),
@@ -217,7 +217,7 @@ class ForkVerbs(ViewVerbs):
         }
 
     def _options_of(self, request: _ForkRequest, stored: Json) -> Json:
-        """Return the options that are stored with a fork of a task with these."""
+        """Return the options to store with a fork, given those of the forked task."""
         scope = self.scope
         options = request.options if scope is None else scope.fork_options(request.options, stored)
         return options_of_fork(stored, options)
@@ -227,7 +227,7 @@ class ForkVerbs(ViewVerbs):
         return row.labels if options is None else {**row.labels, **options.labels}
 
     async def _had_options(self, request: _ForkRequest, parent: TaskState, made: e.TaskForked) -> bool:
-        """Whether a fork was made with the options of a request; those of its parent may have changed since."""
+        """Whether a fork was created with the options of a request; those of its parent may have changed since."""
         if made.options == self._options_of(request, parent.options):
             return True
         events = events_with_epochs(parent.task_id, await self._store.read(parent.task_id))
@@ -236,7 +236,7 @@ class ForkVerbs(ViewVerbs):
         return any(made.options == self._options_of(request, each) for each in stored)
 
     async def _write_fork(self, row: TaskRow, new: NewTask, first: list[e.Event]) -> None:
-        """Write a fork's row and first record: nothing of the parent's journal is copied or folded."""
+        """Write a fork's row and first record, without copying or folding the parent's journal."""
         seq = new.base_seq
         cut = (await self._store.read(row.task_id, after=seq - 1, upto=seq))[-1]
         ((_, shared),) = unfold(row.task_id, [cut], after=seq - 1, previous=None)
@@ -253,7 +253,7 @@ class ForkVerbs(ViewVerbs):
 
 @frozen
 class _ForkRequest:
-    """What a caller asks for; see `ForkVerbs.fork`."""
+    """A caller's request for a fork; see `ForkVerbs.fork`."""
 
     at: str | int | None
     agent: Agent[Any] | None
@@ -267,7 +267,7 @@ class _ForkRequest:
     by: str | None
 
     def override_over(self, state: TaskState) -> e.AgentOverride | None:
-        """Return what the fork has in place of what its agent says: what the caller says, else what its parent has."""
+        """Return the fork's overrides of its agent: those of the caller, else those of its parent."""
         asked, kept = self.override, state.override
         nothing = e.AgentOverride()
         if kept is not None and self.agent is None:
@@ -275,7 +275,7 @@ class _ForkRequest:
                 return kept
             if (
                 kept.agent == state.agent
-            ):  # else a handoff came between, and the caller means the present agent
+            ):  # else a handoff came between, and the caller means the current agent
                 asked = replace(
                     kept,
                     instructions=kept.instructions if asked.instructions is None else asked.instructions,
@@ -290,5 +290,5 @@ def _ends(event: e.Event, step: str | int | None) -> bool:
 
 
 def _allowed(asked: str | None, kept: str | None) -> tuple[str | None, ...]:
-    """Return what a fork may have in place of its agent's: what was asked for, else nothing or what its parent has."""
+    """Return the values that a fork may have as an override: the requested one, else none or its parent's."""
     return (None, kept) if asked is None else (asked,)

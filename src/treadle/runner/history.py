@@ -21,11 +21,11 @@ from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, ViewVerbs, id_of
 
 SCANNED: Final = 5_000
-"""How many events of a journal a page of certain kinds looks through at most."""
+"""Maximum number of events that are searched for a page of certain kinds."""
 
 
 class HistoryVerbs(ViewVerbs):
-    """The verbs that read what happened to a task."""
+    """The verbs that read the history of a task."""
 
     @verb
     async def get_events(
@@ -36,21 +36,21 @@ class HistoryVerbs(ViewVerbs):
         limit: int = 100,
         kinds: str | Collection[str] | None = None,
     ) -> EventPage:
-        """Return a page of the events of a task, which begin with those that a fork shares with its parent.
+        """Return a page of the events of a task; a fork's begin with those that it shares with its parent.
 
-        `for` goes over the events of the page, `async for` also over those of later pages. Those of `runner.sync` are a
-        plain `for`, over all pages.
+        `for` goes over the events of the page, `async for` also over those of later pages. With `runner.sync` a plain
+        `for` goes over all pages.
 
         Args:
             task: the task, or its id.
             after: sequence number of the last event already seen.
-            limit: the most events of a page, 1 to 1,000.
+            limit: the maximum number of events of a page, 1 to 1,000.
             kinds: only events of this kind, such as `tool_ended`, or of these.
 
         Raises:
             TaskNotFound: there is no such task.
             JournalCorrupt: an event of the page cannot be read.
-            ConfigurationError: an argument cannot be what its name says.
+            ConfigurationError: an argument is not valid.
         """
         arguments.page("get_events", limit, None)
         wanted = _known_kinds(kinds)
@@ -82,19 +82,19 @@ class HistoryVerbs(ViewVerbs):
 
     @verb
     async def get_steps(self, task: Ref[OutputT], *, after: int = 0, limit: int = 100) -> StepPage[OutputT]:
-        """Return a page of the steps of a task's present branch that have begun, in order.
+        """Return a page of the steps of a task's current branch that have begun, in order.
 
-        `for` goes over the steps of the page, `async for` also over those of later pages. Those of `runner.sync` are a
-        plain `for`, over all pages.
+        `for` goes over the steps of the page, `async for` also over those of later pages. With `runner.sync` a plain
+        `for` goes over all pages.
 
         Args:
             task: the task, or its id.
-            after: how many steps come before the page.
-            limit: the most steps of a page, 1 to 1,000.
+            after: number of steps before the page.
+            limit: the maximum number of steps of a page, 1 to 1,000.
 
         Raises:
             TaskNotFound: there is no such task.
-            ConfigurationError: an argument cannot be what its name says.
+            ConfigurationError: an argument is not valid.
         """
         arguments.page("get_steps", limit, None)
         row = await self._cache.row(id_of(task))
@@ -109,15 +109,15 @@ class HistoryVerbs(ViewVerbs):
 
     @verb
     async def get_request(self, task: Ref, step: str | int, *, call: str | None = None) -> PastRequest:
-        """Return the last request to the model in a step as the model saw it: messages, instructions, tools, settings.
+        """Return a step's last request as the model saw it: messages, instructions, tools, settings.
 
-        The agent's code, if this runner was given it, makes it again from the journal; `PastRequest.exact` tells
-        whether it is the version that made the request.
+        The agent's code, if this runner was given it, rebuilds it from the journal; `PastRequest.exact` tells whether
+        the code is the version that made the request.
 
         Args:
             task: the task, or its id.
-            step: the step: its index on the present branch, from 1, or its id; also that of a step that was undone.
-            call: of a step that is a function: the id of one of its requests, as `model_started` names it.
+            step: the step: its index on the current branch, from 1, or its id; also that of a step that was undone.
+            call: in a step that is a function, the id of one of its requests, as `model_started` names it.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -140,7 +140,7 @@ class HistoryVerbs(ViewVerbs):
 
 
 def _known_kinds(kinds: str | Collection[str] | None) -> frozenset[str] | None:
-    """Return the kinds of events that a page is to hold; None for all. Raises `ConfigurationError`."""
+    """Return the kinds of events for a page; None for all. Raises `ConfigurationError`."""
     if kinds is None:
         return None
     wanted = frozenset((kinds,) if isinstance(kinds, str) else kinds)

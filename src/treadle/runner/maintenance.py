@@ -20,10 +20,10 @@ class MaintenanceVerbs(ViewVerbs):
 
     @verb
     async def verify(self, task: Ref | None = None) -> VerifyReport:
-        """Read journals anew and check all that can be checked: chains, ends, events, conversations, threads, bases.
+        """Verify journals, read anew: chains, ends, events, conversations, threads, bases.
 
         Args:
-            task: one task; None for all of the store. Damage in one keeps no other from being checked.
+            task: one task; None for all of the store. Damage in one does not stop the check of the others.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -43,8 +43,8 @@ class MaintenanceVerbs(ViewVerbs):
         """Write tasks as JSON Lines, with those they were forked from or share a thread with, and their families.
 
         Args:
-            to: a file, which is there once it is whole, or a stream of bytes.
-            tasks: which; all of the store if none is named. A task that is driven is exported as far as it is.
+            to: a file, which appears once it is complete, or a stream of bytes.
+            tasks: the tasks; all of the store if none is named. A task that is driven is exported up to its last event.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -66,13 +66,13 @@ class MaintenanceVerbs(ViewVerbs):
 
     @verb
     async def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:
-        """Import tasks from an export file, each with its journal as it was; nothing in the file is run as code.
+        """Import tasks from an export file, each with its unchanged journal, without running any code from the file.
 
-        The whole file is checked first. A task that is here already is left alone if it is the same.
+        The whole file is checked first. A task that exists already is left alone if it is the same.
 
         Raises:
-            ImportRefused: the file is no export, or was cut or changed; `line` says where. Nothing was imported.
-            TaskConflict: another task of the same id is here. Nothing was imported.
+            ImportRefused: the file is not an export, or was cut or changed; `line` says where. Nothing was imported.
+            TaskConflict: the store has another task of the same id. Nothing was imported.
         """
         from treadle.transfer import importing
 

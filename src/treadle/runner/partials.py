@@ -1,4 +1,4 @@
-"""Answers while a model writes them: what can be read of the deltas so far. It costs nothing unless it is asked for."""
+"""Answers while a model writes them, parsed from the deltas so far. The cost arises only for callers that iterate."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ async def partials(
     *,
     checked: bool = False,
 ) -> AsyncGenerator[Any, None]:
-    """Yield the answer that is being written, each time that there is more of it, as JSON data or as text.
+    """Yield the growing answer each time that it has grown, as JSON data or as text.
 
-    Nothing in it is checked, and a later answer of the task begins anew. An answer of which no delta came is yielded
-    once, whole. `typed_of` returns how the answers of an agent are read, without a name those of the agent that the
-    task begins with. With `checked`, each value is of the agent's output type, and others are left out.
+    Values are not checked, and a later answer of the task begins anew. An answer without deltas is yielded once, as a
+    whole.
+
+    Args:
+        events: the events and deltas of the task.
+        typed_of: returns the output type of an agent; without a name, of the agent that the task begins with.
+        checked: yield only values of the agent's output type.
     """
     typed = typed_of(None)
     answers: dict[AnswerKey, _PartialAnswer] = {}
@@ -63,13 +67,13 @@ class _PartialAnswer:
         self._texts: dict[e.Channel, str] = {}
         self._answer_call: int | None = None
         self.has_begun = False
-        """whether a delta of it came"""
+        """whether a delta of it has arrived"""
 
         self.yielded: Any = None
         """the value that was yielded last"""
 
     def add(self, delta: e.Delta) -> bool:
-        """Add a delta; return whether there is more of the answer now."""
+        """Add a delta; return whether the answer has grown."""
         self.has_begun = True
         if self._tool is None:
             return delta.is_text and self._add_text(delta)
@@ -83,12 +87,12 @@ class _PartialAnswer:
     def _add_text(self, delta: e.Delta) -> bool:
         text = self._texts.get(delta.channel, "")
         if delta.at > len(text):
-            return False  # text before it is missing
+            return False  # earlier text is missing
         self._texts[delta.channel] = text[: delta.at] + delta.text
         return True
 
     def add_message(self, message: Message) -> bool:
-        """Add a whole answer; return whether it holds an answer of the task."""
+        """Add a whole answer; return whether it is an answer of the task."""
         if self._tool is None:
             text = message.text
         else:
@@ -98,7 +102,7 @@ class _PartialAnswer:
         return bool(text)
 
     def value(self) -> Json:
-        """Return the answer as far as it can be read; None while there is nothing."""
+        """Return the parsed part of the answer; None while there is none."""
         text = "".join(self._texts.values())
         if self._typed is None:
             return text

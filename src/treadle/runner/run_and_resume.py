@@ -1,7 +1,7 @@
 """Running a task to its next stop: a new task, a known one, and one that another driver left.
 
-Every verb that drives goes one way: acquire the task, record what the caller asked for, drive it to the verb's goal,
-release it, and return what its state says.
+All these verbs take the same way: acquire the task, record the caller's request, drive the task to the verb's goal,
+release it, and return its state.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, id_of
 
 UNFINISHED: Final = frozenset({"created", "running", "answered"})
-"""States of tasks at rest that nothing keeps from going on."""
+"""States of tasks at rest that may go on at once."""
 
 
 class RunVerbs(StepVerbs):
@@ -61,21 +61,21 @@ class RunVerbs(StepVerbs):
         observers: Observers = (),
         by: str | None = None,
     ) -> RunResult[OutputT]:
-        """Run an agent on an input until the task stops, and return how it stands then.
+        """Run an agent on an input until the task stops, and return its state then.
 
         Args:
-            agent: what to run.
+            agent: the agent to run.
             input: text or content parts.
-            thread_id: the conversation to go on with; a new one by default.
+            thread_id: the conversation to continue; a new one by default.
             task_id: an id of your own. A known one never runs twice: created or interrupted, it is driven on; ended,
                 paused or waiting, its stored result is returned; driven elsewhere, its next stop is awaited, and it is
                 driven on here if that driver crashes or is shut down.
-            extra_state: JSON data by name, kept with the task: `ctx.state` of its tools, steps and instructions, which
-                may change it. A known task keeps what it has.
-            options: how to run; what it leaves open is taken from the runner's.
-            context: handed to tools and instructions; never stored, never shown to a model.
-            observers: are told the events of this task and those below it, and of no other, while this call drives
-                it; as `Runner(observers=)` takes them. Never stored: a later drive has those that are given to it.
+            extra_state: JSON data by name, stored with the task: `ctx.state` of its tools, steps and instructions,
+                which may change it. A known task keeps its own.
+            options: the options of the run; open fields are taken from the runner's.
+            context: passed to tools and instructions; never stored, never shown to a model.
+            observers: receive the events of this task and those below it while this call drives it, as with
+                `Runner(observers=)`. Never stored: a later drive has only those that it is given.
             by: the name of the caller, for the record.
 
         Raises:
@@ -123,7 +123,7 @@ class RunVerbs(StepVerbs):
         return await self._delivered(owned.state, result)
 
     async def _delivered(self, state: TaskState, result: RunResult[Any]) -> RunResult[Any]:
-        """Return the result of a task that was driven here, and delete the task if its options ask for that."""
+        """Return the result of a task that was driven here, and delete the task if its options request that."""
         if state.options and state.options.get("delete_on_finish"):
             await self._delete_finished(result)
         return result
@@ -188,10 +188,10 @@ class RunVerbs(StepVerbs):
         by: str | None = None,
         raw: bool = False,
     ) -> EventStream[OutputT]:
-        """Run like `run`, with the events on the way: `async with ... as stream: async for event in stream`.
+        """Run like `run`, with its events: `async with ... as stream: async for event in stream`.
 
-        With `raw`, also what the model's provider sends, as it sends it. Leaving the block early interrupts the task;
-        afterwards `stream.result` is what `run` would have returned.
+        With `raw`, the raw chunks of the model's provider are included. Leaving the block early interrupts the task;
+        afterwards `stream.result` is the return value of `run`.
         """
         unused_id = new_id() if task_id is None else task_id
         new = NewRun(agent, parts_of(input), thread_id, unused_id, options, extra_state, by=by)
@@ -224,7 +224,7 @@ class RunVerbs(StepVerbs):
         )
 
     async def _created(self, new: NewRun, context: Any, *, is_unused: bool) -> OwnedTask | None:
-        """Return a new task, or None if its id is known; one that was just made is not looked up."""
+        """Return a new task, or None if its id is known; a generated id is not looked up."""
         if not is_unused:
             return await self._create_or_none(new, context)
         self._driver.contexts.check_given(new.agent, context)
@@ -246,15 +246,15 @@ class RunVerbs(StepVerbs):
         """Create a task for a driver that adopts tasks, in any process, and return it at once; nothing runs here.
 
         Args:
-            agent: what is to run; the driver that adopts the task has to be given an agent of this name.
+            agent: the agent to run; the driver that adopts the task must be given an agent of this name.
             input: text or content parts.
-            thread_id: the conversation to go on with; a new one by default.
-            task_id: an id of your own. A known one never runs twice: if nothing of it ran yet it is to be driven, else
-                it is left as it is.
-            extra_state: JSON data by name, kept with the task: `ctx.state` of its tools, steps and instructions, which
-                may change it. A known task keeps what it has.
-            options: how to run; what it leaves open is taken from this runner's.
-            context: never stored; instructions that are a function are called with it now.
+            thread_id: the conversation to continue; a new one by default.
+            task_id: an id of your own. A known one never runs twice: a task that has not run yet will be driven, any
+                other one is left unchanged.
+            extra_state: JSON data by name, stored with the task: `ctx.state` of its tools, steps and instructions,
+                which may change it. A known task keeps its own.
+            options: the options of the run; open fields are taken from this runner's.
+            context: never stored; an instructions function is called with it now.
             by: the name of the caller, for the record.
 
         Raises:
@@ -276,7 +276,7 @@ class RunVerbs(StepVerbs):
     async def _submit_existing(self, new: NewRun) -> Task[Any]:
         task_id = str(new.task_id)
         row = await self._cache.row(task_id)
-        # A task that ran is left as it is: the request may be an old one, and a person may have stopped the task since.
+        # A task that ran is left unchanged: the request may be old, and a person may have stopped the task since.
         if row.word == "created" and not row.wanted:
             await self._hand_on(task_id, _Resume(by=new.by, again=False))
         return await self.get_task(task_id)
@@ -295,24 +295,24 @@ class RunVerbs(StepVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> RunResult[OutputT]:
-        """Drive a task from where it stands to its next stop, and return how it stands then.
+        """Drive a task to its next stop, and return its state then.
 
-        A pause or an interrupt that was recorded before is taken back, also one that no driver has read yet. A
-        completed or cancelled task, and a degraded one without new options, is left as it is. For a task driven
-        elsewhere it waits, and drives the task on here if that driver crashes or is shut down.
+        An earlier pause or interrupt is lifted, also one that no driver has read yet. A completed or cancelled task,
+        and a degraded one without new options, is left unchanged. For a task that is driven elsewhere, `resume`
+        waits, and drives the task on here if that driver crashes or is shut down.
 
         Args:
             task: the task, or its id.
             agent: the task's agent, if this runner was not given it.
-            context: handed to tools and instructions; never stored.
-            observers: as of `run`; those of an earlier drive are not kept.
+            context: passed to tools and instructions; never stored.
+            observers: as in `run`; those of an earlier drive are not kept.
             options: other options, such as raised limits.
             drive: False to leave the driving to a driver that adopts tasks, in any process: then the task is returned
-                as it stands, and this runner needs no agent.
+                at once, and this runner needs no agent.
             expect: the last event that the caller saw, `Task.head`: the task goes on only if it still is the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again waits for what the first one began,
-                and does not resume a task that was stopped since.
+            command_id: an id of your own, 1 to 200 characters: the same one again waits for the run that the first
+                one began, and does not resume a task that was stopped since.
 
         Raises:
             AgentUnknown: this runner was not given the task's agent.
@@ -348,7 +348,7 @@ class RunVerbs(StepVerbs):
             return await self._commands.once(task_id, command_id, (e.Resumed,), go_on, went_on)
 
     async def _hand_on(self, task_id: str, how: _Resume) -> RunResult[Any]:
-        """Have a driver that adopts tasks drive a task to its next stop; return how it stands now."""
+        """Have a driver that adopts tasks drive a task to its next stop; return its current state."""
         while True:
             row = await self._cache.row(task_id)
             check_unmoved(task_id, row.head, how.expect)
@@ -359,7 +359,7 @@ class RunVerbs(StepVerbs):
                 if how.options is not None:
                     message = f"task {task_id} is being driven: give other options once it has stopped"
                     raise TaskBusy(message, task_id=task_id, state="running")
-                # Its driver may be about to leave it at rest, as one of a single step does.
+                # Its driver may be about to leave it at rest, as after a single step.
                 if await self._ask_driver(row, how, {"by": how.by, "wanted": True}):
                     return await self.result(task_id)
                 continue
@@ -376,9 +376,9 @@ class RunVerbs(StepVerbs):
                     raise
 
     async def _ask_driver(self, row: TaskRow, how: _Resume, data: dict[str, Json]) -> bool:
-        """Have the driver of a task record that it goes on; False if it left, and the task is expected unmoved.
+        """Have the driver of a task record that it goes on; False if it left, and the task must not have moved.
 
-        Raises `TaskMoved` if it is not.
+        Raises `TaskMoved` if it has.
         """
         task_id, expect = row.task_id, how.expect
         if expect is not None:
@@ -390,7 +390,7 @@ class RunVerbs(StepVerbs):
             async with asyncio.timeout(READ_SOON):
                 answer = await self._commands.answer(task_id, item_id, after=expect)
         except TimeoutError:
-            return True  # it is durable: the driver reads it in time
+            return True  # the item is durable: the driver will read it
         if isinstance(answer, e.CommandRejected):
             check_unmoved(task_id, answer.seq - 1, expect)
         return answer is not None
@@ -414,7 +414,7 @@ class RunVerbs(StepVerbs):
                 how = replace(how, expect=None)  # its driver moves it from here on
                 ended_at = row.head if row.state in END_STATES else None
                 row = await self._commands.stopped(task_id)
-                # If nothing was added to an ended task, its driver was only about to release it.
+                # If an ended task has no new event, its driver was only about to release it.
                 if row.head != ended_at and not await self._is_to_be_driven_on(
                     row, is_here=is_here, paused=paused
                 ):
@@ -445,28 +445,29 @@ class RunVerbs(StepVerbs):
                     raise
 
     async def _was_faster(self, row: TaskRow) -> bool:
-        """Whether another driver owned a task since its row was read; it may have owned it for a moment only."""
+        """Whether another driver has owned a task since its row was read, perhaps only for a moment."""
         now = await self._cache.row(row.task_id)
         return now.epoch != row.epoch or self._owned.is_driven(now)
 
     async def _is_to_be_driven_on(
         self, row: TaskRow, *, is_here: bool = False, paused: Set[tuple[str, int]] = frozenset()
     ) -> bool:
-        """Whether a task that another caller drove is to be driven on by the caller that waited for it.
+        """Whether a caller that waited for a task, which another caller drove, is to drive it on.
 
-        It is, when that driver crashed, was shut down, took one step only, or left mail unread. So it is when it
-        stopped for children that were `paused`, with these epochs, before the caller came: a resume lifts that.
+        That is so if the other driver crashed, was shut down, took one step only, or left inbox items unread. It is
+        also so if the task waits for children that were `paused`, with these epochs, before the caller came: a resume
+        lifts that.
         """
         if row.state in END_STATES:
             return False
         if row.driver is not None or row.state in UNFINISHED or await self._store.inbox(row.task_id):
             return True
-        if row.state == "interrupted" and not is_here:  # a runner that shuts down drives nothing on
+        if row.state == "interrupted" and not is_here:  # a runner that shuts down does not drive on
             return (await self._cache.load(row.task_id, row)).state.shutdown
         return bool(paused) and not paused.isdisjoint(await self._commands.paused_below(row.task_id))
 
     async def _resumed_elsewhere(self, row: TaskRow, how: _Resume) -> bool:
-        """Have the driver of a task lift a stop that was requested before; False as `_ask_driver` returns it."""
+        """Have the driver of a task lift a stop that was requested before; False as in `_ask_driver`."""
         state = (await self._cache.load(row.task_id)).state
         kinds = [item.kind for item in await self._store.inbox(row.task_id)]
         is_stopped = state.pausing or state.interrupting or "pause" in kinds or "interrupt" in kinds
@@ -497,7 +498,7 @@ class RunVerbs(StepVerbs):
         return await self._result_of(state, results.resting_word(state))
 
     async def _record_resume(self, owned: OwnedTask, how: _Resume) -> None:
-        """Record that a task goes on: in another attempt if it has ended, under other options, with no stop."""
+        """Record that a task goes on: in another attempt if it has ended, with other options, and without a stop."""
         inbox = await self._commands.note(owned, how.command_id, sent_as="resume")
         is_new_attempt = owned.state.ended is not None
         if is_new_attempt:
@@ -512,7 +513,7 @@ class RunVerbs(StepVerbs):
 
 @frozen
 class _Resume:
-    """How a task is to go on.
+    """How to resume a task.
 
     Args:
         options: other options.
@@ -520,9 +521,9 @@ class _Resume:
         before: stops in its inbox that are recorded first, and lifted.
         expect: the last event of its journal, if it is at rest.
         command_id: the id of the command, if the caller gave one.
-        again: whether a task that has ended may be taken up in a new attempt, and one that is paused goes on.
+        again: whether a task that has ended may be reopened, and one that is paused goes on.
         delivers: whether the caller gets the result at once, and the task may then be deleted.
-        observers: of the caller.
+        observers: the caller's observers.
     """
 
     options: RunOptions | None = None
@@ -535,7 +536,7 @@ class _Resume:
     observers: Listeners | None = None
 
     def leaves(self, state: str | None, *, pausing: bool = False) -> bool:
-        """Whether a task in this state has ended, or is pausing, and is left as it is."""
+        """Whether a task in this state has ended, or is pausing, and is left unchanged."""
         if not self.again:
             return pausing or state in END_STATES
         if state == "degraded":

@@ -1,4 +1,4 @@
-"""`TaskRunner`: every verb on tasks, over ports alone. The public `Runner` only decides which adapters it gets."""
+"""`TaskRunner`: every verb on tasks, over ports alone. The public `Runner` only chooses its adapters."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     def __init__(self, dependencies: Dependencies) -> None:
         super().__init__(dependencies)
         self._background: set[asyncio.Future[Any]] = set()
-        """drives of handles, referred to from here so that they are not collected"""
+        """drives of handles, referenced here so that they are not garbage-collected"""
 
         self._adopter: Adopter | None = None
 
@@ -60,18 +60,19 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     def scoped(self, *, tenant: str = "", by: str | None = None, options: RunOptions | None = None) -> Self:
         """Return a runner with the same verbs in one tenant, for one principal, under a ceiling of options.
 
-        Tenants share a store and see nothing of each other: an id of another tenant is not found, and may be given to
-        a task or thread of one's own. The runner itself works in the tenant whose name is empty. The scoped one shares
-        all else that this runner has, and is as cheap to make as a call: a server makes one for each request. What it
-        drives is driven by this runner, which has to stay open; closing the scoped one closes nothing.
+        Tenants share a store and are invisible to each other: an id of another tenant is not found, and may be reused
+        for a task or thread of one's own. The runner itself works in the tenant whose name is empty. The scoped
+        runner shares all
+        other parts of this runner, and is as cheap to make as a call: a server makes one for each request. This runner
+        drives its tasks and must stay open; closing the scoped runner closes nothing.
 
         Args:
-            tenant: whose tasks, threads and grants the verbs see and make: a text of 1 to 100 printable characters
-                without quotes and backslashes. A scoped runner makes others of its own tenant.
-            by: the name that each command and decision records. A caller that gives another `by` is refused.
-            options: a ceiling: of two numbers, such as limits, the smaller counts, also of `resume(options=)`; all else
-                that it sets cannot be set otherwise. A resume without options leaves a task those it has, and so
-                does a run of a known task.
+            tenant: the tenant of all tasks, threads and grants that the verbs read and create: 1 to 100 printable
+                characters without quotes and backslashes. A scoped runner can only be scoped to its own tenant.
+            by: the name that each command and decision records. A call with another `by` is refused.
+            options: a ceiling: the smaller of two numbers counts, such as limits, also in `resume(options=)`; every
+                other field that it sets cannot be set otherwise. A resume without options does not change those of a
+                task, and neither does a run of a known task.
 
         Raises:
             ConfigurationError: an argument is not valid, or this runner is scoped to another tenant or principal.
@@ -92,12 +93,12 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
 
     @on_instances
     def changes(self) -> AsyncGenerator[TaskSummary, None]:
-        """Yield each task that changes from now on, as lists show it: created, driven on, stopped, ended or deleted.
+        """Yield each task that changes from now on, as in lists: created, driven on, stopped, ended or deleted.
 
-        Changes of a task that follow each other within 0.2 seconds may be told as one; nothing from before is told.
-        After a gap, such as a lost connection of the store, changes of that time are told. A deleted task has
-        `deleted=True`. Runners that share a store object tell each other of every deletion. Of those in another
-        process you are told if the task was yielded before; for others read the list now and then.
+        Changes of a task within 0.2 seconds may be yielded as one; earlier changes are not yielded. After a gap, such
+        as a lost connection of the store, the changes of that time are yielded. A deleted task has `deleted=True`.
+        Runners that share a store object report every deletion to each other. Deletions in another process are
+        reported for tasks that were yielded before; for other tasks, read the list periodically.
         """
         if not in_event_loop():
             raise MisusedVerb(
@@ -113,24 +114,24 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
 
     @verb
     async def get_agents(self) -> tuple[AgentInfo, ...]:
-        """Return the agents that this runner can drive, by name: those it was given, and those that they reach."""
+        """Return the agents that this runner can drive, by name: its own, and those that they reach."""
         agents = self._agents
         return tuple([agent_info(agent, agents.model_name_of(agent)) for agent in agents.registered()])
 
     @property
     def observers(self) -> tuple[ObserverReport, ...]:
-        """Reports on this runner's observers: what they were told, what was dropped, and how often they raised."""
+        """Reports on this runner's observers: delivered and dropped notices, and errors that they raised."""
         return self._driver.observers.reports()
 
     def log_filter(self) -> logging.Filter:
-        """Return a filter for `handler.addFilter`: it hides the secrets that this runner knows, in tracebacks too."""
+        """Return a filter for `handler.addFilter` that masks the secrets this runner knows, in tracebacks too."""
         return HidesSecrets(self._driver.vault)
 
     def middleware_of(self, agent: Agent[Any]) -> dict[str, tuple[str, ...]]:
-        """Return by which middleware each tool of an agent is wrapped in tasks of this runner, the outermost first.
+        """Return the names of the middleware around each tool of an agent in this runner's tasks, the outermost first.
 
         Args:
-            agent: its tools without middleware are left out.
+            agent: the agent; tools without middleware are left out.
         """
         arguments.agent("middleware_of: agent", agent)
         layers = self._driver.agents.layers_of(agent)
@@ -149,10 +150,10 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Write what is queued and close the store; tasks still driven here are interrupted, as `drain` does it.
+        """Write queued data and close the store; tasks still driven here are interrupted, as by `drain`.
 
-        Observers are told the rest, for at most 2 seconds. From then on verbs raise `StoreUnavailable`, until another
-        `async with` opens the runner again. Of a scoped runner nothing is closed.
+        Observers receive their waiting notices, for at most 2 seconds. From then on verbs raise `StoreUnavailable`,
+        until another `async with` opens the runner again. For a scoped runner, nothing is closed.
         """
         if self.scope is not None:
             return
@@ -163,9 +164,9 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
 
     @verb
     async def drain(self, grace: float = 0.0) -> None:
-        """Stop driving, since this process is about to end: adopt nothing more, and release every task driven here.
+        """Stop driving before this process ends: adopt no more tasks, and release every task driven here.
 
-        The tasks are `interrupted`; a driver that adopts tasks goes on with them at once, and so does `resume`.
+        The tasks are `interrupted`; a driver that adopts tasks continues them at once, and so does `resume`.
 
         Args:
             grace: seconds for which calls in flight may end, while nothing new starts; then they are stopped.
@@ -188,12 +189,12 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     ) -> None:
         """Adopt tasks of all tenants that need a driver and have none, in the running event loop, until `drain`.
 
-        Tasks are driven with the agents this runner was given, and the options they were begun with.
+        Tasks are driven with the agents of this runner, and the options they were begun with.
 
         Args:
-            at_most: how many are driven at the same time.
-            per_tenant: how many of these may be of one tenant, so that none keeps the others waiting; None for all.
-            tell: is called with what the adopter did or met, in the event loop; by default it goes to the log
+            at_most: maximum number of tasks driven at the same time.
+            per_tenant: maximum number of these for one tenant, so that no tenant blocks the others; None for no limit.
+            tell: called with each action or problem of the adopter, in the event loop; by default it logs to
                 `treadle.adopting`.
         """
         arguments.count("begin_adopting: at_most", at_most)
@@ -204,14 +205,14 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
 
     @on_instances
     def set_policy(self, policy: Judge | None) -> None:
-        """Judge by another policy from now on, in place of `Runner(policy=)`; None sets that back.
+        """Judge by another policy from now on, in place of `Runner(policy=)`; None restores that.
 
-        It holds for every later judgement of this process, in all tenants, and in tasks under way. Earlier judgements
-        stay: a call that a person is asked about is still asked about. The journal names the policy with each
-        judgement, by `Policy.fingerprint`.
+        It applies to every later judgement of this process, in all tenants, also in running tasks. Earlier judgements
+        stay: an open question about a call stays open. The journal names the policy with each judgement, by
+        `Policy.fingerprint`.
 
         Args:
-            policy: the policy; `Policy()` allows all that no agent's policy forbids.
+            policy: the policy; `Policy()` allows everything that no agent's policy forbids.
         """
         checked_judge("set_policy: policy", policy)
         self._check_whole("set_policy")
@@ -220,7 +221,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
             driver.wake_for_policy()
 
     def _check_whole(self, verb: str) -> None:
-        """Raise `ConfigurationError` for what concerns all that this process drives, on a scoped runner."""
+        """Raise `ConfigurationError` on a scoped runner, for a verb that affects all driving of this process."""
         if self.scope is not None:
             raise ConfigurationError(f"{verb}: call it on the runner that this one was scoped from")
 
@@ -261,7 +262,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
         return handle
 
     def _in_background(self, work: Coroutine[Any, Any, RunResult]) -> asyncio.Task[RunResult]:
-        """Begin work in this event loop, and refer to it, so that it is not collected; the handle raises its error."""
+        """Start work in this event loop, and refer to it, so that it is not collected; the handle raises its error."""
         begun = asyncio.ensure_future(work)
         self._background.add(begun)
         begun.add_done_callback(self._background.discard)

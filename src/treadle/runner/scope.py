@@ -17,12 +17,12 @@ from treadle.policy.limits import Limits
 
 @frozen
 class Scope:
-    """What all calls of a scoped runner have in common.
+    """The common properties of all calls of a scoped runner.
 
     Args:
         tenant: its verbs see the tasks and threads of this tenant.
         by: the name that commands and decisions record; None leaves it to the caller.
-        ceiling: what the options of its calls are kept under, if anything.
+        ceiling: the upper bound of the options of its calls, if any.
         defaults: the options of the runner, which a new task begins with.
     """
 
@@ -58,11 +58,11 @@ class Scope:
         Args:
             verb: the name of the verb.
             takes: which of `by` and `options` it takes.
-            args: the positional arguments; the first one of a verb that makes a task is the agent.
-            given: the keyword arguments of the caller.
+            args: the positional arguments; the first one of a verb that creates a task is the agent.
+            given: the caller's keyword arguments.
 
         Raises:
-            ConfigurationError: the caller gives another `by`.
+            ConfigurationError: the caller passes another `by`.
         """
         stamped = dict(given)
         if self.by is not None and "by" in takes:
@@ -81,16 +81,16 @@ class Scope:
 
         Args:
             verb: the name of the verb.
-            agent: of the task that the call makes, if it makes one.
-            options: those of the caller.
+            agent: the agent of the task that the call creates, if any.
+            options: the caller's options.
         """
         if self.ceiling is None:
             return options
         match verb:
-            case "resume":  # without options the task keeps those it has
+            case "resume":  # without options the task keeps its own
                 return None if options is None else changed_options(options, self.ceiling)
             case "fork":
-                return options  # `fork_options` knows those of the task too
+                return options  # `fork_options` considers those of the task too
             case _:
                 limits = agent.limits if isinstance(agent, Agent) else Limits()
                 return new_task_options((options or RunOptions()).over(self.defaults), self.ceiling, limits)
@@ -99,7 +99,7 @@ class Scope:
         """Return the options of a fork under the ceiling.
 
         Args:
-            options: those of the caller.
-            stored: those of the task that the fork begins with.
+            options: the caller's options.
+            stored: the options of the forked task.
         """
         return options if self.ceiling is None else fork_options(options, from_json(stored), self.ceiling)

@@ -1,23 +1,23 @@
-"""One look at a task in the store for all its watchers in one event loop.
+"""A shared read of a task from the store, for all its watchers in one event loop.
 
 Theory of operation
 -------------------
 
-A watcher of a task that is driven here is told of all that happens by the channel of the task. Of a task that another
-process drives, only the store tells. If each watcher read the store, ten watchers of a task would make ten reads for
-each of its events. So the watchers of a task in an event loop share a look:
+Watchers of a task that is driven here receive its events from the channel of the task. For a task that another process
+drives, only the store has them. If each watcher read the store, ten watchers of a task would make ten reads for each of
+its events. So the watchers of a task in an event loop share a look:
 
     the store names the task as changed  --+
     the task was taken or released here  --+--> look_soon --> read the row --> new events? --> show them in the channel
     time has passed (a driver may crash) --+                      |
                                                                   +--> state or driver differ? --> wake the watchers
 
-What the journal holds behind `channel.shown`, the last event that the channel showed, is read once and shown to all
-watchers through the log of the channel, as a driver here would have shown it. A watcher that is further back, since it
-joined later or was slow, reads the journal by itself until it has caught up.
+The events after `channel.shown`, the last event that the channel has shown, are read once and shown to all watchers
+through the log of the channel, as by a driver in this process. A watcher that is further back, since it joined later or
+was slow, reads the journal by itself until it has caught up.
 
 Invariant: once a watcher has caught up (`caught_up`), every later event is in the log of the channel soon after it is
-durable, or the watcher is told by a gap in the numbers that it has to read the journal.
+durable, or a gap in the numbers tells the watcher to read the journal.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from treadle.errors import TaskNotFound
 from treadle.runner.stored_events import StoredEvents
 
 REST_SECONDS: Final = 5.0
-"""Seconds between two looks at a task without a driver: the store tells of it, unless the telling process crashed."""
+"""Seconds between two reads of a task without a driver, in case the process that should report it crashed."""
 
 
 class SharedLook:
-    """How a task stands, for its watchers in one event loop; use `of` to get it, and `leave` it in the end."""
+    """The state of a task, for its watchers in one event loop; get it with `of`, and call `leave` at the end."""
 
     def __init__(self, tasks: OwnedTasks, task_id: str, channel: Channel) -> None:
         self._tasks = tasks
@@ -46,15 +46,15 @@ class SharedLook:
         self._stored = StoredEvents(tasks.store, task_id)
         self._users = 0
         self._is_stale = True
-        """whether the task may have changed since the last look began"""
+        """whether the task may have changed since the last read began"""
 
         self._looking: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._created: int | None = None
-        """when the task was made, as its row says; None before it was read"""
+        """when the task was created, from its row; None before it was read"""
 
         self._made_here: OwnedTask | None = None
-        """the task if this process made it while there were watchers"""
+        """the task if this process created it while it had watchers"""
 
         self.generation = 0
         """a number that changes when the task was deleted, or another task was made with its id"""
@@ -64,7 +64,7 @@ class SharedLook:
 
     @classmethod
     def of(cls, tasks: OwnedTasks, task_id: str, watcher: Watcher) -> SharedLook:
-        """Return the look of a watcher in this event loop, shared with those that are there."""
+        """Return the look of a watcher in this event loop, shared with the other watchers."""
         channel, loop = watcher.channel, asyncio.get_running_loop()
         look = channel.looks.get(loop)
         if not isinstance(look, SharedLook):
@@ -82,9 +82,9 @@ class SharedLook:
                 self._timer.cancel()
 
     async def stands(self) -> TaskStood:
-        """Return how the task stands; raises `TaskNotFound`, or the error of the store."""
+        """Return the state of the task; raises `TaskNotFound`, or the error of the store."""
         if self._looking is not None and self._is_stale:
-            await asyncio.shield(self._looking)  # it began before what the caller was told of
+            await asyncio.shield(self._looking)  # it began before the change that the caller learned of
         self._begin()
         if self._looking is not None:
             await asyncio.shield(self._looking)
@@ -94,19 +94,19 @@ class SharedLook:
         return self._standing
 
     def caught_up(self, seq: int) -> None:
-        """Note that a watcher has read the journal up to an event, and is shown the later ones from now on."""
+        """Note that a watcher has read the journal up to an event, and receives later ones from the channel."""
         channel, stood = self._channel, self._standing
         if channel.shown is None:  # the caller may wait for an event that is still to come
             channel.shown = seq if stood is None else min(seq, stood.head)
         if stood is not None and not stood.live and stood.head > channel.shown:
-            self.look_soon()  # they came while there was no watcher to show them to
+            self.look_soon()  # they arrived while no watcher had caught up
         elif self._timer is None and self._looking is None:
             self._look_later()
 
     def look_soon(self) -> None:
-        """Look at the task: it may have changed; from any thread."""
+        """Read the task soon, since it may have changed; from any thread."""
         live = self._tasks.live_standing(self._task_id)
-        if live is not None:  # at once, so that watchers are told before the first delta
+        if live is not None:  # at once, so that watchers learn it before the first delta
             owned = self._tasks.tasks.get(self._task_id)
             if owned is not None and owned.writer.is_new and owned is not self._made_here:
                 self._made_here = owned
@@ -144,13 +144,13 @@ class SharedLook:
         self._begin()
 
     def _begin_anew(self) -> None:
-        """Forget the task that was watched: it is no more."""
+        """Forget the watched task, which no longer exists."""
         self.generation += 1
         self._created = self._channel.shown = None
         self._stored = StoredEvents(self._tasks.store, self._task_id)
 
     async def _show(self, head: int) -> None:
-        """Show the watchers what the journal holds behind what they were shown."""
+        """Show the watchers the events of the journal after the last one shown."""
         shown = self._channel.shown
         if shown is not None and head > shown:
             self._channel.show(await self._stored.after(shown))
@@ -163,7 +163,7 @@ class SharedLook:
                     watcher.look_again()
 
     def _look_later(self) -> None:
-        """Look again after a while: a driver that is killed, or whose event loop is closed, tells nothing."""
+        """Read again after a while, since a driver that is killed, or whose event loop is closed, reports nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -180,7 +180,7 @@ class SharedLook:
 
 
 def differs(stood: TaskStood | None, before: TaskStood | None) -> bool:
-    """Whether a task stands in another state, or has another kind of driver, than before."""
+    """Whether a task's state or kind of driver has changed."""
     if stood is None or before is None:
         return stood is not before
     return (stood.state, stood.driven, stood.live) != (before.state, before.driven, before.live)

@@ -1,4 +1,4 @@
-"""Events read from a journal, each with the task, the agents and the tool that it tells of."""
+"""Events read from a journal, each with its task, its agents and its tool."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from treadle.errors import TaskNotFound
 from treadle.ports import JournalStore, Record, TaskRow
 
 _AGENT_OF_TASK: Final = ("task_created", "task_forked")
-"""The kinds of events that name the agent which a task begins with."""
+"""The kinds of events that name the agent of a new task."""
 
 
 class StoredEvents:
-    """Reads a task's events from its journal, and says of each which task, agents and tool it tells of.
+    """Reads a task's events from its journal, and sets the task, the agents and the tool of each.
 
     Long journals are read in slices: the event loop does its other work meanwhile.
 
     Args:
-        store: where the journal is.
+        store: the store of the journal.
         task_id: the task.
-        state: of the task, if the caller has it: it spares the search for what earlier events tell of later ones.
+        state: the state of the task, if the caller has it; it saves a search of earlier events.
     """
 
     def __init__(self, store: JournalStore, task_id: str, state: TaskState | None = None) -> None:
@@ -52,13 +52,13 @@ class StoredEvents:
         self._origin: EventOrigin | None = None
         self._track = AgentTrack()
         self._names: dict[str, str] = {}
-        """the names of called tools, by the ids of the calls that were asked for in the events read so far"""
+        """the names of called tools, by the ids of the calls requested in the events read so far"""
 
     async def after(self, seq: int, upto: int | None = None) -> Sequence[Event]:
-        """Return the events after a sequence number; none if the task was never made: its creator raises the error.
+        """Return the events after a sequence number; none for a task that was not created yet.
 
         Args:
-            seq: the last event before; from one call to the next it only grows.
+            seq: the last event before; it may only grow from call to call.
             upto: the last event; None for all.
         """
         try:
@@ -83,10 +83,10 @@ class StoredEvents:
         return events
 
     async def origin_at(self, seq: int) -> EventOrigin:
-        """Return the task with the agents on the path to it, as they were when its events began to be read.
+        """Return the task with the agents on the path to it, at the time when its events began to be read.
 
         Args:
-            seq: the event behind which they are read, if none was read yet.
+            seq: the event after which they are read, if none was read yet.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -96,7 +96,7 @@ class StoredEvents:
         return self._origin
 
     async def _decoded(self, records: Sequence[Record], seq: int, upto: int | None = None) -> list[Event]:
-        """Return the events of records from after `seq` on, which are checked on the way."""
+        """Return the events of records after `seq`, verified."""
         found: list[Event] = []
         time_slice = TimeSlice()
         for _, events in unfold(self._task_id, records, after=seq, previous=None if seq else b""):
@@ -104,11 +104,11 @@ class StoredEvents:
             if time_slice.is_over:
                 await time_slice.pause()
         while upto is not None and found and found[-1].seq > upto:
-            found.pop()  # its record goes on after it
+            found.pop()  # its record continues after it
         return found
 
     async def _find_name(self, call: str, before: int) -> None:
-        """Note which tool a call names that was asked for before an event."""
+        """Note the name of a called tool, for a call that was requested before an event."""
         known = self._state.find_call(call) if self._state is not None else None
         if known is not None:
             self._names[call] = known.name
@@ -117,7 +117,7 @@ class StoredEvents:
             self._note_names(event)
 
     def _call_of(self, event: Event) -> str | None:
-        """Return which call an event tells of; None if of none. What an answer asks for is noted."""
+        """Return the call of an event; None without one. The calls in an answer are noted."""
         if not isinstance(event, CallOccurrence):
             self._note_names(event)
             return None
@@ -131,7 +131,7 @@ class StoredEvents:
             self._names[event.call] = event.name
 
     def _at(self, origin: EventOrigin, event: Event) -> EventOrigin:
-        """Return where an event comes from, by the agent that the task was with then; events come in order."""
+        """Return the origin of an event, from the agent that had the task then; events come in order."""
         before, agent = self._track.agent, self._track.note(event)
         if type(event) is Rewound:
             agent = before
@@ -140,9 +140,9 @@ class StoredEvents:
         return EventOrigin(origin.task_id, (*origin.agent_path[:-1], agent))
 
     async def _found_origin(self, seq: int) -> EventOrigin:
-        """Return the task with the agents on the path to it, as the rows of its parents tell.
+        """Return the task with the agents on the path to it, from the rows of its parents.
 
-        Where the conversation of a parent moved, its journal tells whose call the task below it is.
+        If the conversation of a parent moved, the parent's journal tells which agent called the task below it.
         """
         row = await self._store.row(self._task_id)
         if seq and not self._never_moved():
@@ -156,7 +156,7 @@ class StoredEvents:
         return EventOrigin(self._task_id, tuple(path))
 
     def _never_moved(self) -> bool:
-        """Whether the task is known to have been with one agent all the time."""
+        """Whether one agent is known to have had the task all the time."""
         state = self._state
         return state is not None and state.forked_from is None and not state.versions
 
@@ -171,7 +171,7 @@ class StoredEvents:
 
 
 async def _agents_in(store: JournalStore, row: TaskRow, upto: int | None, *mentioned: str) -> Iterable[Event]:
-    """Return the events by which an `AgentTrack` learns which agent a task was with, and those that mention a text."""
+    """Return the events from which an `AgentTrack` learns the agents of a task, and those that mention a text."""
     if row.format < AgentChanged.since and row.base is None:
         return ()
     records = await store.read(row.task_id, upto=upto)
@@ -185,14 +185,14 @@ async def _agents_in(store: JournalStore, row: TaskRow, upto: int | None, *menti
 async def events_that_mention(
     store: JournalStore, task_id: str, name: str, upto: int | None = None
 ) -> Sequence[Event]:
-    """Return the events, up to a sequence number, of the records that hold a certain text, such as an id."""
+    """Return the events, up to a sequence number, of the records that contain a text, such as an id."""
     records = await store.read(task_id, upto=upto)
     quoted = (json.dumps(name, ensure_ascii=False),)
     return await _events_of(task_id, [each for each in records if mentions(each.data, quoted)], upto)
 
 
 async def _events_of(task_id: str, records: Sequence[Record], upto: int | None) -> list[Event]:
-    """Return the events of some records, each of which is trusted."""
+    """Return the events of some records, all of which are trusted."""
     found: list[Event] = []
     time_slice = TimeSlice()
     for record in records:

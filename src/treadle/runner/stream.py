@@ -36,7 +36,7 @@ class TaskStream(Generic[R_co]):
     """A task that is driven while its caller iterates over its events; leaving the block early interrupts it."""
 
     statement = "async with"
-    """what opens the stream, for messages"""
+    """how to open the stream, for messages"""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class TaskStream(Generic[R_co]):
         def ended(task: asyncio.Task[R_co]) -> None:
             watcher.look_again()
             if not task.cancelled():
-                task.exception()  # retrieved, also where the caller was cancelled while it left
+                task.exception()  # retrieved, also if the caller was cancelled while it left
 
         self._task.add_done_callback(ended)
         self._events = watch(self._tasks, self.task_id, watcher, after=after, deltas=True, over=self._over)
         return self
 
     async def _head(self) -> int:
-        """Return where the task's journal ends before this stream drives it on."""
+        """Return the last event of the task's journal before this stream drives it on."""
         return 0
 
     async def _over(self) -> bool:
@@ -153,7 +153,7 @@ class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
         super().__init__(tasks, task_id, work, standing, raw=raw)
         self._typed_of = typed_of
         self._delivered = delivered
-        """is called with the result after the block, when nothing reads the task's events any more"""
+        """called with the result after the block, when the task's events are no longer read"""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -167,14 +167,14 @@ class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
     @overload
     def partials(self, *, checked: Literal[False] = False) -> AsyncGenerator[Json, None]: ...
     def partials(self, *, checked: bool = False) -> AsyncGenerator[Any, None]:
-        """Yield, instead of the events, the answer that is being written, each time that there is more of it.
+        """Yield the growing answer instead of the events, each time that it has grown.
 
-        Of a typed answer it is JSON data, with what is not written yet left out and nothing checked; else it is text.
-        A wrong answer is followed by the next one, from its beginning. The answer itself is in `result`.
+        A typed answer is yielded as JSON data, without its unwritten parts and unchecked; another answer as text. A
+        wrong answer is followed by the next one, from its beginning. The final answer is in `result`.
 
         Args:
-            checked: yield only what is of the agent's output type already, as that type: lists and mappings grow item
-                by item, and objects appear once all that they require is written.
+            checked: yield only values that already have the agent's output type: lists and mappings grow item by
+                item, and objects appear once all their required fields are written.
         """
         from treadle.runner.partials import partials
 
@@ -182,7 +182,7 @@ class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
 
     @property
     def result(self) -> RunResult[OutputT_co]:
-        """What `run` would have returned, or how the task stands if the stream was left early.
+        """The return value of `run`, or the state of the task if the stream was left early.
 
         Raises `TaskUnfinished` before the stream's end.
         """
@@ -197,5 +197,5 @@ class StepStream(TaskStream[TaskStepOutput[OutputT_co]], Generic[OutputT_co]):
 
     @property
     def output(self) -> TaskStepOutput[OutputT_co]:
-        """What `run_step` would have returned; raises `TaskUnfinished` before the stream's end and if it was left."""
+        """The return value of `run_step`; raises `TaskUnfinished` before the stream's end and if it was left early."""
         return self._value()

@@ -1,4 +1,4 @@
-"""What a caller subscribes to with a call and then iterates over: events of a task, changes of tasks."""
+"""Subscriptions that a caller opens with a call and then iterates over: events of a task, changes of tasks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 class Subscription(AsyncGenerator[T, None], Generic[T]):
-    """The items that a caller is given from its call on, also if it asks for the first one later.
+    """The items since the call of the caller, even if it asks for the first one later.
 
     Args:
         items: yields them, and leaves in its `finally`.
-        leave: ends the subscription; called here only if no item was ever asked for, when no `finally` runs. None if
-            the subscription begins with the first item.
+        leave: ends the subscription; called here only if no item was requested, when no `finally` runs. None if the
+            subscription begins with the first item.
     """
 
     __slots__ = ("_begun", "_items", "_leave", "_loop")
@@ -50,7 +50,7 @@ class Subscription(AsyncGenerator[T, None], Generic[T]):
     def __del__(self) -> None:
         if not self._begun and self._leave is not None and self._loop is not None:
             # The garbage collector may call this where a lock is held that leaving takes.
-            with suppress(RuntimeError):  # the loop is closed, and with it what was subscribed
+            with suppress(RuntimeError):  # the loop is closed, and with it the subscription
                 self._loop.call_soon_threadsafe(self._leave)
 
 

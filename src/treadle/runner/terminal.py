@@ -15,10 +15,10 @@ from treadle.runner.approvals import ApprovalVerbs
 from treadle.runner.deciding import Dialogue, Part, cells
 
 _QUEUE: Final = deque[object]()
-"""The questions of this process, in order, of all runners and event loops; the first has the terminal."""
+"""The questions of this process, in order, of all runners and event loops; the first one has the terminal."""
 
 _POLL: Final = 0.05
-"""Seconds between two looks of a question for its turn."""
+"""Seconds between two checks of a question for its turn."""
 
 
 class _Terminal:
@@ -34,7 +34,7 @@ class _Terminal:
         return await self._lines.read(mark)
 
     def line(self, *parts: Part) -> None:
-        """Print a line; its styles are left out, and one that is too long is broken between words."""
+        """Print a line without styles; a long one is broken between words."""
         line = clean("".join([part if isinstance(part, str) else part[0] for part in parts]))
         if cells(line) > columns():
             line = fill(line, columns(), subsequent_indent="    ")
@@ -42,7 +42,7 @@ class _Terminal:
 
 
 async def ask_at_terminal(verbs: ApprovalVerbs, item: Pending) -> None:
-    """Ask a person about a call that waits, and record the decision; one question at a time."""
+    """Ask a person about a waiting call, and record the decision; one question at a time."""
     place = object()
     _QUEUE.append(place)
     try:

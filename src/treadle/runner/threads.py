@@ -30,7 +30,7 @@ from treadle.runner.verbs import verb
 
 PAGE = 1_000
 IMPORTED = "import"
-"""The agent's name of tasks that only hold imported messages."""
+"""The name of the agent in tasks that only hold imported messages."""
 
 
 class ThreadVerbs(RunVerbs):
@@ -38,7 +38,7 @@ class ThreadVerbs(RunVerbs):
 
     @verb
     async def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> ThreadPage:
-        """Return the threads in which a task was finalized, by id; `cursor` is that of the page before."""
+        """Return the threads in which a task was finalized, by id; `cursor` is the `cursor` of the previous page."""
         arguments.page("list_threads", limit, cursor)
         await self._cache.open()
         rows = await self._store.threads(limit + 1, after=cursor)
@@ -59,15 +59,15 @@ class ThreadVerbs(RunVerbs):
     ) -> CompactionReport:
         """Let later tasks of a thread see a summary of its older turns; `get_thread` still returns all messages.
 
-        A model call makes the summary, in a task of its own. The same compaction again makes no new summary, and goes
-        on after a crash. Tasks that run in the thread meanwhile keep the messages they began with.
+        A model call writes the summary, in a task of its own. The same compaction again makes no new summary, and
+        continues after a crash. Tasks that run in the thread meanwhile keep the messages they began with.
 
         Args:
             thread_id: the thread.
-            keep: how many of its newest turns (tasks) stay as they are.
+            keep: how many of its newest turns (tasks) stay unchanged.
             agent: the agent that summarises, with instructions of its own; by default one is made.
-            model: the model of the agent that is made; by default that of the thread's newest agent this runner knows.
-            context_tokens: how much is summarised with one model call; a longer thread takes several.
+            model: the model of that default agent; by default that of the thread's newest agent that this runner knows.
+            context_tokens: how much is summarised with one model call; a longer thread needs several.
             by: the name of the caller, for the record.
 
         Raises:
@@ -101,7 +101,7 @@ class ThreadVerbs(RunVerbs):
             command_id: an id of your own, 1 to 200 characters: the same one again adds nothing again to that thread.
 
         Raises:
-            ConfigurationError: the messages are not well-formed; the text says which.
+            ConfigurationError: the messages are not well-formed; the text names the first fault.
         """
         conversation = arguments.conversation("import_thread", messages)
         await self._cache.open()
@@ -134,7 +134,7 @@ class ThreadVerbs(RunVerbs):
             return task_id
 
     async def _check_imported(self, task_id: str, command_id: str, conversation: tuple[Message, ...]) -> None:
-        """Raise `ConfigurationError` if the task that a command of this id has made holds other messages."""
+        """Raise `ConfigurationError` if the task of a command of this id holds other messages."""
         with suppress(TaskNotFound):  # it was deleted since
             for _, event in events_with_epochs(task_id, await self._store.read(task_id)):
                 if isinstance(event, e.MessagesImported) and event.messages != conversation:
@@ -152,7 +152,7 @@ class ThreadVerbs(RunVerbs):
 
         Raises:
             ThreadNotFound: there is no such thread.
-            TaskBusy: a task of it is driven, or is a child that its parent has not done with.
+            TaskBusy: one of its tasks is driven, or is a child that its parent still needs.
         """
         await self._cache.open()
         rows = await self._rows_of(thread_id)
@@ -177,14 +177,14 @@ class ThreadVerbs(RunVerbs):
     ) -> PruneReport:
         """Delete tasks that ended long ago: whole threads of them, and tasks without messages in their thread.
 
-        A thread is deleted when each of its tasks is among them, so that no conversation loses a part of its messages.
+        A thread is deleted only if all its tasks are among them, so that no conversation loses a part of its messages.
         Younger forks retain the prefix they share.
 
         Args:
             older_than: seconds since the last event of a task.
-            states: the states of tasks to delete; also of tasks that have not ended.
+            states: the states of tasks to delete, which may include unfinished ones.
             labels: only tasks with all of these.
-            dry_run: return what would be deleted, and delete nothing.
+            dry_run: only return the tasks that would be deleted.
             by: the name of the caller, for the log `treadle.audit`, which names each thread and task that is deleted.
         """
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
@@ -193,7 +193,7 @@ class ThreadVerbs(RunVerbs):
         arguments.task_states("prune: states", states)
         await self._cache.open()
         now = self._clock()
-        before = now - int(min(seconds, now / 1e6) * 1e6)  # nothing is older than the clock
+        before = now - int(min(seconds, now / 1e6) * 1e6)  # an age cannot exceed the clock
         threads: dict[str, list[TaskRow]] = {}
         for row in await self._rows_of(None):
             threads.setdefault(row.thread_id, []).append(row)
@@ -201,7 +201,7 @@ class ThreadVerbs(RunVerbs):
         for thread_id, rows in threads.items():
             if not any([await self._is_old(row, before, states, labels or {}) for row in rows]):
                 continue
-            rows = await self._rows_of(thread_id)  # a task may have begun in it since all were listed
+            rows = await self._rows_of(thread_id)  # a task may have begun in it since the listing
             old = [row for row in rows if await self._is_old(row, before, states, labels or {})]
             gone = await self._prune_thread(thread_id, rows, old, gone, dry_run=dry_run, by=by)
         return gone

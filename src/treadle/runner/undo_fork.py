@@ -40,7 +40,7 @@ from treadle.runner.views import Ref, id_of
 
 @frozen
 class _UndoRequest:
-    """What a caller wants undone; see `UndoForkVerbs.undo_step`."""
+    """A caller's request for an undo; see `UndoForkVerbs.undo_step`."""
 
     to: int | str | None
     step: int | str | None
@@ -50,11 +50,11 @@ class _UndoRequest:
     command_id: str | None
 
     def plan(self, state: TaskState, harmless: Container[str] = ()) -> undo_plan.UndoPlan:
-        """Return what to record for it."""
+        """Return the plan of the undo."""
         return undo_plan.plan(state, self.to, step=self.step, force=self.force, by=self.by, harmless=harmless)
 
     def document(self) -> dict[str, Json]:
-        """Return it as the data of a command."""
+        """Return the request as the data of a command."""
         data: dict[str, Json] = {"to": self.to, "step": self.step, "force": self.force, "by": self.by}
         return data if self.expect is None else {**data, "expect": self.expect}
 
@@ -77,20 +77,20 @@ class UndoForkVerbs(ForkVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> UndoReport:
-        """Take back the last step, or another, and all that came of it: compensate calls, newest first, then rewind.
+        """Undo the last step, or another, with all its dependents: compensate calls, newest first, then rewind.
 
-        A task that is being driven, here or elsewhere, is undone by its driver: it lets the calls in flight end,
+        A task that is being driven, here or elsewhere, is undone by its driver: it waits for the calls in flight,
         carries the undo out, and releases the task.
 
         Args:
             task: the task, or its id.
             to: index (from 1) or id of the last step to keep; 0 for none.
-            step: index or id of the step to take back, with what came of it: its siblings stay.
-            force: rewind also what cannot be compensated, and say so.
-            dry_run: change nothing, and report what the undo would do: `complete` says that nothing would stop it but a
-                compensation that fails, else `problem` says what would.
+            step: index or id of the step to take back, with its dependents; its siblings stay.
+            force: rewind also calls that cannot be compensated, and record them.
+            dry_run: change nothing, and report the effects of the undo: `complete` means that only a failing
+                compensation could stop it; else `problem` names the obstacle.
             agent: the task's agent, if compensations run and this runner was not given it.
-            context: handed to compensations.
+            context: passed to compensations.
             expect: the last event that the caller saw, `Task.head`: nothing is undone unless it still is the last.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: the same one again undoes nothing more.
@@ -126,7 +126,7 @@ class UndoForkVerbs(ForkVerbs):
     async def _forecast(
         self, task_id: str, to: int | str | None, step: int | str | None, force: bool, expect: int | None
     ) -> UndoReport:
-        """Return what an undo would do; the errors are those of `undo_step`."""
+        """Return the report of a dry run; the errors are those of `undo_step`."""
         row = await self._cache.row(task_id)
         state = (await self._cache.load(task_id, row)).state
         check_unmoved(task_id, state.seq, expect)
@@ -136,7 +136,7 @@ class UndoForkVerbs(ForkVerbs):
             raise _cancelled(task_id)
         driven, harmless = self._owned.is_driven(row), await harmless_children(self._store, state)
         report = undo_plan.forecast(state, to, force=force, driven=driven, step=step, harmless=harmless)
-        if report.complete and state.thread_version:  # an undo looks for problems of its own first
+        if report.complete and state.thread_version:  # an undo checks its own problems first
             _, members = await self._store.thread(state.thread)
             at = next((at for at, each in enumerate(members) if each.task_id == task_id), len(members))
             later = [each.covers for each in members[at + 1 :]]
@@ -157,7 +157,7 @@ class UndoForkVerbs(ForkVerbs):
                 raise _cancelled(task_id)
             if not self._owned.is_driven(row):
                 if row.state in END_STATES and awaited_by is not None:
-                    # Its parent is about to read its result: that has to wait.
+                    # Its parent is about to read its result, which must wait.
                     async with self._ownership.acquire(awaited_by):
                         await self._awaited_by(row)
                         return await self._undo_at_rest(row, request, agent, context)
@@ -170,10 +170,10 @@ class UndoForkVerbs(ForkVerbs):
                 request = with_fields(request, expect=None)  # its driver has begun the undo
 
     async def _awaited_by(self, row: TaskRow) -> str | None:
-        """Return the parent that waits for a child; None for a task without one, or with one that has given it up.
+        """Return the parent that waits for a child; None without one, or if the parent has given the child up.
 
-        A parent gives a child up when it undoes the step of the call, and when it tries the call again. Raises
-        `ChildTask` if the parent has the child's result, which an undo would make untrue.
+        A parent gives a child up if it undoes the step of the call, or tries the call again. Raises `ChildTask` if the
+        parent has the child's result, which an undo would make untrue.
         """
         if row.parent is None:
             return None
@@ -218,7 +218,7 @@ class UndoForkVerbs(ForkVerbs):
         return report
 
     async def _note(self, owned: OwnedTask, request: _UndoRequest) -> str | None:
-        """Note the id of an undo's command; raises `CarriedOut` if it was carried out before, to its end."""
+        """Note the id of an undo's command; raises `CarriedOut` if the undo was completed before."""
         try:
             return await self._commands.note(owned, request.command_id, sent_as="undo")
         except CarriedOut:
@@ -227,7 +227,7 @@ class UndoForkVerbs(ForkVerbs):
             return None  # it has begun, and goes on
 
     async def _is_of(self, task_id: str, request: _UndoRequest, event: e.UndoRequested) -> bool:
-        """Whether a request, repeated, asks for the undo that an event began. It may ask for it with force."""
+        """Whether a repeated request asks for the undo that an event began, perhaps with force."""
         before = await fork_point.state_at(self._store, task_id, event.seq - 1)
         try:
             plan = with_fields(request, force=True).plan(before)
@@ -236,7 +236,7 @@ class UndoForkVerbs(ForkVerbs):
         return (plan.event.to, plan.event.steps) == (event.to, event.steps)
 
     async def _report_of(self, task_id: str, request: e.UndoRequested) -> UndoReport:
-        """Return the report on an undo that may have ended a while ago."""
+        """Return the report of an undo that may have ended earlier."""
         state = await self._state(task_id)
         records = await self._store.read(task_id, after=request.seq)
         for _, event in events_with_epochs(task_id, records, after=request.seq, previous=None):
@@ -246,7 +246,7 @@ class UndoForkVerbs(ForkVerbs):
         return undo_plan.report(state, request)
 
     async def _undo_by_its_driver(self, row: TaskRow, request: _UndoRequest) -> UndoReport | None:
-        """Have a task's driver undo; None if it has left, or lacks the code of a compensation."""
+        """Have a task's driver carry the undo out; None if it has left, or lacks the code of a compensation."""
         task_id = row.task_id
         try:
             item_id = await self._commands.send(
@@ -264,7 +264,7 @@ class UndoForkVerbs(ForkVerbs):
             if before.cancelling:
                 raise _cancelled(task_id)
             harmless = await harmless_children(self._store, before)
-            request.plan(before, harmless)  # raises the error that explains the rejection best
+            request.plan(before, harmless)  # raises the most precise error for the rejection
             raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
         await self._commands.carried_out(task_id, item_id)
         answer = answer or await self._commands.answer(task_id, item_id, after=row.head)

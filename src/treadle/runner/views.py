@@ -61,11 +61,11 @@ Moment = int | datetime | None
 
 
 LONG: Final = 200
-"""How many steps a task has whose result takes long to make."""
+"""Number of steps from which a task's result is computed in slices."""
 
 
 def id_of(task: Ref) -> str:
-    """Return the id of a task named by itself or by its id."""
+    """Return the id of a task, given as an object or as its id."""
     return task if isinstance(task, str) else task.task_id
 
 
@@ -74,7 +74,7 @@ class ViewVerbs:
 
     def __init__(self, parts: Dependencies) -> None:
         self.scope: Scope | None = None
-        """what all calls of this runner have in common, if it was made by `scoped`"""
+        """the common properties of all calls, if this runner was created by `scoped`"""
 
         self._clock = parts.clock
         self._load_parts = parts.load_parts
@@ -97,17 +97,17 @@ class ViewVerbs:
 
     @property
     def store(self) -> JournalStore:
-        """Where journals are stored."""
+        """The store of the journals."""
         return self._store
 
     @verb
     async def result(self, task: Ref[OutputT], *, at: int | None = None) -> RunResult[OutputT]:
-        """Return how a task stands now, from its journal, without driving it; or how it stood.
+        """Return the current state of a task from its journal, without driving it; or an earlier state.
 
         Args:
             task: the task, or its id.
-            at: the sequence number of an event: how the task stood just after it. What the tasks of the agents that it
-                called did is left out then, but for what its own journal tells.
+            at: the sequence number of an event: the state just after it. Executions in the tasks of called agents are
+                then left out, except for those in the task's own journal.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -132,7 +132,7 @@ class ViewVerbs:
         return results.run_result(state, word, typed, below, driven=driven, calls=calls)
 
     async def _load_below(self, state: TaskState, below: dict[str, TaskState]) -> None:
-        """Add the tasks of the agents that a task called, and those below them; what cannot be read is left out."""
+        """Add the states of the tasks of called agents, and of those below them; unreadable ones are left out."""
         if not state.children:
             return
         steps = results.all_steps(state)
@@ -142,7 +142,7 @@ class ViewVerbs:
                 await self._load_below(below[child], below)
 
     async def _tree(self, task_id: str, *, all_below: bool = False) -> AsyncIterator[TaskState]:
-        """Yield the state of a task, then those of the tasks below it: of those that have not ended, or of all."""
+        """Yield the state of a task, then those of the tasks below it: only the unfinished ones, or all."""
         row = await self._cache.row(task_id)
         state = (await self._cache.load(task_id, row)).state
         yield state
@@ -155,7 +155,7 @@ class ViewVerbs:
 
     @verb
     async def get_task(self, task: Ref[OutputT], *, at: int | None = None) -> Task[OutputT]:
-        """Return a snapshot of a task as it stands now, or as it stood.
+        """Return a snapshot of a task, current or earlier.
 
         Args:
             task: the task, or its id.
@@ -192,11 +192,11 @@ class ViewVerbs:
     ) -> TaskPage:
         """Return tasks, newest first, that match all these fields.
 
-        `for` goes over the tasks of the page, `async for` also over those of later pages. Those of `runner.sync` are a
-        plain `for`, over all pages.
+        `for` goes over the tasks of the page, `async for` also over those of later pages. With `runner.sync` a plain
+        `for` goes over all pages.
 
         Args:
-            state: a state, or several of which a task has one; `between steps` is `running` without a driver.
+            state: a state, or several of which the task has one; `between steps` is `running` without a driver.
             agent: the name of the agent.
             thread_id: the thread.
             parent: the id of the task whose children are listed.
@@ -204,15 +204,15 @@ class ViewVerbs:
             since: created then or later: a datetime, or microseconds since 1970, UTC.
             until: created before that.
             labels: labels that a task has, all of them.
-            search: text in the beginning (500 characters each) of the input, the answer or the error, capital or small.
+            search: text in the beginning (500 characters each) of the input, the answer or the error, in any case.
             roots: only tasks that are not children of others.
-            updated_since: created, stopped or taken up then or later, or driven now: a datetime, or microseconds since
+            updated_since: created, stopped or resumed then or later, or driven now: a datetime, or microseconds since
                 1970, UTC.
-            limit: the most tasks of a page, 1 to 1,000.
-            cursor: the `cursor` of the page before.
+            limit: the maximum number of tasks of a page, 1 to 1,000.
+            cursor: the `cursor` of the previous page.
 
         Raises:
-            ConfigurationError: an argument cannot be what its name says.
+            ConfigurationError: an argument is not valid.
         """
         arguments.page("list_tasks", limit, cursor)
         wanted = TaskFilter(
@@ -225,7 +225,7 @@ class ViewVerbs:
 
     async def _task_page(self, wanted: TaskFilter) -> TaskPage:
         await self._cache.open()
-        # One more than asked for tells whether there is a next page.
+        # One row more than requested tells whether there is a next page.
         rows = await self._store.rows(replace(wanted, limit=wanted.limit + 1))
         more = rows[wanted.limit - 1].cursor if len(rows) > wanted.limit else None
         rows = rows[: wanted.limit]
@@ -235,7 +235,7 @@ class ViewVerbs:
         return page.followed_by(lambda after: self._task_page(replace(wanted, cursor=after)))
 
     async def _says(self, row: TaskRow, search: str) -> bool:
-        """Whether a task whose row has no figures is one that a search finds."""
+        """Whether a search finds a task whose row has no figures."""
         try:
             state = (await self._cache.load(row.task_id, row)).state
         except JournalCorrupt:
@@ -258,10 +258,10 @@ class ViewVerbs:
         roots: bool = False,
         updated_since: Moment = None,
     ) -> TaskTotals:
-        """Return how many tasks match, in which states, and what they spent; the arguments are those of `list_tasks`.
+        """Return the number of matching tasks, by state, and their spending; the arguments are those of `list_tasks`.
 
-        What running tasks spent counts as of when they were created, stopped or last went on. A search leaves out tasks
-        that were last driven by a version that kept no text to search.
+        The spending of running tasks is that of their creation, last stop or last resume. A search leaves out tasks
+        that were last driven by a version that stored no text to search.
         """
         await self._cache.open()
         wanted = TaskFilter(
@@ -281,9 +281,9 @@ class ViewVerbs:
         agent: str | None = None,
         labels: dict[str, str] | None = None,
     ) -> UsageReport:
-        """Return what tasks spent, in sums by agent, day or label.
+        """Return the spending of tasks, in sums by agent, day or label.
 
-        What running tasks spent counts as of when they were created, stopped or last went on.
+        The spending of running tasks is that of their creation, last stop or last resume.
 
         Args:
             since: of tasks created then or later: a datetime, or microseconds since 1970, UTC.
@@ -293,7 +293,7 @@ class ViewVerbs:
             labels: only of tasks that have all of these labels.
 
         Raises:
-            ConfigurationError: an argument cannot be what its name says.
+            ConfigurationError: an argument is not valid.
         """
         await self._cache.open()
         wanted = TaskFilter(agent=agent, since=_microseconds(since), until=_microseconds(until))
@@ -302,11 +302,11 @@ class ViewVerbs:
 
     @verb
     async def get_lineage(self, task: Ref, *, limit: int = 100) -> Lineage:
-        """Return where a task comes from and what came of it: its parent, its children, and its forks.
+        """Return the relatives of a task: its parent, its children, and its forks.
 
         Args:
             task: the task, or its id.
-            limit: the most children and the most forks of the first page, 1 to 1,000.
+            limit: the maximum number of children and of forks of the first page, 1 to 1,000.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -339,7 +339,7 @@ class ViewVerbs:
 
     @verb
     async def get_completed_steps(self, task: Ref[OutputT]) -> StepOutputs[OutputT]:
-        """Return what each completed step of the present branch did, in order."""
+        """Return the output of each completed step of the current branch, in order."""
         row = await self._cache.row(id_of(task))
         async with self._cache.reading(row.task_id, row) as state:
             word, typed = results.resting_word(state), self._agents.output_type_of(state)
@@ -348,7 +348,7 @@ class ViewVerbs:
 
     @verb
     async def get_step(self, task: Ref[OutputT], step: str | int) -> TaskStepOutput[OutputT]:
-        """Return what a step of the present branch did, by id or index from 1; raises `StepNotFound`."""
+        """Return the output of a step of the current branch, by id or index from 1; raises `StepNotFound`."""
         state = await self._state(task)
         for each in results.all_steps(state):
             if step in (each.id, each.index):
@@ -358,7 +358,7 @@ class ViewVerbs:
 
     @verb
     async def get_artifact(self, task: Ref, artifact_id: str) -> File:
-        """Return an artifact of the present branch: with its bytes in `data`, or the `url` it lies at.
+        """Return an artifact of the current branch: with its bytes in `data`, or with its `url`.
 
         Raises `ArtifactNotFound`; ids are those of `RunResult.artifacts`.
         """
@@ -367,13 +367,13 @@ class ViewVerbs:
 
     @verb
     async def get_thread(self, thread_id: str) -> ThreadMessages:
-        """Return the messages of a thread, oldest first; nothing if no task in it was finalized.
+        """Return the messages of a thread, oldest first; empty if no task in it was finalized.
 
-        A task of the thread whose journal cannot be read is left out; the `damaged` of what is returned names it. What
-        a model wrote after it had read untrusted content is labelled so, and stays untrusted where it is imported.
+        A task of the thread whose journal cannot be read is left out, and named in `damaged` of the returned value.
+        Text that a model wrote after reading untrusted content is labelled, and stays untrusted after an import.
 
         Raises:
-            ThreadNotFound: the id is that of a task.
+            ThreadNotFound: the id belongs to a task.
         """
         await self._cache.open()
         thread = await self._cache.history.labelled(thread_id)
@@ -382,7 +382,7 @@ class ViewVerbs:
         return ThreadMessages(thread.messages, thread.damaged)
 
     async def _check_no_task(self, thread_id: str) -> None:
-        """Raise `ThreadNotFound` if an id is that of a task in another thread."""
+        """Raise `ThreadNotFound` if an id belongs to a task in another thread."""
         try:
             row = await self._store.row(thread_id)
         except TaskNotFound:
@@ -394,14 +394,14 @@ class ViewVerbs:
     async def delete_task(self, task: Ref, *, by: str | None = None) -> None:
         """Delete a task with its children; a prefix that other forks share is retained.
 
-        What it said in its thread stays there, also when it was the thread's last task: `delete_thread` deletes that.
+        Its messages stay in its thread, even if it was the thread's last task: `delete_thread` deletes them.
 
         Args:
             task: the task, or its id.
             by: the name of the caller, for the log `treadle.audit`.
 
         Raises:
-            TaskBusy: it is driven, or is a child that its parent has not done with.
+            TaskBusy: it is driven, or is a child that its parent still needs.
         """
         task_id = id_of(task)
         await self._check_not_awaited(await self._cache.row(task_id))
@@ -411,7 +411,7 @@ class ViewVerbs:
         audit.tell("delete_task", by, self.scope, task_id=task_id)
 
     async def _check_not_awaited(self, row: TaskRow) -> None:
-        """Raise `TaskBusy` for a child that its parent has not done with: without it, it would be begun anew."""
+        """Raise `TaskBusy` for a child that its parent still needs: without it, the call would begin anew."""
         if row.parent is None or await self._cache.row_or_none(row.parent) is None:
             return
         state = (await self._cache.load(row.parent)).state
@@ -425,12 +425,12 @@ class ViewVerbs:
 
 
 def driver_of(verbs: ViewVerbs) -> TaskDriver:
-    """Return what drives the tasks of a runner: for handles, and for commands that watch what they drive."""
-    return verbs._driver  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its users have no use for it
+    """Return the driver of a runner's tasks: for handles, and for commands that watch drives."""
+    return verbs._driver  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  callers of verbs do not need it
 
 
 async def _executions(state: TaskState, below: dict[str, TaskState]) -> tuple[ToolExecution, ...] | None:
-    """Return the executions of a long task, made in slices; None for a short one."""
+    """Return the executions of a long task, computed in slices; None for a short one."""
     if len(state.steps) < LONG:
         return None
     parts = (results.executions(state, (step,), below) for step in results.all_steps(state))
@@ -438,7 +438,7 @@ async def _executions(state: TaskState, below: dict[str, TaskState]) -> tuple[To
 
 
 def drivers_of(verbs: ViewVerbs) -> list[TaskDriver]:
-    """Return what drives the tasks of a runner, of each tenant that it works on now."""
+    """Return the drivers of a runner's tasks, of each tenant that it works on now."""
     return verbs._drivers.all()  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  as above
 
 
@@ -454,7 +454,7 @@ def _microseconds(moment: Moment) -> int | None:
 
 
 def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
-    """Return the steps that would run next, with the input they would read."""
+    """Return the steps that would run next, with their input."""
     if state.answered or (state.ended is not None and state.ended != "failed"):
         return ()
     if state.graph is not None:
@@ -475,7 +475,7 @@ def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
     planned = [*graph.ready, *sorted(planned, key=lambda node: node.path)]
     planned = [node for node in planned if node.id not in graph.unneeded]
     unread = unread_input(state)
-    if unread and not begun and not planned:  # it begins anew
+    if unread and not begun and not planned:  # the graph begins anew
         step = next_step(state)
         return (StepInfo(step.id, step.index, unread, 1, "next"),)
     waiting = [
@@ -513,7 +513,7 @@ def next_step(state: TaskState) -> StepState:
 
 
 def finished(state: TaskState, why: str) -> TaskFinished:
-    """Return the error for a verb that comes after a task's answer or end."""
+    """Return the error for a verb that is called after a task's answer or end."""
     go_on = {"completed": "; undo a step or fork it to go on", "cancelled": "; fork it to go on"}
     go_on["degraded"] = go_on["completed"]
     return TaskFinished(

@@ -1,4 +1,4 @@
-"""Watching a task: its events from a sequence number on, to its next rest or for as long as it is there."""
+"""Watching a task: its events from a sequence number on, to its next rest or until it is deleted."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from treadle.runner.subscription import Subscription
 
 
 class _Place:
-    """How far a watcher has read the events of a task, and what follows.
+    """A watcher's position in the events of a task.
 
-    Items that are not stored are held back until the events before them were yielded. A delta is left out once the end
-    of its answer was yielded, anything else once later events were. Of a repeated delta only the new part is yielded.
+    Items that are not stored are held back until the events before them were yielded. A delta is dropped if the end
+    of its answer was yielded, any other item if later events were. Of a repeated delta only the new part is yielded.
     Events that the watcher missed are read from the journal, and answers of which it missed a part are taken anew.
 
     Args:
-        tasks: have the channel of the task.
+        tasks: the tasks of this process, with the channel of the task.
         task_id: the task.
-        watcher: takes from the channel.
+        watcher: reads the channel.
         after: sequence number of the last event that was read before.
         deltas: whether deltas are yielded too.
     """
@@ -41,23 +41,23 @@ class _Place:
         self._stored = StoredEvents(tasks.store, task_id)
         self._places = DeltaPlaces()
         self._ended: dict[AnswerKey, int] = {}
-        """answers that have ended in events of the journal, ahead of the channel, each with its last event"""
+        """answers that have ended in the journal, ahead of the channel, each with the number of its last event"""
 
         self._has_gap = False
-        """whether a delta was left out since text before it is missing"""
+        """whether a delta was dropped because earlier text is missing"""
 
         self.last = after
         self.is_behind = False
         """whether the journal holds events that the channel does not show"""
 
         self.stopped = False
-        """whether this process was seen to release the task since this was last set to False"""
+        """whether this process has released the task since this was last set to False"""
 
         self.final: int | None = None
         """the task's last event when this process released it, if there are no later ones yet"""
 
     def take(self) -> Iterator[Event | Ephemeral]:
-        """Yield what the channel shows, as far as all before it was yielded."""
+        """Yield the items of the channel, as far as all before them were yielded."""
         yield from self._shown()
         if self._has_gap:
             self._has_gap = False
@@ -79,7 +79,7 @@ class _Place:
                 self.stopped, self.final = True, item.seq
                 continue
             if item.seq >= self.last:
-                self._ended.clear()  # the channel shows nothing of them any more
+                self._ended.clear()  # the channel shows no more of them
             if item.seq == self.last + 1:
                 self.last = item.seq
                 self._forget_ended(item)
@@ -90,7 +90,7 @@ class _Place:
                 yield from self._released()
 
     def _released(self) -> Iterator[Ephemeral]:
-        """Yield the items held back, as far as all before them was yielded."""
+        """Yield the items held back, as far as all before them were yielded."""
         held, new_part = self._held, self._new_part
         while held and held[0].after <= self.last:
             new = new_part(held.popleft())
@@ -98,7 +98,7 @@ class _Place:
                 yield new
 
     def _new_part(self, item: Ephemeral) -> Ephemeral | None:
-        """Return the part of an item that is to be yielded now; None if nothing."""
+        """Return the part of an item that is to be yielded now; None if there is none."""
         if type(item) is not Delta:
             if isinstance(item, ModelRestarted):
                 self._places.forget((item.step, item.call))
@@ -123,13 +123,13 @@ class _Place:
         return answer
 
     async def located(self, stood: TaskStood) -> TaskStood:
-        """Return how the task stands, with the task and the agents it tells of, for this watcher alone."""
+        """Return the state of the task, with its origin for this watcher alone."""
         own = replace(stood)
         own.origin = await self._stored.origin_at(self.last)
         return own
 
     async def read(self, *, to_end: bool) -> AsyncGenerator[Event | Ephemeral, None]:
-        """Yield what the journal holds behind what was yielded; unless `to_end`, up to what the channel shows next."""
+        """Yield the journal's events after the last yielded one; unless `to_end`, up to the channel's next event."""
         self._watcher.missed = self.is_behind = False
         shown = None if to_end else self._watcher.next_seq()
         upto = None if shown is None else shown - 1
@@ -151,10 +151,10 @@ async def watch(
     deltas: bool,
     over: Callable[[], Awaitable[bool]],
 ) -> AsyncGenerator[Event | Ephemeral, None]:
-    """Yield what happens to a task after a sequence number, each event once and in order, until it is over.
+    """Yield the events of a task after a sequence number, each once and in order, until it is over.
 
-    Events from before the watcher was made are only yielded where others follow them. `over` is called when the task
-    may have stopped.
+    Events from before the creation of the watcher are yielded only if others follow them. `over` is called when the
+    task may have stopped.
     """
     place, look = (
         _Place(tasks, task_id, watcher, after, deltas=deltas),
@@ -192,11 +192,11 @@ async def follow(
     raw: bool = False,
     to_rest: bool = False,
 ) -> AsyncGenerator[Event | Ephemeral, None]:
-    """Yield a task's events after a sequence number, each once and in order, and how it stands when that changes.
+    """Yield a task's events after a sequence number, each once and in order, and `TaskStood` when its state changes.
 
-    A `TaskStood` of a task at rest comes behind the events up to that rest, every other one at once: before the deltas
-    of the driver that it tells of. It ends when the task is deleted; with `to_rest` at the first rest, and then no
-    `TaskStood` is yielded. Without a watcher it makes one at the first event that is asked for.
+    For a task that has stopped, `TaskStood` follows its last event. Otherwise it is yielded at once, before the deltas
+    of the driver that it reports. The iteration ends when the task is deleted; with `to_rest` at the first rest, and
+    then without any `TaskStood`. Without a `watcher` argument, one is created when iteration begins.
     """
     watcher = watcher if watcher is not None else tasks.channels.subscribe(task_id, deltas=deltas, raw=raw)
     place, look = (
@@ -260,4 +260,4 @@ async def follow(
     await_="write `async for event in handle.events()`",
 )
 class WatchedEvents(Subscription[Event | Ephemeral]):
-    """The events of a task as a caller is given them."""
+    """The events of a task, as an iterator for a caller."""

@@ -44,14 +44,15 @@ class NodeState(dict[str, Json]):
 class NodeContext(Generic[ContextT_co]):
     """A node of a pipeline, as its function sees it.
 
-    name: the name of the node.
-    input: the value of `Node(input=)`.
-    text: the task's input, as text.
-    results: the values of the nodes it follows, by name, without those that were skipped or failed: reading such a
-        value raises `StepHasNoOutput`.
-    state: the shared state, as the nodes before this one left it.
-    step: the step's context, to call the model (`step.call_model`) and tools (`step.call_tool`), or to journal a
-        value (`step.once`).
+    Args:
+        name: the name of the node.
+        input: the value of `Node(input=)`.
+        text: the task's input, as text.
+        results: the values of the nodes it follows, by name, without those that were skipped or failed: reading such a
+            value raises `StepHasNoOutput`.
+        state: the shared state, as the nodes before this one left it.
+        step: the step's context, to call the model (`step.call_model`) and tools (`step.call_tool`), or to journal a
+            value (`step.once`).
     """
 
     name: str
