@@ -37,6 +37,9 @@ CACHED_TASKS: Final = 128
 CACHED_STATES: Final = 4
 """In how many threads the state of one task is kept."""
 
+_BASED: Final[frozenset[type[e.Event]]] = frozenset((e.TaskCreated, e.ThreadEntered))
+"""The events that may say which messages of its thread a task begins with."""
+
 _LOG: Final = logging.getLogger("treadle.threads")
 
 
@@ -191,20 +194,20 @@ class TaskCache:
         follows = state.seq and records and records[0].seq - records[0].count >= state.seq
         digest = loaded.digest if follows else None
         unfolded = unfold(state.task_id, records, after=state.seq, previous=digest if state.seq else b"")
-        done, time_slice = 0, TimeSlice()
+        done, time_slice, apply_checked = 0, TimeSlice(), loading.apply_checked
         while done < len(records):
             if done:
                 await time_slice.pause()
             with _uncollected():
                 for record, (epoch, events) in zip(islice(records, done, None), unfolded, strict=False):
+                    if upto is not None and record.seq > upto:
+                        events = [
+                            event for event in events if event.seq <= upto
+                        ]  # the record goes on after it
                     for event in events:
-                        if upto is not None and event.seq > upto:
-                            break  # its record goes on after it
-                        if isinstance(event, e.ThreadEntered) and event.base is not None:
-                            await self.begin_with_history(state, state.thread, event.base)
-                        elif isinstance(event, e.TaskCreated) and event.base:
-                            await self.begin_with_history(state, event.thread, event.base)
-                        loading.apply_checked(state, event, epoch)
+                        if type(event) in _BASED:
+                            await self._begin(state, event)
+                        apply_checked(state, event, epoch)
                     loaded.digest = record.digest
                     done += 1
                     if time_slice.is_over:
@@ -214,6 +217,13 @@ class TaskCache:
         if records and records[-1].upto is not None:
             # A fork without records of its own: its first is chained to where it was cut off.
             loaded.digest = codec.branch_digest(records[-1].digest, records[-1].upto)
+
+    async def _begin(self, state: TaskState, event: e.Event) -> None:
+        """Let a task begin with the messages of its thread that an event refers to, if it refers to any."""
+        if isinstance(event, e.ThreadEntered) and event.base is not None:
+            await self.begin_with_history(state, state.thread, event.base)
+        elif isinstance(event, e.TaskCreated) and event.base:
+            await self.begin_with_history(state, event.thread, event.base)
 
     async def begin_with_history(self, state: TaskState, thread_id: str, version: int | None = None) -> int:
         """Begin a task with the messages of its thread, now or at a version; return that version."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from treadle.core import events as e
 from treadle.core.journal import apply_stored
 from treadle.core.state import TaskState
@@ -21,6 +23,19 @@ def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     Raises:
         JournalCorrupt: the event cannot follow those before it, or its options cannot be read.
     """
+    if type(event) not in _EXAMINED and state.seq:
+        apply_stored(state, event, epoch)
+    else:
+        _examine_and_apply(state, event, epoch)
+
+
+_EXAMINED: Final[frozenset[type[e.Event]]] = frozenset(
+    (e.TaskCreated, e.TaskForked, e.OptionsChanged, e.TaskEnded, e.UnknownEvent)
+)
+"""The events of which more is demanded than the rules of the fold do."""
+
+
+def _examine_and_apply(state: TaskState, event: e.Event, epoch: int) -> None:
     known = e.known_part(event)
     if (state.seq == 0) is not (type(known) is e.TaskCreated):
         message = (

@@ -94,10 +94,10 @@ def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     state.time = time
     if state.progress != epoch and kind not in _NO_PROGRESS:
         state.progress = epoch
-    if state.graph is not None and (rule := schedule.RULES.get(kind)) is not None:
-        rule(state, state.graph, event)
-    else:
+    if state.graph is None or (rule := schedule.RULES.get(kind)) is None:
         _RULES[kind](state, event)
+    else:
+        rule(state, state.graph, event)
 
 
 def _change(state: TaskState, event: e.Event) -> None:
