@@ -1,4 +1,4 @@
-"""The ASGI application: every verb of a runner over HTTP. It keeps no state of a task.
+"""The ASGI application: every verb of a runner over HTTP. It keeps no state of tasks.
 
 Any number of servers may serve one store.
 """
@@ -33,16 +33,16 @@ from treadle.server.routes import routes
 from treadle.stores.private_files import TOKEN_FILE
 
 STREAM_SECONDS: Final = 1.0
-"""Seconds in which streams have to end when the server does."""
+"""Seconds in which streams must end when the server does."""
 
 
 @explains_names("Application")
 class Application(Starlette):
     """The ASGI application of a runner.
 
-    `lifespan` opens the runner, adopts tasks, and gives them back at the end. An application that this one is mounted
-    in does not run it by itself: give it as `FastAPI(lifespan=api.lifespan)`. Without it every operation is served,
-    and only no task is adopted.
+    `lifespan` opens the runner, adopts tasks, and releases them at the end. If this application is mounted in another,
+    the outer one must run it: `FastAPI(lifespan=api.lifespan)`. Without it every operation is served, but no task is
+    adopted.
     """
 
     def __init__(self, service: Service, guard: Mapping[str, Any], *, drive: bool) -> None:
@@ -50,7 +50,7 @@ class Application(Starlette):
         self._drive = drive
         self._ended = False
         self.tell: Tell = log
-        """is called with what the adopter did or met, in the loop in which tasks are driven"""
+        """called with each event of the adopter, in the loop that drives tasks"""
 
         super().__init__(
             routes=routes(service),
@@ -73,19 +73,19 @@ class Application(Starlette):
                 await self.end()
 
     def begin_leaving(self) -> None:
-        """Take no new work: the server is not ready any more, and its streams end."""
+        """Stop taking new work: the server becomes unready, and its streams end."""
         self.service.draining = True
         self.service.stop_waiting()
         self.service.holds.leave()
         self.service.streams.leave()
 
     async def leave(self, grace: float = 0.0) -> None:
-        """Take no new work, end the streams, and give back the tasks that this process drives.
+        """Stop taking new work, end the streams, and release the tasks that this process drives.
 
-        The same again, with a shorter grace, ends the grace of the first.
+        A further call with a shorter grace shortens the first.
 
         Args:
-            grace: seconds for which calls in flight may end.
+            grace: seconds in which running calls may end.
         """
         self.begin_leaving()
         service = self.service
@@ -94,10 +94,10 @@ class Application(Starlette):
         service.stop_requests()
 
     async def end(self, grace: float = 0.0) -> None:
-        """Leave, and close the runner; the same again does nothing.
+        """Leave, and close the runner; further calls do nothing.
 
         Args:
-            grace: seconds for which calls in flight may end.
+            grace: seconds in which running calls may end.
         """
         if self._ended:
             return
@@ -121,7 +121,7 @@ class Application(Starlette):
 
 
 async def _refuse(request: Request, error: Exception) -> Any:
-    """Turn what the router refuses into a problem."""
+    """Convert a refusal of the router to a problem."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = getattr(error, "headers", None)
     if status == 405:
@@ -147,17 +147,17 @@ def app(
 
     Args:
         runner: the application serves its verbs; requests may name its agents.
-        auth: returns the `Principal` of a request, or None; may be async. By default the holder of the token in
-            `.treadle/server-token`, which is made if it is not there: no server is open to all. What its method
-            `secret_values()` returns, if it has one, is hidden in all that tasks record and the server tells.
-        hosts: the names by which clients call the server, besides those of loopback.
-        origins: the origins of other sites whose pages may call the server.
-        public_url: where the server is seen from outside, such as `https://agents.example/api`.
-        drive: whether this process drives tasks; without it, other processes do.
-        ceiling: above what no request may set options: of two limits the smaller counts.
+        auth: returns the `Principal` of a request, or None; may be async. By default the bearer of the token in
+            `.treadle/server-token`, which is created if missing: no server is open to all. If it has a method
+            `secret_values()`, these values are masked in everything that tasks record and the server sends.
+        hosts: host names of the server for clients, in addition to loopback.
+        origins: origins of other sites whose pages may call the server.
+        public_url: the public URL of the server, such as `https://agents.example/api`.
+        drive: whether this process drives tasks; otherwise other processes do.
+        ceiling: upper bounds for the options in requests: of two limits the smaller counts.
         models: the models that a fork may name, such as `openai:gpt-5.2-mini`.
-        allow_urls: whether content of requests may name an address, which the model's provider fetches.
-        limits: what the server accepts.
+        allow_urls: whether content in requests may contain URLs, which the model's provider fetches.
+        limits: the server's limits.
 
     Raises:
         ConfigurationError: an argument is not valid; the text names it.

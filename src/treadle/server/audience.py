@@ -1,4 +1,4 @@
-"""The streams that read one feed, and how they are woken."""
+"""The streams of one feed, and their wake-ups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 PAUSE_SECONDS: Final = 0.0002
-"""For how long each stream that was woken delays the next wake-up for deltas: about five times what it takes."""
+"""Delay of the next wake-up for deltas, for each woken stream: about five times its cost."""
 
 LONGEST_PAUSE: Final = 0.25
 
@@ -21,13 +21,13 @@ class Waker:
         self._awake = False
 
     def wake(self) -> None:
-        """Let `wait` return, now or at its next call; in the event loop of the stream."""
+        """Make `wait` return, now or at its next call; call it in the stream's event loop."""
         self._awake = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     async def wait(self) -> None:
-        """Return once this was woken since the last call returned."""
+        """Wait until `wake` was called after the last return."""
         if not self._awake:
             self._waiting = asyncio.get_running_loop().create_future()
             try:
@@ -38,18 +38,18 @@ class Waker:
 
 
 class Audience:
-    """The streams that read one feed, which are woken together.
+    """The streams of one feed, which are woken together.
 
-    What is urgent wakes them at once. All else wakes them again only after a pause that grows with their number.
+    Urgent items wake them at once. Other items wake them after a pause that grows with the number of streams.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._wakers: dict[Waker, int | None] = {}
-        """the streams, with the size from which each cuts texts"""
+        """the streams, each with the length at which it cuts texts"""
 
         self.cuts: frozenset[int | None] = frozenset()
-        """the sizes from which they cut texts"""
+        """the lengths at which they cut texts"""
 
         self._wake_at: asyncio.TimerHandle | asyncio.Handle | None = None
         self._is_urgent = False
@@ -59,17 +59,17 @@ class Audience:
         return len(self._wakers)
 
     def join(self, waker: Waker, cut: int | None) -> None:
-        """Wake a stream from now on."""
+        """Add a stream."""
         self._wakers[waker] = cut
         self.cuts = frozenset(self._wakers.values())
 
     def leave(self, waker: Waker) -> None:
-        """Wake a stream no more."""
+        """Remove a stream."""
         self._wakers.pop(waker, None)
         self.cuts = frozenset(self._wakers.values())
 
     def wake_soon(self, *, urgent: bool) -> None:
-        """Wake all streams once for what is added until then."""
+        """Schedule one wake-up of all streams for all items added before it."""
         if self._wake_at is not None and (self._is_urgent or not urgent):
             return
         if self._wake_at is not None:
@@ -87,6 +87,6 @@ class Audience:
             waker.wake()
 
     def cancel(self) -> None:
-        """Wake no stream any more."""
+        """Cancel the scheduled wake-up."""
         if self._wake_at is not None:
             self._wake_at.cancel()

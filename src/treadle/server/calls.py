@@ -1,4 +1,4 @@
-"""One call of an operation: its principal, its arguments, how long it waits, and its answer."""
+"""One call of an operation: its principal, its arguments, its wait, and its answer."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 LEAST_WAIT = 0.1
-"""Seconds in which a verb that is not waited for may still be refused by its own response."""
+"""Seconds in which a verb without a wait may still be refused in its own response."""
 
 
 READY_SECONDS = 1.0
-"""For how long an answer to whether the store can be read serves all that ask: they need no credentials."""
+"""Seconds that a check of the store's readiness is cached: requests for it need no credentials."""
 
 
 class Readiness:
-    """Whether a store can be read: it is asked now and then, however many ask for it."""
+    """Caches whether a store is readable, so that many requests cause few checks."""
 
     def __init__(self) -> None:
         self._asking: asyncio.Task[bool] | None = None
         self._until = 0.0
 
     async def of(self, runner: TaskRunner) -> bool:
-        """Return whether the store of a runner could be read a short while ago."""
+        """Return whether the runner's store was readable at the last check."""
         if self._asking is None or (self._asking.done() and self._until < time.monotonic()):
             self._asking = asyncio.get_running_loop().create_task(self._ask(runner))
         return await asyncio.shield(self._asking)
@@ -71,15 +71,15 @@ class Readiness:
 
 @mutable
 class Service:
-    """What all calls of one application share.
+    """The state that all calls of one application share.
 
     Args:
-        runner: the operations call its verbs.
-        drives: runs what drives tasks.
-        limits: what the server accepts.
-        ceiling: above what no request may set options.
-        models: those that a fork may name.
-        allow_urls: whether content may name an address, which the model's provider fetches.
+        runner: operations call its verbs.
+        drives: the loop for work that drives tasks.
+        limits: the server's limits.
+        ceiling: upper bounds for the options in requests.
+        models: models that a fork may name.
+        allow_urls: whether content may contain URLs, which the model's provider fetches.
     """
 
     runner: TaskRunner
@@ -90,26 +90,26 @@ class Service:
     allow_urls: bool = False
     draining: bool = False
     running: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
-    """work for which no request waits any more"""
+    """work without a waiting request"""
 
     waits: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
-    """of requests that wait for a result"""
+    """the timeouts of requests that wait for a result"""
 
     metrics: Metrics = field(default_factory=Metrics)
     streams: Streams = field(default_factory=Streams)
     """the open event streams"""
 
     holds: Holds = field(default_factory=Holds)
-    """which tasks they hold"""
+    """the tasks that streams hold"""
 
     quota: TaskQuota = field(default_factory=lambda: TaskQuota(0))
-    """how many unfinished tasks a tenant may have"""
+    """the limit of a tenant's unfinished tasks"""
 
     waiters: WaitQuota = field(default_factory=lambda: WaitQuota(0))
-    """how many requests of a principal may wait"""
+    """the limit of a principal's waiting requests"""
 
     unanswered: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
-    """of requests that have no answer yet"""
+    """the timeouts of requests without a response"""
 
     readiness: Readiness = field(default_factory=Readiness)
 
@@ -121,7 +121,7 @@ class Service:
 
     @asynccontextmanager
     async def waiting(self, seconds: float) -> AsyncGenerator[None]:
-        """Raise `TimeoutError` where a block takes longer than some seconds, or the server is about to end."""
+        """Raise `TimeoutError` if a block takes longer than `seconds`, or the server is about to end."""
         async with asyncio.timeout(0 if self.draining else seconds) as wait:
             self.waits.add(wait)
             try:
@@ -134,25 +134,25 @@ class Service:
         _expire(self.waits)
 
     def stop_requests(self) -> None:
-        """Answer all requests that have no answer yet: the server ends."""
+        """End the timeouts of all unanswered requests, since the server ends."""
         _expire(self.unanswered)
 
     def ended(self, work: asyncio.Future[Any]) -> None:
-        """Forget work that has ended; the log tells an error that is none of Treadle, which the journal tells."""
+        """Remove ended work, and log its error, except errors of Treadle, which are in the journal."""
         self.running.discard(work)
         error = None if work.cancelled() else work.exception()
         if error is not None and not isinstance(error, TreadleError):
             log.error("work for which no request waited any more failed: %s", error, exc_info=error)
 
     def scoped(self, principal: Principal) -> TaskRunner:
-        """Return the runner as a principal may use it: in its tenant, under its name, below the ceiling."""
+        """Return the runner scoped to a principal: its tenant, its name, and the ceiling."""
         options = principal.options or self.ceiling
         if principal.options is not None and self.ceiling is not None:
             options = both(principal.options, self.ceiling)
         return self.runner.scoped(tenant=principal.tenant, by=principal.name, options=options)
 
     def secrets(self) -> Secrets | None:
-        """Return the secrets that responses must not hold; None if none is known."""
+        """Return the secrets to mask in responses; None if there are none."""
         vault = driver_of(self.runner).vault
         return vault.known if vault.hide_in is not None else None
 
@@ -161,7 +161,7 @@ class Service:
         return None if secrets is None else secrets.hide_data
 
     def hide(self, message: str) -> str:
-        """Return a message for callers: without secrets, and without the place of the store."""
+        """Return a message for callers: without secrets and the store's location."""
         secrets = self.secrets()
         message = message.replace(self.runner.store.url, "this store")
         return message if secrets is None else secrets.hide(message, deep=True)
@@ -176,7 +176,7 @@ def _expire(timeouts: Collection[asyncio.Timeout]) -> None:
 
 @mutable
 class Answer:
-    """What an operation returns: a value in the wire form, or a whole response."""
+    """The answer of an operation: a value in the wire form, or a whole response."""
 
     value: Any = None
     status: int | None = None
@@ -189,13 +189,13 @@ class Call:
     """One call of an operation.
 
     Args:
-        service: of the application.
+        service: the application's service.
         operation: the row of the table.
-        request: as it came.
-        principal: its author; the operation is open if there is none.
+        request: the request.
+        principal: its author; None for an open operation.
         arguments: from its path, query and body.
         wait: seconds to wait for a result.
-        expect: the head that the task must have.
+        expect: the required head of the task.
         key: the key under which the request may be repeated.
     """
 
@@ -211,56 +211,56 @@ class Call:
 
     @property
     def tenant(self) -> str:
-        """The tenant of the author of the request."""
+        """The tenant of the request's principal."""
         return self.principal.tenant if self.principal is not None else ""
 
     @property
     def scopes(self) -> Collection[Scope]:
-        """What the author of the request may do."""
+        """The scopes of the request's principal."""
         return self.principal.scopes if self.principal is not None else ()
 
     @property
     def runner(self) -> TaskRunner:
-        """The runner as the author of the request may use it."""
+        """The runner scoped to the request's principal."""
         if self._runner is None:
             assert self.principal is not None, "the operation needs a principal"
             self._runner = self.service.scoped(self.principal)
         return self._runner
 
     def url(self, path: str) -> str:
-        """Return the path of a resource, as a `Location` names it."""
+        """Return the path of a resource, for `Location`."""
         return f"{self.request.scope.get('root_path', '')}/v1/{path}"
 
     def task_url(self, task_id: str, rest: str = "") -> str:
-        """Return the path of a task, or of what is below it."""
+        """Return the path of a task, or of a resource below it."""
         return self.url(f"tasks/{quote(task_id, safe='')}{rest}")
 
     def extras(self) -> dict[str, Any]:
-        """Return what headers add to the arguments of a verb."""
+        """Return the arguments of a verb that come from headers."""
         extras: dict[str, Any] = {}
         if self.expect is not None:
             extras["expect"] = self.expect
         if self.key is not None and self.operation.repeats == "command":
-            extras["command_id"] = self.key  # as `Runner` takes it: either way it is one command of the task
+            extras["command_id"] = self.key  # the same key through `Runner` is the same command
         return extras
 
     def new_task_id(self) -> str | None:
-        """Return the id of the new task: the `task_id` in the body, else an id made of the key of the request."""
+        """Return the id of the new task: the `task_id` in the body, else an id derived from the request's key."""
         if self.arguments.get("task_id") is not None or self.key is None:
             return self.arguments.get("task_id")
         digest = hashlib.sha256(f"{self.operation.name}\x1f{self.tenant}\x1f{self.key}".encode())
         return f"k{digest.hexdigest()[:40]}"
 
     async def done(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Run a verb, in the loop in which tasks are driven if it may run code of agents; return what it returns."""
+        """Run a verb and return its result; in the loop that drives tasks if the verb may run code of agents."""
         if self.operation.drives:
             return await self.service.drives.run(work)
         return await work()
 
     async def in_time(self, work: Callable[[], Coroutine[Any, Any, R]]) -> tuple[bool, R | None]:
-        """Run a verb; return whether it was done in time, and what it returned.
+        """Run a verb; return whether it ended in time, and its result.
 
-        What is not done in time goes on: no request has to stay open for it.
+        A verb that takes longer continues without the request.
         """
         running = asyncio.ensure_future(self.done(work))
         with suppress(TimeoutError):
@@ -273,16 +273,16 @@ class Call:
         return False, None
 
     async def accepted(self, task_id: str, rest: str = "/result") -> Answer:
-        """Return the answer to a call that is not done yet: the task, and where its result will be."""
+        """Return the answer to a call that has not ended: the task, and the URL of its later result."""
         task = await self.runner.get_task(task_id)
         return Answer(task, 202, {"Location": self.task_url(task_id, rest)})
 
 
 async def at_rest(call: Call, task_id: str, *, until: Callable[[], Awaitable[bool]]) -> bool:
-    """Return whether a task came to rest, or to what `until` asks for, within the seconds that the request waits.
+    """Return whether a task stopped, or `until` became true, within the wait of the request.
 
-    A task that a driver is to adopt is not at rest, and neither is a task whose driver crashed. A server that is about
-    to end stops waiting: the client goes on waiting at another server.
+    A task that is due for adoption has not stopped, nor has a task whose driver crashed. A server that is about to end
+    stops waiting: the client continues at another server.
     """
     driver = driver_of(call.runner)
     try:
@@ -301,7 +301,7 @@ async def at_rest(call: Call, task_id: str, *, until: Callable[[], Awaitable[boo
 
 
 async def never() -> bool:
-    """Say that nothing but rest is waited for."""
+    """Return False: nothing but a stop ends the wait."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""The changes of all tasks of a tenant, read once for all streams that want them."""
+"""The changes of all tasks of a tenant, read once for all interested streams."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from treadle.server.feed import FeedSettings, tenant_of
 from treadle.server.frames import frame
 
 RING: Final = 1_024
-"""How many changes a feed holds; its older half is dropped when there are more."""
+"""Most changes in a feed; above it, its older half is dropped."""
 
 CHUNK: Final = 256
-"""How many changes a reader is given at once."""
+"""Most changes in one read."""
 
 MISSED: Final = frame("changes_missed", {})
-"""Tells a reader that it fell behind, so that it reads the list of tasks anew."""
+"""Tells a reader that it fell behind and must read the list of tasks again."""
 
 _LOG = logging.getLogger("treadle.server")
 
@@ -29,15 +29,15 @@ class ChangesFeed:
     """Follows the changes of one tenant's tasks.
 
     Args:
-        runner: of that tenant.
-        settings: of all feeds.
+        runner: a runner of that tenant.
+        settings: the settings of all feeds.
     """
 
     def __init__(self, runner: TaskRunner, settings: FeedSettings) -> None:
         self._settings = settings
         self.audience = Audience()
         self.error: BaseException | None = None
-        """what ended it, if it has ended"""
+        """the error that ended it, if any"""
 
         self._frames: list[bytes] = []
         self._first = 0
@@ -45,7 +45,7 @@ class ChangesFeed:
 
     @property
     def end(self) -> int:
-        """The place behind the newest change."""
+        """The place after the newest change."""
         return self._first + len(self._frames)
 
     async def _follow(self, changes: AsyncGenerator[Any, None]) -> None:
@@ -67,23 +67,23 @@ class ChangesFeed:
         self.audience.wake_soon(urgent=True)
 
     def take(self, place: int) -> tuple[bytes, int]:
-        """Return the frames from a place on, and the place behind them."""
+        """Return the frames from a place on, and the place after them."""
         if place < self._first:
             return MISSED, self.end
         frames = self._frames[place - self._first : place - self._first + CHUNK]
         return b"".join(frames), place + len(frames)
 
     def cancel(self) -> None:
-        """Stop following; no stream reads this any more."""
+        """Stop following when no stream reads the feed."""
         self._following.cancel()
         self.audience.cancel()
 
 
 class ChangesReader:
-    """The place of one stream in the changes; it begins with the next one.
+    """A stream's place in the changes; it begins with the next change.
 
     Args:
-        feed: what it reads.
+        feed: the feed.
     """
 
     def __init__(self, feed: ChangesFeed) -> None:
@@ -91,7 +91,7 @@ class ChangesReader:
         self._place = feed.end
 
     def take(self) -> bytes:
-        """Return the frames of what has changed since the last call."""
+        """Return the frames of the changes since the last call."""
         data, self._place = self.feed.take(self._place)
         return data
 
@@ -100,7 +100,7 @@ class ChangesFeeds:
     """The feeds of changes of a server process, one for each tenant that is watched.
 
     Args:
-        settings: of all feeds.
+        settings: the settings of all feeds.
     """
 
     def __init__(self, settings: FeedSettings | None = None) -> None:
@@ -117,7 +117,7 @@ class ChangesFeeds:
         return ChangesReader(feed)
 
     def close(self, tenant: str, reader: ChangesReader, waker: Waker) -> None:
-        """Let a stream leave; the feed stops with the last one."""
+        """Remove a stream; the feed stops with its last stream."""
         feed = reader.feed
         feed.audience.leave(waker)
         if not len(feed.audience):
@@ -126,7 +126,7 @@ class ChangesFeeds:
                 del self._feeds[tenant]
 
     def stop(self) -> None:
-        """Stop all feeds; for the end of the process."""
+        """Stop all feeds when the process ends."""
         for feed in self._feeds.values():
             feed.cancel()
         self._feeds.clear()

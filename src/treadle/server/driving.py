@@ -1,11 +1,11 @@
-"""The event loop in which a server drives tasks, apart from the loop in which it answers requests.
+"""The event loop in which a server drives tasks, separate from the loop in which it answers requests.
 
     main thread              HTTP: requests, streams, reads, commands to inboxes
-    thread "treadle-driving" drives: models, tools, step functions, adopting, undo functions
+    thread "treadle-driving" drives: models, tools, step functions, adoption, undo functions
 
-A runner binds to no event loop: a verb drives in the loop of its caller. So what runs code of agents and tools is
-called in this loop, and a tool that blocks it delays other tasks, but no stream, no command and no health check. What
-only reads, or writes to the inbox of a task, stays in the loop of the request.
+A runner is not bound to an event loop: a verb drives in its caller's. So verbs that run code of agents and tools are
+called in this loop. A tool that blocks it delays other tasks, but no stream, command or health check. Verbs that only
+read, or write to a task's inbox, run in the request's loop.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LOG = logging.getLogger("treadle.server")
 
 
 class DrivingLoop:
-    """An event loop in a thread of its own; the thread begins at the first use and is a daemon.
+    """An event loop in its own daemon thread, which starts at the first use.
 
-    Safe to use from any event loop and thread. After `close` the next use begins another thread.
+    It may be used from any event loop and thread. After `close` the next use starts another thread.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class DrivingLoop:
         self._closing: asyncio.Event | None = None
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Run a coroutine in this loop and return what it returns, or raise what it raises.
+        """Run a coroutine in this loop; return its result or raise its error.
 
-        Cancelling the caller leaves the work alone: a lost connection stops no task. What it raises from then on goes
-        to the log `treadle.server`, unless it is an error of Treadle, which the journal of the task tells.
+        Cancelling the caller does not cancel the work: a lost connection stops no task. Later errors go to the log
+        `treadle.server`, except errors of Treadle, which are in the task's journal.
 
         Args:
-            work: is called in this loop and returns the coroutine.
+            work: called in this loop; returns the coroutine.
         """
         ended = asyncio.wrap_future(self.begin(work))
         try:
@@ -54,7 +54,7 @@ class DrivingLoop:
         return ended.result()
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, R]]) -> Future[R]:
-        """Begin to run a coroutine in this loop, and return a future of what it returns."""
+        """Start a coroutine in this loop, and return the future of its result."""
 
         async def made_here() -> R:
             return await work()
@@ -78,7 +78,7 @@ class DrivingLoop:
             runner.run(_until(self._closing))
 
     async def close(self) -> None:
-        """Cancel what still runs in this loop, and return once its thread has ended."""
+        """Cancel all work in this loop, and wait until its thread has ended."""
         with self._lock:
             loop, thread, closing = self._loop, self._thread, self._closing
             self._loop = self._thread = self._closing = None
@@ -93,7 +93,7 @@ async def _until(closing: asyncio.Event) -> None:
 
 
 def _log_error(ended: asyncio.Future[Any]) -> None:
-    """Log the error of work for which no caller waits any more."""
+    """Log the error of work without a waiting caller."""
     error = None if ended.cancelled() else ended.exception()
     if error is not None and not isinstance(error, TreadleError):
         _LOG.error("work for a request that was given up failed: %s", error, exc_info=error)

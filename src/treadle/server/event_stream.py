@@ -1,9 +1,9 @@
-"""Responses of `text/event-stream`: what one stream sends, how it waits, and how it ends.
+"""Responses of `text/event-stream`: the frames, the waits and the end of one stream.
 
-A stream begins with `retry` and how the task stands; then it tells every event behind the place that its reader names,
-once and in order, and beside them deltas, which have no id. It goes on over pauses, crashes and adoption, until its
-reader leaves, the task is deleted, the server leaves, or an hour has passed. A stream that ends says why in a frame
-`leaving`: only a lost connection ends without such a frame.
+A stream begins with `retry` and the state of the task. Then it sends every event after its reader's place, once and in
+order; deltas in between have no id. It continues across pauses, crashes and adoption, until its reader leaves, the task
+is deleted, the server shuts down, or an hour has passed. The last frame, `leaving`, gives the reason of the end. Only a
+lost connection ends without it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from treadle.server.frames import HEARTBEAT, cursor_of, event_frame, frame, retr
 from treadle.server.limits import ServerLimits
 
 RETRY_MS: Final = 1_000
-"""After how many milliseconds a lost stream is to be opened again."""
+"""Milliseconds after which the client reopens a lost stream."""
 
 LEAVING_MS: Final = (1_000, 3_000)
-"""The bounds of the random delay, in milliseconds, after which a reader reconnects that this server has left."""
+"""Bounds of the random delay, in milliseconds, before a reader reconnects after this server has left."""
 
 HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx passes frames on as they come
+    (b"x-accel-buffering", b"no"),  # nginx then passes frames on without buffering
 ]
 
 Why = Literal["deleted", "error", "time", "shutdown"]
@@ -44,12 +44,12 @@ _LOG = logging.getLogger("treadle.server")
 
 
 class Stream(Response):
-    """A response that goes on: it sends what there is, waits to be woken, and ends with a frame that says why.
+    """A long response: it sends the available frames, waits to be woken, and ends with a frame that gives the reason.
 
     Args:
         waker: wakes it.
-        limits: how long it waits for its reader, and how long it may go on.
-        closed: is called once, when it has ended, or was never begun.
+        limits: how long it waits for its reader, and how long it may last.
+        closed: called once, after its end, or if it never begins.
     """
 
     def __init__(self, waker: Waker, limits: ServerLimits, closed: Callable[[], None]) -> None:
@@ -80,7 +80,7 @@ class Stream(Response):
                     await self._run(lambda data: self._write(send, data))
                 except (TimeoutError, OSError):
                     raise
-                except TaskNotFound:  # while a page of it was read
+                except TaskNotFound:  # deleted while a page was read
                     self._why = "deleted"
                 except Exception as error:  # noqa: BLE001  after the head only a frame can tell of it
                     _LOG.warning("an event stream failed: %s", error, exc_info=error)
@@ -115,7 +115,7 @@ class Stream(Response):
             await send(message)
 
     def tick(self, now: float) -> None:
-        """Have the stream send a heartbeat, or end, if it is time for that."""
+        """Make the stream send a heartbeat, or end, if that is due."""
         if now >= self._until:
             self.end("time")
         elif now - self._sent_at >= self._limits.heartbeat_seconds * 0.75:
@@ -123,7 +123,7 @@ class Stream(Response):
             self._waker.wake()
 
     def end(self, why: Why) -> None:
-        """End the stream, after what is being sent; in its event loop."""
+        """End the stream after the current write; call it in the stream's event loop."""
         self._why = self._why or why
         self._waker.wake()
 
@@ -135,11 +135,11 @@ class Stream(Response):
         return retry(milliseconds) + frame("leaving", data)
 
     async def _run(self, write: Write) -> None:
-        """Send frames until the reader is gone, or `_why` is set, or all was told."""
+        """Send frames until the reader leaves, `_why` is set, or everything is sent."""
         raise NotImplementedError
 
     async def _wait(self, write: Write) -> None:
-        """Wait for news, after a comment if it is time for one."""
+        """Wait to be woken; send a heartbeat first if it is due."""
         if self._is_quiet:
             self._is_quiet = False
             await write(HEARTBEAT)
@@ -150,11 +150,11 @@ class TaskStream(Stream):
     """The events of one task.
 
     Args:
-        reader: reads them from the feed of the task.
+        reader: reads them from the task's feed.
         waker: wakes the stream; the feed has it.
-        limits: how long it waits for its reader, and how long it may go on.
-        closed: is called once, when it has ended, or was never begun.
-        until_rest: whether it ends when the task stands at rest.
+        limits: how long it waits for its reader, and how long it may last.
+        closed: called once, after its end, or if it never begins.
+        until_rest: whether it ends when the task stops.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class TaskStream(Stream):
                 await self._rest(write)
 
     async def _tell_stored(self, write: Write) -> bool:
-        """Send a page of the journal, if the ring does not hold what follows; return whether there was one."""
+        """Send a page of the journal if the ring lacks the next event; return whether there was a page."""
         page = await self._reader.stored()
         for last, data in page.chunks(self._reader.cut) if page is not None else ():
             if self._gone or self._why is not None:
@@ -193,7 +193,7 @@ class TaskStream(Stream):
         return page is not None and bool(page.entries)
 
     async def _rest(self, write: Write) -> None:
-        """Wait for news, unless there will be none."""
+        """Wait to be woken, unless there is nothing more to come."""
         feed = self._reader.feed
         if feed.ended is not None:
             self._why, self._error = feed.ended, feed.error
@@ -204,17 +204,17 @@ class TaskStream(Stream):
 
 
 class SeveralStream(Stream):
-    """The events of some tasks, and the changes of all tasks that its reader may see, in one stream.
+    """The events of several tasks, and the changes of all tasks that its reader may see, in one stream.
 
-    Its ids say how far each task was read, so that one `Last-Event-ID` resumes them all.
+    Its ids contain the position in each task, so that one `Last-Event-ID` resumes them all.
 
     Args:
         readers: read the tasks from their feeds.
-        gone: tasks that the reader of the stream followed before, and that are no more.
-        changes: reads the changes of all tasks; None if they are not wanted.
+        gone: tasks that the reader followed before and that no longer exist.
+        changes: reads the changes of all tasks; None without them.
         waker: wakes the stream; all feeds have it.
-        limits: how long it waits for its reader, and how long it may go on.
-        closed: is called once, when it has ended, or was never begun.
+        limits: how long it waits for its reader, and how long it may last.
+        closed: called once, after its end, or if it never begins.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class SeveralStream(Stream):
                 await self._wait(write)
 
     async def _tell(self, reader: Reader, write: Write) -> bool:
-        """Send what there is of one task; return whether there was anything."""
+        """Send the available frames of one task; return whether there were any."""
         if (stood := reader.new_stood()) is not None:
             await write(event_frame(stood))
             return True
@@ -262,7 +262,7 @@ class SeveralStream(Stream):
         if not entries:
             try:
                 page = await reader.stored()
-            except TaskNotFound:  # the others go on
+            except TaskNotFound:  # the other tasks continue
                 page, is_gone = None, True
             entries = page.entries if page is not None else ()
             reader.last = entries[-1].after if entries else reader.last

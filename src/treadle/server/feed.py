@@ -3,35 +3,35 @@
 Theory of operation
 -------------------
 
-A feed follows its task with one `handle.events(follow=True)`, from the end of the journal on. What comes is appended to
-a *ring* of entries, bounded in number and bytes. A stream has a *reader*, which is a place in the ring and the sequence
-number of the last event that was read. Readers hold no events, so a reader that is slow, or stalled, costs nothing.
+A feed follows its task with one `handle.events(follow=True)`, from the end of the journal on. New items are appended to
+a *ring* of entries, bounded in number and bytes. A stream has a *reader*: a place in the ring, and the sequence number
+of the last event that was read. Readers hold no events, so a slow or stalled reader costs nothing.
 
     journal   1 2 3 4 5 6 7 8 9 . . . . . . . . . . . .
     ring                  base = 5 | 6 d d 7 8 d 9 d d     d: deltas and other ephemeral items, `after` the event before
                                          ^
     reader                        last = 7, at the first item after it
 
-    reader.last < base     what it needs is not in the ring: a *page* of the journal is read, shared by all that ask
-    reader.last >= base    it enters the ring behind the event `last`, and takes the events that are there
-    end of the ring        it takes the answers that are being written, each so far, and from then on all that comes
+    reader.last < base     the ring lacks its next event: it reads a *page* of the journal, shared with other readers
+    reader.last >= base    it enters the ring after the event `last`, and reads the events in it
+    end of the ring        it reads the current answers, each so far, and from then on all new items
     fell out of the ring   it reads pages again, from `last` on, and enters the ring again
 
-The feed joins the deltas of running answers (`DeltasSoFar`), so a reader that enters the ring leaves out the deltas in
-it until it has read all events, and then takes each answer so far as one delta for each channel.
+The feed joins the deltas of running answers (`DeltasSoFar`). A reader that enters the ring skips the deltas in it until
+it has read all events. Then it reads each answer so far as one delta for each channel.
 
-Invariant: the ring holds every event with a number above `base`, in order, and each ephemeral item stands behind the
-event that it came after. So a reader is given every event after its first place once and in order, however often it
-changes between ring and journal.
+Invariant: the ring holds every event with a number above `base`, in order, and each ephemeral item follows the event
+after which it came. So a reader receives every event after its first place once and in order, however often it switches
+between ring and journal.
 
-How a task stands is no entry of the ring but an attribute: a reader that comes later, or reads slowly, is told how the
-task stands now, and never how it stood before. A rest is told to a reader that has read the events up to it.
+The state of a task is not an entry of the ring but an attribute: a late or slow reader receives the current state,
+never an earlier one. A reader receives a stop after the events up to it.
 
 Readers are woken together. Events wake them at once; deltas wake them again only after a pause that grows with the
 number of readers, so that watching cannot take all of the loop's time.
 
-Example: 1,000 streams of one task. The feed encodes an event, wakes 1,000 readers, and the first of them joins the
-frames since its place; the others stand at the same place and send the same bytes.
+Example: 1,000 streams of one task. The feed encodes an event and wakes 1,000 readers. The first of them joins the
+frames since its place; the others have the same place and send the same bytes.
 """
 
 from __future__ import annotations
@@ -65,30 +65,30 @@ from treadle.server.frames import Hide, event_frame
 
 RING_ENTRIES: Final = 2_048
 RING_BYTES: Final = 4 << 20
-"""How much the ring of a feed holds at most; its older half is dropped when there is more."""
+"""Limits of a feed's ring; above either of them its older half is dropped."""
 
 CHUNK_BYTES: Final = 64 << 10
-"""From how many bytes on a reader is given no more frames at once."""
+"""Bytes after which a reader gets no more frames at once."""
 
 PAGE: Final = 64
-"""How many events are read from the journal at once."""
+"""Events per page of the journal."""
 
 PAGES: Final = 4
-"""How many pages a feed keeps for other readers that ask for them."""
+"""Pages that a feed caches for other readers."""
 
 LINGER_SECONDS: Final = 2.0
-"""How long a feed without readers goes on: a page that is loaded again finds the deltas of the present answer."""
+"""Seconds that a feed without readers continues: a reloaded page then finds the deltas of the current answer."""
 
 _LOG = logging.getLogger("treadle.server")
 
 
 @frozen
 class FeedSettings:
-    """What all feeds of a server share.
+    """Settings that all feeds of a server share.
 
     Args:
-        observe_lag: is told of each live event how many seconds it took from its time until it came here.
-        hide: returns what takes secrets out of JSON data; None if this process knows none.
+        observe_lag: called for each live event with the seconds between its time and its arrival here.
+        hide: returns a function that masks secrets in JSON data; None if there are none.
     """
 
     observe_lag: Callable[[float], None] = lambda _: None
@@ -96,17 +96,17 @@ class FeedSettings:
 
 
 def tenant_of(runner: TaskRunner) -> str:
-    """Return the tenant of a runner: the runner reads the tasks of that tenant alone."""
+    """Return the tenant of a runner, which reads only that tenant's tasks."""
     return runner.scope.tenant if runner.scope is not None else ""
 
 
 def rests(row: TaskRow, now: int) -> bool:
-    """Whether a task rests: no driver has it, none that has crashed had it last, and none is to adopt it now."""
+    """Return whether a task has stopped: it has no live or crashed driver, and is not due for adoption."""
     return row.driver is None and not 0 < row.wanted <= now
 
 
 Part = Literal["all", "events", "other than deltas", "answers"]
-"""A reader's part of the ring; `answers` are the answers so far, which are not in the ring."""
+"""A reader's part of the ring; `answers` are the answers so far, which are outside the ring."""
 
 
 class Entry:
@@ -118,16 +118,16 @@ class Entry:
         self.event = event
         self._hide = hide
         self.seq = event.seq if isinstance(event, Event) else None
-        """the sequence number; None for what is not stored"""
+        """the sequence number; None for an ephemeral item"""
 
         self.after = event.seq if isinstance(event, Event) else event.after
-        """the number of the last event when this was told"""
+        """the number of the last event before this item, or its own"""
 
         self.size = 0
         self._frames: dict[int | None, bytes] = {}
 
     def frame(self, cut: int | None = None) -> bytes:
-        """Return the frame, with its id if it is stored; of a delta several, if its text is too long for one."""
+        """Return the frame, with an id for a stored event; a delta with a long text has several."""
         made = self._frames.get(cut)
         if made is None:
             made = event_frame(self.event, cut, self._hide)
@@ -144,22 +144,22 @@ class Entry:
 
 
 class Feed:
-    """Follows one task for all streams of this process; see the head of this module.
+    """Follows one task for all streams of this process; see the theory of operation above.
 
     Args:
-        runner: reads the task; of one tenant.
+        runner: reads the task, in one tenant.
         task_id: the task.
-        head: where its journal ends now.
-        settings: of all feeds.
+        head: the current end of its journal.
+        settings: the settings of all feeds.
     """
 
     def __init__(self, runner: TaskRunner, task_id: str, head: int, settings: FeedSettings) -> None:
         self.task_id = task_id
         self.stood: TaskStood | None = None
-        """how the task stands, once that is known"""
+        """the current state of the task, once it is known"""
 
         self.ended: Literal["deleted", "error"] | None = None
-        """why nothing more comes: `deleted`, or `error`"""
+        """why the feed ended: `deleted`, or `error`"""
 
         self.error: BaseException | None = None
         self.base = self.newest = head
@@ -172,7 +172,7 @@ class Feed:
         self._joined: tuple[tuple[int, int, int | None, Part], bytes] | None = None
         self._answers = DeltasSoFar()
         self._so_far: Sequence[Entry] | None = None
-        """the entries of the answers so far; None if there is more"""
+        """the entries of the answers so far; None if they are outdated"""
 
         self.audience = Audience()
         self._loop = asyncio.get_running_loop()
@@ -184,7 +184,7 @@ class Feed:
     # ---------------------------------------------------------------------------------------- following
 
     async def began(self) -> TaskStood:
-        """Return how the task stands, once that is known; raises what kept the feed from beginning."""
+        """Return the state of the task, once it is known; raises the error that ended the feed before."""
         if not self._began.done():
             await asyncio.shield(self._began)
         if self.stood is None:
@@ -219,7 +219,7 @@ class Feed:
         if isinstance(item, TaskStood):
             if self.stood is None or (item.driven, item.live) != (self.stood.driven, self.stood.live):
                 self._so_far = None
-                self._answers.clear()  # of the driver before
+                self._answers.clear()  # they are the previous driver's
             self.stood = item
             self._set_began()
             self.audience.wake_soon(urgent=True)
@@ -238,7 +238,7 @@ class Feed:
             self._drop_older_half()
 
     def _join(self, item: Event | Ephemeral) -> None:
-        """Join a delta to its answer, or forget an answer that has ended."""
+        """Join a delta to its answer, or drop an answer that has ended."""
         if isinstance(item, Delta):
             self._answers.add(item)
         elif isinstance(item, Rewound):
@@ -250,7 +250,7 @@ class Feed:
         self._so_far = None
 
     def so_far(self) -> Sequence[Entry]:
-        """Return the answers that are being written, as one delta for each of their channels."""
+        """Return the current answers, as one delta for each channel."""
         if self._so_far is None:
             deltas = list(self._answers.deltas())
             for delta in deltas:
@@ -267,14 +267,14 @@ class Feed:
         self._first += gone
 
     def cancel(self) -> None:
-        """Stop following; no stream reads this any more."""
+        """Stop following when no stream reads the feed."""
         self._following.cancel()
         self.audience.cancel()
         for reading in self._reading.values():
             reading.cancel()
 
     async def rests(self) -> bool:
-        """Whether the task is at rest and no driver is to go on with it by itself: the store is asked."""
+        """Return whether the task has stopped and no driver will continue it by itself, according to the store."""
         driver = driver_of(self._runner)
         row = await driver.cache.row(self.task_id)
         return rests(row, driver.clock()) and not driver.owned.is_owned(self.task_id)
@@ -282,7 +282,7 @@ class Feed:
     # ------------------------------------------------------------------------------------------ reading
 
     def place_after(self, last: int) -> int | None:
-        """Return the place in the ring behind an event; None if the ring does not go on there, or not yet."""
+        """Return the place in the ring after an event; None if the ring does not contain the next event."""
         if not self.base <= last <= self.newest:
             return None
         entries = self._entries
@@ -296,11 +296,11 @@ class Feed:
 
     @property
     def end(self) -> int:
-        """The place behind the ring."""
+        """The place after the last entry."""
         return self._first + len(self._entries)
 
     def take(self, place: int, part: Part) -> tuple[Sequence[Entry], int] | None:
-        """Return entries from a place on, and the place behind them; None if that place has left the ring."""
+        """Return entries from a place on, and the place after them; None if that place has left the ring."""
         if place < self._first:
             return None
         taken: list[Entry] = []
@@ -318,21 +318,21 @@ class Feed:
         return taken, self._first + index
 
     def join_frames(self, entries: Sequence[Entry], place: int, cut: int | None, part: Part) -> bytes:
-        """Return the frames of entries that were taken up to a place; the last result serves all readers there."""
+        """Return the joined frames of entries up to a place; readers at the same place share the last result."""
         key = (place, len(entries), cut, part)
         if self._joined is not None and self._joined[0] == key:
             return self._joined[1]
         before = sum(entry.size for entry in entries)
         joined = b"".join([entry.frame(cut) for entry in entries])
-        if part != "answers":  # those are not in the ring
+        if part != "answers":  # those are outside the ring
             self._bytes += sum(entry.size for entry in entries) - before
         self._joined = (key, joined)
         return joined
 
     async def page(self, after: int) -> Page:
-        """Return some events behind a sequence number from the journal; none if it ends there.
+        """Return a page of events after a sequence number from the journal; empty at its end.
 
-        Streams that ask for the same page at the same time share one read.
+        Streams that request the same page at the same time share one read.
         """
         page = self._pages.get(after)
         if page is not None:
@@ -358,10 +358,10 @@ class Reader:
     """The place of one stream in a feed.
 
     Args:
-        feed: what it reads.
+        feed: the feed.
         last: sequence number of the last event that was read before.
-        deltas: whether it reads what is not stored too.
-        cut: from how many characters on texts are cut.
+        deltas: whether it also reads ephemeral items.
+        cut: the length in characters at which texts are cut.
     """
 
     __slots__ = ("_part", "_place", "_taken", "_told", "cut", "deltas", "feed", "last")
@@ -373,15 +373,15 @@ class Reader:
         self.cut = cut
         self._place: int | None = None
         self._part: Part = "events"
-        """its part of the ring now"""
+        """its current part of the ring"""
 
         self._taken: Part = "events"
-        """its last part"""
+        """the part of its last entries"""
 
         self._told: TaskStood | None = None
 
     def new_stood(self) -> TaskStood | None:
-        """Return how the task stands, if that is to be told now: a rest once the events up to it were read."""
+        """Return the task's state if it is new to the reader; a stop only after the events up to it."""
         stood = self.feed.stood
         if stood is self._told or stood is None:
             return None
@@ -391,19 +391,19 @@ class Reader:
         return stood
 
     def is_at_rest(self) -> bool:
-        """Whether the task rests, and its reader was told so and all events up to that."""
+        """Return whether the task has stopped, and the reader has received that and all events up to it."""
         told = self._told
         return told is not None and told is self.feed.stood and not told.driven and self.last >= told.head
 
     def ready(self) -> Sequence[Entry]:
-        """Return what the ring holds for this reader; nothing if it does not stand in the ring."""
+        """Return the ring's entries for this reader; empty if its place is not in the ring."""
         if self._place is None:
             self._place = self.feed.place_after(self.last)
             self._part = "other than deltas" if self.deltas else "events"
         if self._place is None:
             return ()
         taken = self.feed.take(self._place, self._part)
-        if taken is None:  # it fell out of the ring
+        if taken is None:  # its place has left the ring
             self._place = None
             return ()
         (entries, self._place), self._taken = taken, self._part
@@ -415,12 +415,12 @@ class Reader:
         return entries
 
     def joined(self, entries: Sequence[Entry]) -> bytes:
-        """Return the frames of what `ready` returned just now."""
+        """Return the joined frames of the last result of `ready`."""
         assert self._place is not None, "it stands in the ring"
         return self.feed.join_frames(entries, self._place, self.cut, self._taken)
 
     async def stored(self) -> Page | None:
-        """Return a page of the journal; None if the ring holds what follows."""
+        """Return a page of the journal; None if the ring has the next event."""
         return await self.feed.page(self.last) if self.last < self.feed.base else None
 
 
@@ -433,7 +433,7 @@ class Page:
         self.entries = entries
 
     def chunks(self, cut: int | None) -> Sequence[tuple[int, bytes]]:
-        """Return the frames joined to chunks that may be sent one by one, each with its last sequence number."""
+        """Return the frames joined to chunks for separate writes, each with its last sequence number."""
         chunks: list[tuple[int, bytes]] = []
         frames: list[bytes] = []
         size = 0
@@ -451,7 +451,7 @@ class Feeds:
     """The feeds of a server process, by tenant and task.
 
     Args:
-        settings: of all feeds.
+        settings: the settings of all feeds.
     """
 
     def __init__(self, settings: FeedSettings | None = None) -> None:
@@ -463,15 +463,15 @@ class Feeds:
         return len(self._feeds)
 
     async def open(self, runner: TaskRunner, task_id: str, waker: Waker, cut: int | None) -> tuple[Feed, int]:
-        """Return the feed of a task, which wakes the stream from now on, and where the task's journal ends.
+        """Return the feed of a task, which wakes the stream from now on, and the end of the task's journal.
 
-        The store is asked each time: whether this tenant has such a task is never answered from memory.
+        It always reads the store: whether the tenant has the task is never answered from memory.
 
         Raises:
             TaskNotFound: the runner's tenant has no such task.
-            ConfigurationError: it is no id of a task.
+            ConfigurationError: the id is not valid.
         """
-        # Refuse an invalid id: an id with a separator could be that of another tenant's task.
+        # Refuse an invalid id: an id with a separator could name another tenant's task.
         runner.handle(task_id)
         head = (await runner.store.row(task_id)).head
         key = (tenant_of(runner), task_id)
@@ -490,7 +490,7 @@ class Feeds:
         return feed, head
 
     def close(self, tenant: str, feed: Feed, waker: Waker) -> None:
-        """Let a stream leave a feed; a feed without streams stops after a while."""
+        """Remove a stream from a feed; a feed without streams stops after `LINGER_SECONDS`."""
         feed.audience.leave(waker)
         key = (tenant, feed.task_id)
         if len(feed.audience):
@@ -512,7 +512,7 @@ class Feeds:
                 lingering.cancel()
 
     def stop(self) -> None:
-        """Stop all feeds; for the end of the process."""
+        """Stop all feeds when the process ends."""
         for key, feed in list(self._feeds.items()):
             feed.cancel()
             lingering = self._lingering.pop(key, None)

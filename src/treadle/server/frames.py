@@ -1,4 +1,4 @@
-"""Frames of `text/event-stream`, made of events. Pure.
+"""Build frames of `text/event-stream` from events. Pure.
 
 id: 7                     the sequence number; only stored events have an id
 event: tool_ended         the kind
@@ -18,35 +18,35 @@ from treadle.errors import ConfigurationError
 from treadle.results.wire import plain_wire, wire_bytes
 
 Hide: TypeAlias = Callable[[Any], Any]
-"""Returns JSON data without the secrets that this process knows."""
+"""Returns JSON data with known secrets masked."""
 
 HEARTBEAT: Final = b": still here\n\n"
-"""A comment, which readers pass over."""
+"""A comment, which readers ignore."""
 
 CUT_LEAST: Final = 256
 CUT_MOST: Final = 1 << 20
 _NUMBER: Final = "[0-9]{1,15}"
 PLACE: Final = rf"[\s\S]+:{_NUMBER}"
-"""How a request names a task and the sequence number of an event."""
+"""A task and the sequence number of an event, in a request."""
 
 MOST_STREAMED: Final = 8
-"""How many tasks one stream follows at most."""
+"""Most tasks in one stream."""
 
 HEAD_CHARS: Final = 200
-"""How many characters of a text that was cut are still sent."""
+"""Characters that are kept of a cut text."""
 
 _PLAIN_KIND: Final = re.compile(r"[A-Za-z0-9_]{1,60}")
 _OF_THE_EVENT: Final = frozenset({"format", "kind", "task_id", "agent_path", "description"})
-"""What no cut takes from an event, at its top: readers go by it, and it is short."""
+"""Top-level fields of an event that are never cut: readers need them, and they are short."""
 
 
 def cut_size(cut: int | None) -> int | None:
-    """Return the characters from which texts are cut, a power of two at most `cut`; None for no cut.
+    """Return the length at which texts are cut: a power of two, at most `cut`; None for no cut.
 
-    Only few sizes are used, so that streams which ask for different ones share frames.
+    Few lengths are used, so that streams with different cuts share frames.
 
     Raises:
-        ConfigurationError: it is not between 256 and 1,048,576.
+        ConfigurationError: `cut` is not between 256 and 1,048,576.
     """
     if cut is None:
         return None
@@ -59,9 +59,9 @@ def cut_texts(document: Any, cut: int, href: str) -> Any:
     """Return JSON data whose long texts are replaced by `{"$cut": {"chars", "head", "href"}}`.
 
     Args:
-        document: the data; what is not cut is shared with what is returned.
-        cut: how long a text may be, in characters.
-        href: where all of it is, as a path below the server's address.
+        document: the data; the result shares its uncut parts.
+        cut: the longest uncut text, in characters.
+        href: the path of the whole text, below the server's address.
     """
     if isinstance(document, str):
         if len(document) <= cut:
@@ -76,14 +76,14 @@ def cut_texts(document: Any, cut: int, href: str) -> Any:
 
 
 def event_document(event: Event | Ephemeral, cut: int | None, hide: Hide | None = None) -> Json:
-    """Return an event in the public JSON form, without what `hide` takes out, and with its long texts cut."""
+    """Return an event in the public JSON form, masked by `hide`, with its long texts cut."""
     document = cast("dict[str, Any]", plain_wire(event))
     if hide is not None:
         document = hide(document)
     if cut is None:
         return document
     task_id = quote(str(document.get("task_id", "")), safe="")
-    seq = event.seq if isinstance(event, Event) else event.after + 1  # what was streamed is in the next event
+    seq = event.seq if isinstance(event, Event) else event.after + 1  # the next event has the streamed text
     href = f"/v1/tasks/{task_id}/events/{seq}"
     return {
         name: value if name in _OF_THE_EVENT else cut_texts(value, cut, href)
@@ -92,15 +92,15 @@ def event_document(event: Event | Ephemeral, cut: int | None, hide: Hide | None 
 
 
 def event_frame(event: Event | Ephemeral, cut: int | None = None, hide: Hide | None = None) -> bytes:
-    """Return the frame of an event, without an id; of a delta several, if its text is to be cut.
+    """Return the frame of an event, without an id; a delta whose text is cut has several.
 
     Args:
         event: the event.
-        cut: from how many characters on its texts are cut; None for no cut.
-        hide: returns data without secrets; None if none is known.
+        cut: the length in characters at which texts are cut; None for no cut.
+        hide: masks secrets in data; None if there are none.
     """
     kind = event.tag if isinstance(event, UnknownEvent) else event.kind
-    if not _PLAIN_KIND.fullmatch(kind):  # of a journal that others wrote: it must not break out of its line
+    if not _PLAIN_KIND.fullmatch(kind):  # in a foreign journal: the kind must not break out of its line
         kind = UnknownEvent.kind
     if cut is not None and isinstance(event, Delta):
         pieces = _pieces(event_document(event, None, hide), cut)
@@ -111,7 +111,7 @@ def event_frame(event: Event | Ephemeral, cut: int | None = None, hide: Hide | N
 
 
 def _pieces(document: Any, size: int) -> list[Json]:
-    """Return the document of a delta as several, each with a text of at most `size` characters."""
+    """Split the document of a delta into several, each with a text of at most `size` characters."""
     text: str = document["text"]
     if len(text) <= size:
         return [document]
@@ -127,13 +127,13 @@ def _pieces(document: Any, size: int) -> list[Json]:
 
 
 def frame(kind: str, value: Any, hide: Hide | None = None) -> bytes:
-    """Return a frame of something else than an event, without an id."""
+    """Return a frame without an id for another object than an event."""
     data = wire_bytes(value if hide is None else hide(plain_wire(value)))
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
 
 
 def retry(milliseconds: int) -> bytes:
-    """Return the frame that says when to open the stream again after it was lost."""
+    """Return the frame with the reconnection delay."""
     return b"retry: %d\n\n" % milliseconds
 
 
@@ -141,15 +141,15 @@ def retry(milliseconds: int) -> bytes:
 
 
 def cursor_of(places: Iterable[tuple[str, int]]) -> str:
-    """Return the id of a stream of several tasks: how far each was read, as `ID:SEQ` joined by spaces."""
+    """Return the id of a stream of several tasks: the position in each, as `ID:SEQ` joined by spaces."""
     return " ".join(f"{quote(task_id, safe='')}:{seq}" for task_id, seq in places)
 
 
 def places_of(cursor: str) -> list[tuple[str, int]]:
-    """Return the places in an id that `cursor_of` made.
+    """Return the positions in an id that `cursor_of` made.
 
     Raises:
-        ValueError: it is no such id.
+        ValueError: it is not such an id.
     """
     return [place_of(each, quoted=True) for each in cursor.split()]
 
@@ -158,7 +158,7 @@ def place_of(text: str, *, quoted: bool = False) -> tuple[str, int]:
     """Return the task and the sequence number of `ID:SEQ`.
 
     Raises:
-        ValueError: it is not of this form.
+        ValueError: the text has another form.
     """
     task_id, colon, seq = text.rpartition(":")
     if not colon or not task_id:
@@ -167,7 +167,7 @@ def place_of(text: str, *, quoted: bool = False) -> tuple[str, int]:
 
 
 def sequence_number(text: str) -> int:
-    """Return a sequence number; raises `ValueError` for anything but up to 15 decimal digits."""
+    """Return a sequence number; raises `ValueError` unless the text is 1 to 15 decimal digits."""
     if not re.fullmatch(_NUMBER, text):
         raise ValueError(f"{text!r:.80} is no sequence number")
     return int(text)

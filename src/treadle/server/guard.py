@@ -1,9 +1,9 @@
-"""What every request passes before anything is done for it: host, origin, media type, size, time, rate, principal.
+"""Checks before every request: host, origin, media type, size, time, rate, principal.
 
 A browser sends requests to a local server for any page that is open in it, and an attacker's host name may resolve to
-this machine. So the `Host` has to be a name of the server, an `Origin` has to be the server's own or listed, and a body
-has to be declared as JSON, which no form of a page can do. There are no cookies, so a request that a page makes carries
-no credentials by itself.
+this machine. So the `Host` must be a name of the server, an `Origin` must be the server's own or listed, and a body
+must be declared as JSON, which forms of pages cannot do. There are no cookies, so a page's request has no credentials
+by default.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ from treadle.server.principals import Authenticate, authenticated
 from treadle.server.problems import Problem, log, problem_of, server_fault, unauthenticated
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-"""The host names that a server always accepts: no page of another site has such an address."""
+"""Host names that a server always accepts: no page of another site has such an address."""
 
 OPEN: Final = ("/health", "/ready")
-"""The paths that need no principal."""
+"""Paths without authentication."""
 
 ALLOWED: Final = (
     "authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id, prefer"
 )
-"""Headers that a page of another origin may send."""
+"""Headers that pages of other origins may send."""
 
 EXPOSED: Final = "etag, link, location, retry-after, preference-applied"
 AT_ONCE: Final = 2
-"""How many times the requests of a second may come at once."""
+"""Size of a burst, in seconds' worth of requests."""
 
 HEAD_BYTES: Final = 32 << 10
-"""Bytes that the head of a request may have."""
+"""Largest head of a request, in bytes."""
 
 AUTH_SECONDS: Final = 10.0
-"""Seconds that `auth` may take: without a bound, requests without a principal could hold all connections."""
+"""Most seconds for `auth`: without a limit, unauthenticated requests could hold all connections."""
 
 MOST_OBJECTS: Final = 50_000
-"""Objects and lists that a body may hold, brackets in texts included: reading many takes a second, all in one go."""
+"""Most objects and lists in a body, counted by brackets, including those in texts: many take a second to parse."""
 
 MOST_VALUES: Final = 100_000
-"""Values that a body may hold, commas in texts included: numbers and names are as slow to read as objects."""
+"""Most values in a body, counted by commas, including those in texts: numbers and names are as slow as objects."""
 
 MOST_PARSED: Final = 20_000
-"""Values that a body may hold once it is parsed: the loops of the server work on each of them."""
+"""Most values in a parsed body: the event loops of the server visit each of them."""
 
 LONG_NUMBER: Final = b"0" * 500
-"""Digits of a number that is slow to read: the time grows with their square."""
+"""Digits of a number that is slow to parse: the time grows with their square."""
 
 MOST_LONG_NUMBERS: Final = 1_000
-"""How many times a body may hold so many digits in a row, those in texts included."""
+"""Most runs of so many digits in a body, including those in texts."""
 
 _DIGITS_AS_ZEROS: Final = bytes([48 if 48 <= byte <= 57 else 32 for byte in range(256)])
-"""For `bytes.translate`: all digits alike, and the rest blank, so that rows of digits are quick to find."""
+"""For `bytes.translate`: equal digits and blanks, so that runs of digits are quick to find."""
 
 _HOST: Final = re.compile(r"(?i)([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
 
@@ -76,12 +76,12 @@ audit = logging.getLogger("treadle.audit")
 
 
 class Doors:
-    """The host names of a server, and the origins of the pages that may call it.
+    """The host names of a server, and the origins of pages that may call it.
 
     Args:
-        hosts: names, with a port or for all ports, besides those of loopback.
-        origins: of other sites, such as `https://app.example`.
-        public_url: where the server is seen from outside.
+        hosts: names, with a port or for all ports, in addition to loopback.
+        origins: origins of other sites, such as `https://app.example`.
+        public_url: the public URL of the server.
 
     Raises:
         ConfigurationError: an argument is not valid; the text names it.
@@ -98,7 +98,7 @@ class Doors:
             self._hosts.add(urlsplit(public_url).netloc.lower())
 
     def check_host(self, headers: Headers) -> None:
-        """Raise a `Problem` unless the server is known by the name that a request calls it."""
+        """Raise a `Problem` unless a request's `Host` is a name of the server."""
         values = headers.getlist("host")
         host = values[0].lower() if len(values) == 1 else ""
         fits = _HOST.fullmatch(host)
@@ -107,7 +107,7 @@ class Doors:
             raise Problem(421, "HostRefused", detail)
 
     def check_origin(self, scheme: str, headers: Headers) -> None:
-        """Raise a `Problem` unless the page that sends a request, if a page does, may do so."""
+        """Raise a `Problem` if a page of another origin sends the request."""
         origins = headers.getlist("origin")
         if not origins:
             if headers.get("sec-fetch-site") == "cross-site":
@@ -122,10 +122,10 @@ class Doors:
 class AuthFaults:
     """Logs the errors of `auth=`: the first of each line of code in full, later ones as a count at powers of ten.
 
-    Any caller can make it fail with each request, and a log of each error would fill the disk.
+    Any caller can cause errors with every request; logging each of them would fill the disk.
 
     Args:
-        hide: returns a text without secrets and without the place of the store.
+        hide: returns a text without secrets and the store's location.
     """
 
     def __init__(self, hide: Callable[[str], str]) -> None:
@@ -154,17 +154,17 @@ _POWERS_OF_TEN: Final = frozenset(10**power for power in range(1, 19))
 
 
 class Guard:
-    """Stands before the application: refuses what is not allowed, and answers every failure with a problem document.
+    """Wraps the application: refuses forbidden requests, and answers every failure with a problem document.
 
     Args:
         app: the application.
-        auth: tells the principal of a request; it is left in `request.state.principal`.
-        doors: the hosts and origins that are allowed.
-        hide: returns the message of an error without what callers must not read.
-        count: is told of each response: its operation, its status, and the seconds until it began.
-        refusals: how many requests of an address that name no principal are told of in the log.
-        unanswered: has a timeout of each request that has no answer yet; one that expires is refused, as the server
-            ends.
+        auth: returns the principal of a request, which is stored in `request.state.principal`.
+        doors: the allowed hosts and origins.
+        hide: returns an error's message without text that callers must not read.
+        count: called for each response with its operation, its status, and the seconds until it began.
+        refusals: limits the logged unauthenticated requests of an address.
+        unanswered: the timeouts of requests without a response; when the server ends, they expire and the requests are
+            refused.
     """
 
     def __init__(
@@ -214,13 +214,13 @@ class Guard:
                 self._unanswered.add(in_time)
                 await self._admit(scope, receive, tell, headers)
         except ClientDisconnect:
-            return  # amid its body: there is no reader of an answer, and nothing was done
+            return  # during its body: nothing was done, and no client reads an answer
         except Exception as error:
             if isinstance(error, TimeoutError) and in_time.expired():
                 error = Problem(503, "Draining", "the server ends", {"Retry-After": "5"})
             response = problem_of(error, instance, self._hide)
             if began:
-                raise  # what was begun can only be cut
+                raise  # a response that has begun can only be cut
             await response(scope, receive, tell)
         finally:
             self._unanswered.discard(in_time)
@@ -239,7 +239,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _identify(self, scope: Scope) -> None:
-        """Leave the principal of a request in its state; raises a `Problem` if it needs a principal and has none."""
+        """Store the principal of a request in its state; raises a `Problem` if a required principal is missing."""
         if scope["path"].removeprefix(scope.get("root_path", "")) in OPEN:
             return
         connection = HTTPConnection(scope)
@@ -253,7 +253,7 @@ class Guard:
             raise server_fault() from None
         if principal is None:
             client = connection.client.host if connection.client is not None else "-"
-            self._refusals.check(client)  # after authentication: principals may share this address
+            self._refusals.check(client)  # after authentication: principals may share the address
             facts = {"client": client, "method": scope["method"], "instance": scope["state"]["instance"]}
             audit.warning("a request from %s was refused: it names no principal", client, extra=facts)
             raise unauthenticated()
@@ -273,7 +273,7 @@ class Guard:
 
 
 async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a browser that asks whether a page of an allowed origin may send a request."""
+    """Answer a browser's preflight request."""
     headers = {
         "Access-Control-Allow-Methods": "GET, POST, DELETE",
         "Access-Control-Allow-Headers": ALLOWED,
@@ -283,9 +283,9 @@ async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _check_head(scope: Scope, headers: Headers) -> None:
-    """Raise a `Problem`, after which the connection is closed, for a head that is too large or has two lengths.
+    """Raise a `Problem` that closes the connection if a head is too large or has two lengths.
 
-    h11 bounds a head only while it is incomplete, and takes one of the two lengths (RFC 9112, 6.1).
+    h11 limits a head only while it is incomplete, and uses one of the two lengths (RFC 9112, 6.1).
     """
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
     size += sum([len(name) + len(value) for name, value in headers.raw])
@@ -298,7 +298,7 @@ def _check_head(scope: Scope, headers: Headers) -> None:
 
 
 def _check_media(scope: Scope, headers: Headers) -> None:
-    """Raise a `Problem` for a body that is not declared as JSON: the form of any page can send such ones."""
+    """Raise a `Problem` for a body that is not declared as JSON: a form of any page can send it."""
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     if not has_body and "content-type" not in headers:
         return
@@ -311,7 +311,7 @@ def _check_media(scope: Scope, headers: Headers) -> None:
 
 
 def _with_quoted_slashes(scope: Scope) -> str:
-    """Return the path of a request with `/` and `%` inside of its segments still quoted: ids may hold them."""
+    """Return the path of a request with `/` and `%` inside its segments still quoted: ids may contain them."""
     raw = scope.get("raw_path")
     if not raw or b"%" not in raw:
         return scope["path"]
@@ -359,8 +359,8 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
 
     Args:
         request: the request.
-        most: bytes that it may have.
-        seconds: in which it has to arrive.
+        most: the largest size, in bytes.
+        seconds: the time in which it must arrive.
 
     Raises:
         Problem: it is too large or too slow.
@@ -387,7 +387,7 @@ def json_of(body: bytes) -> Any:
     """Return the JSON of a body; None if it is empty.
 
     Raises:
-        Problem: it is not JSON, or nested too deep, with NaN, with half a character, or of too many values or digits.
+        Problem: it is not JSON, is nested too deep, has NaN, a lone surrogate, or too many values or digits.
     """
     if not body:
         return None
@@ -410,12 +410,12 @@ def json_of(body: bytes) -> Any:
 
 
 def signs_in(body: bytes) -> int:
-    """Return how many values a body may hold at most, by the signs before them."""
+    """Return an upper bound of the values in a body, from its commas and brackets."""
     return body.count(b",") + body.count(b"{") + body.count(b"[")
 
 
 def values_in(document: Any) -> int:
-    """Return how many values a document holds; counting stops above `MOST_PARSED`."""
+    """Return the number of values in a document; counting stops above `MOST_PARSED`."""
     count, unseen = 1, [document]
     while unseen and count <= MOST_PARSED:
         value = unseen.pop()
@@ -432,13 +432,13 @@ def values_in(document: Any) -> int:
 
 
 class Rates:
-    """Counts the work of each principal: a bucket of tokens that fills again with time.
+    """Limits the work of each principal with a token bucket.
 
-    A request takes a token. Its body takes more, once its size is known: the bucket may then be in debt, and the next
-    request is refused until the debt is paid.
+    A request takes one token. Its body takes more once its size is known: the bucket may then be in debt, and further
+    requests are refused until the debt is paid.
 
     Args:
-        a_second: how many requests a second a principal may make.
+        a_second: requests per second of a principal.
     """
 
     def __init__(self, a_second: int) -> None:
@@ -451,7 +451,7 @@ class Rates:
         self.charge(key, 1)
 
     def check_tokens(self, key: Any, least: int = 0) -> None:
-        """Raise a `Problem` if fewer tokens are left; by default, if the bucket is in debt."""
+        """Raise a `Problem` if fewer than `least` tokens are left; by default, if the bucket is in debt."""
         left = self._left(key)
         if left < least:
             wait = str(ceil((1 - left) / self._a_second))
@@ -459,7 +459,7 @@ class Rates:
             raise Problem(429, "TooManyRequests", detail, {"Retry-After": wait})
 
     def charge(self, key: Any, tokens: float) -> None:
-        """Take tokens, also those that are not there."""
+        """Take tokens, if necessary into debt."""
         self._buckets[key] = (self._left(key) - tokens, time.monotonic())
         self._buckets.move_to_end(key)
         if len(self._buckets) > 10_000:

@@ -1,4 +1,4 @@
-"""What each operation does: most call the verb that their row names, and the others have a handler here."""
+"""The handlers of operations: most call the verb of their row, the others have a handler here."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from treadle.server.problems import AGENTS_LISTED, Problem
 from treadle.server.reading import SEQ, check_content, check_labels, check_model, check_options, is_known
 
 EXPORT_BYTES: Final = 4 << 20
-"""Bytes of an export that are held in memory; a larger export is written to a temporary file until it is sent."""
+"""Most bytes of an export in memory; a larger export is written to a temporary file before it is sent."""
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Answer]]
 
 
 async def by_verb(call: Call) -> Answer:
-    """Call the verb that the row names, with the arguments of the request."""
+    """Call the verb of the row with the arguments of the request."""
     operation = call.operation
     verb = partial(getattr(call.runner, operation.verb), **call.arguments, **call.extras())
     if operation.method == "GET":
@@ -58,7 +58,7 @@ async def by_verb(call: Call) -> Answer:
 
 
 async def get_task(call: Call) -> Answer:
-    """Return a task with its head as the ETag; nothing if the client has that."""
+    """Return a task with its head as the ETag; 304 if the client has it."""
     answer = _with_tag(await call.runner.get_task(**call.arguments))
     if is_known(answer.headers["ETag"], call.request.headers):
         return Answer(response=Response(status_code=304, headers=answer.headers))
@@ -70,7 +70,7 @@ def _with_tag(task: Task[Any]) -> Answer:
 
 
 async def get_result(call: Call) -> Answer:
-    """Return a task's result, once the task is at rest if the request waits."""
+    """Return a task's result; if the request waits, after the task has stopped."""
     runner, task_id = call.runner, call.arguments["task"]
     if call.wait and "at" in call.arguments:
         raise InvalidField("is how the task stood: a request for that does not wait", field="at")
@@ -80,7 +80,7 @@ async def get_result(call: Call) -> Answer:
 
 
 async def get_step(call: Call) -> Answer:
-    """Return what a step did, once it has ended if the request waits."""
+    """Return the output of a step; if the request waits, after the step has ended."""
     runner, task_id = call.runner, call.arguments["task"]
     wanted: str = call.arguments["step"]
     step = _step_named(wanted)
@@ -108,7 +108,7 @@ async def get_event(call: Call) -> Answer:
 
 
 async def export_task(call: Call) -> Answer:
-    """Return the export of a task as a file, which is made whole before it is sent."""
+    """Return the export of a task as a file, which is complete before it is sent."""
     task_id = call.arguments["task"]
     file = await asyncio.to_thread(SpooledTemporaryFile[bytes], EXPORT_BYTES)
     try:
@@ -128,12 +128,12 @@ def _pieces(file: SpooledTemporaryFile[bytes]) -> Iterator[bytes]:
 
 
 def _step_named(name: str) -> str | int:
-    """Return the index of a step, or its id, by what a path says."""
+    """Return the index or id of a step in a path."""
     return int(name) if name.isascii() and name.isdigit() and len(name) < 10 else name
 
 
 async def get_request(call: Call) -> Answer:
-    """Return a request as its model saw it."""
+    """Return a model request as it was sent."""
     given = call.arguments
     return Answer(
         await call.runner.get_request(given["task"], _step_named(given["step"]), call=given.get("call"))
@@ -141,7 +141,7 @@ async def get_request(call: Call) -> Answer:
 
 
 async def get_artifact(call: Call) -> Answer:
-    """Return the bytes of an artifact, never to be shown by a browser in the server's own name."""
+    """Return the bytes of an artifact, as a download: a browser must not render it under the server's origin."""
     file = await call.runner.get_artifact(**call.arguments)
     accepted = call.request.headers.get("accept", "")
     if file.data is None or "application/json" in accepted:
@@ -178,7 +178,7 @@ async def get_agent(call: Call) -> Answer:
 
 
 async def create_task(call: Call) -> Answer:
-    """Create a task, or return the task that has this id already, and have it driven if the request says so."""
+    """Create a task, or return the existing task with its id; queue it for driving if requested."""
     runner, given = call.runner, call.arguments
     task_id = call.new_task_id()
     agent = _agent_of(runner, given["agent"])
@@ -222,7 +222,7 @@ async def _exists(runner: TaskRunner, task_id: str) -> bool:
 
 
 async def run_step(call: Call) -> Answer:
-    """Run one step, or all that are ready; a step that failed is a result."""
+    """Run one step, or all ready steps; a failed step is a result."""
     runner, given, task_id = call.runner, call.arguments, call.arguments["task"]
     if len(driver_of(runner).owned.tasks) >= call.service.limits.driven_per_tenant:
         raise Problem(
@@ -251,7 +251,7 @@ async def run_step(call: Call) -> Answer:
 
 
 async def resume(call: Call) -> Answer:
-    """Have a task driven on; the process that adopts it drives it."""
+    """Queue a task for driving; the process that adopts it drives it."""
     runner, task_id = call.runner, call.arguments["task"]
     options: RunOptions | None = call.arguments.get("options")
     if options is not None and options.limits is not None and "admin" not in call.scopes:
@@ -265,7 +265,7 @@ async def resume(call: Call) -> Answer:
 
 
 async def fork(call: Call) -> Answer:
-    """Fork a task; the same key again is the same fork."""
+    """Fork a task; the same key returns the same fork."""
     runner, given = call.runner, dict(call.arguments)
     check_model(given.get("model"), call.service.models)
     name = given.pop("agent", None)
@@ -283,14 +283,14 @@ async def fork(call: Call) -> Answer:
 
 
 async def deny(call: Call) -> Answer:
-    """Deny a call; `stop` also needs the scope that cancels tasks."""
+    """Deny a call; `stop` also requires the scope that cancels tasks."""
     if call.arguments.get("stop") and "control" not in call.scopes:
         raise Problem(403, "ScopeMissing", "`stop` cancels the task: that needs `control`", scope="control")
     return await by_verb(call)
 
 
 async def compact_thread(call: Call) -> Answer:
-    """Compact a thread; one that is not done yet is answered with the thread, and a repeat waits for its report."""
+    """Compact a thread; if that takes longer, return the thread's URL, and a repeated request waits for the report."""
     thread_id = call.arguments["thread_id"]
     done, report = await call.in_time(partial(call.runner.compact_thread, **call.arguments, **call.extras()))
     if done:
@@ -301,9 +301,9 @@ async def compact_thread(call: Call) -> Answer:
 
 
 async def get_thread_summary(call: Call) -> Answer:
-    """Return how many tasks have messages in a thread."""
+    """Return the number of tasks with messages in a thread."""
     thread_id = call.arguments["thread_id"]
-    arguments.identifier("thread_id", thread_id)  # with a separator it would be one of another tenant
+    arguments.identifier("thread_id", thread_id)  # an id with a separator could name another tenant's thread
     version, members = await call.runner.store.thread(thread_id)
     if not version:
         raise ThreadNotFound(f"no task was finalized in a thread {thread_id!r:.80}")
@@ -321,7 +321,7 @@ def _version() -> str:
 
 
 async def get_me(call: Call) -> Answer:
-    """Return the principal of the request and what the server is."""
+    """Return the principal of the request and the server's properties."""
     principal = call.principal
     assert principal is not None, "the operation needs a principal"
     return Answer(
@@ -348,7 +348,7 @@ async def get_health(call: Call) -> Answer:
 
 
 async def get_ready(call: Call) -> Answer:
-    """Answer whether the server can serve."""
+    """Return whether the server can serve."""
     if call.service.draining:
         raise Problem(503, "Draining", "the server is about to end", {"Retry-After": "5"})
     if not await call.service.readiness.of(call.service.runner):
@@ -364,7 +364,7 @@ HANDLERS: Final[dict[str, Handler]] = {
         *(run_step, resume, fork, get_me, get_openapi, get_health, get_ready),
     )
 }
-"""The handlers of operations that do more than call a verb, or something else."""
+"""The handlers of operations that do more than call a verb."""
 
 
 def handler_of(name: str) -> Handler:
@@ -373,7 +373,7 @@ def handler_of(name: str) -> Handler:
 
 
 def check_arguments(call: Call) -> None:
-    """Raise `ConfigurationError` for arguments that no request may bring."""
+    """Raise `ConfigurationError` for arguments that requests may not set."""
     for name, value in call.arguments.items():
         if isinstance(value, RunOptions):
             check_options(value)

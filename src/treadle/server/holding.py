@@ -1,8 +1,8 @@
-"""Tasks that are to stop once no stream follows them any more: `RunOptions(on_disconnect=)`.
+"""Tasks that stop when no stream follows them: `RunOptions(on_disconnect=)`.
 
-Watching never affects a task, unless its creator asked for that. Then a stream that is opened with `?hold=1` holds the
-task, and once no stream has held it for a while, the task is interrupted or cancelled. A server knows its own streams
-alone: behind several servers, all streams of such a task have to reach the same server.
+Watching never affects a task, unless its creator asked for it. Then a stream that is opened with `?hold=1` holds the
+task. Once no stream has held it for a while, the task is interrupted or cancelled. A server knows only its own streams:
+with several servers, all streams of such a task must reach the same one.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _LOG = logging.getLogger("treadle.server")
 Stop = Literal["interrupt", "cancel"]
 
 Key: TypeAlias = tuple[str, str, str]
-"""A task: its tenant, its id, and which of the tasks it is that had this id one after the other."""
+"""A task: its tenant, its id, and the digest that tells it from later tasks with the same id."""
 
 Hold: TypeAlias = Callable[[], Callable[[], None]]
-"""Begins to hold a task, and returns what lets go of it."""
+"""Begins to hold a task, and returns a function that releases it."""
 
 
 class Holds:
-    """Which tasks the streams of this server hold.
+    """The tasks that streams of this server hold.
 
     Args:
-        seconds: how long a task may be without a stream that holds it.
+        seconds: how long a task may be without a holding stream.
     """
 
     def __init__(self, seconds: float = 15.0) -> None:
@@ -47,16 +47,16 @@ class Holds:
         self._leaving = False
 
     async def holder(self, runner: TaskRunner, task_id: str) -> Hold | None:
-        """Return what begins to hold a task and returns what lets go of it; None if its creator did not ask for that.
+        """Return a function that begins to hold a task; None if its creator did not ask for that.
 
         Args:
-            runner: stops the task in the end; scoped to the principal of the stream.
+            runner: stops the task in the end; scoped to the stream's principal.
             task_id: the task.
 
         Raises:
-            TaskNotFound: there is no such task.
+            TaskNotFound: the task does not exist.
         """
-        runner.handle(task_id)  # refuses what is no id
+        runner.handle(task_id)  # raises for an invalid id
         state = (await driver_of(runner).cache.load(task_id)).state
         stop = from_json(state.options).on_disconnect
         if stop is None or stop == "continue":
@@ -75,7 +75,7 @@ class Holds:
         self._held[key] -= 1
         if not self._held[key]:
             del self._held[key]
-            if self._leaving:  # the server ended the stream; the client goes on at another server
+            if self._leaving:  # the server ended the stream; the client continues at another server
                 return
             loop = asyncio.get_running_loop()
             self._timers[key] = loop.call_later(self._seconds, self._begin_to_stop, runner, key, stop)
@@ -90,15 +90,15 @@ class Holds:
         _, task_id, incarnation = key
         try:
             if (await driver_of(runner).cache.load(task_id)).state.incarnation != incarnation:
-                return  # it was deleted, and the creator of the next task of its id did not ask for this
+                return  # it was deleted; the creator of a new task with its id did not ask for this
             await (runner.cancel if stop == "cancel" else runner.interrupt)(task_id, reason=REASON)
         except TaskNotFound:
-            pass  # nothing is left to stop
+            pass  # the task has already ended
         except TreadleError as error:
             _LOG.warning("task %s, which no stream holds any more, could not be stopped: %s", task_id, error)
 
     def leave(self) -> None:
-        """Stop no task any more, since the server ends: its streams go on at another server."""
+        """Stop no more tasks, since the server ends: its streams continue at another server."""
         self._leaving = True
         for timer in self._timers.values():
             timer.cancel()

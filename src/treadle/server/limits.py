@@ -1,4 +1,4 @@
-"""Limits of one server process: per principal, per tenant, per connection, and in all."""
+"""Limits of one server process: per principal, per tenant, per connection, and in total."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from treadle.errors import ConfigurationError
 @explains_arguments
 @frozen
 class ServerLimits:
-    """How much a server process accepts before it refuses, and how long it waits before it gives up.
+    """Limits at which a server process refuses requests, and the times that it waits.
 
     Args:
         streams_per_principal: open event streams of one principal; the next one is refused with 429.
-        requests_per_second: requests of one principal in a second; the next one is refused with 429. In a body, each
+        requests_per_second: requests of one principal per second; the next one is refused with 429. In a body, each
             250 values and each 128 KiB count as one more request.
-        waits_per_principal: requests of one principal that wait for a result; of the next one a read is refused with
-            429, and a command is carried out and not waited for.
-        refusals_per_second: requests of one address in a second that name no principal, each with a line in the log
+        waits_per_principal: requests of one principal that wait for a result. The next one does not wait: a read is
+            refused with 429, and a command is carried out without its result.
+        refusals_per_second: unauthenticated requests of one address per second, each with a line in the log
             `treadle.audit`; the next one is refused with 429 and without a line.
-        streams: open event streams in all; the next one is refused with 503.
+        streams: open event streams in total; the next one is refused with 503.
         connections: open connections; the next one is refused with 503.
-        unfinished_tasks: tasks of one tenant that have not ended; the next one is refused with 503.
+        unfinished_tasks: unfinished tasks of one tenant; the next one is refused with 503.
         driven: tasks that this process adopts and drives at the same time; the others wait.
-        driven_per_tenant: of these, tasks of one tenant, so that none keeps the others waiting; a step beyond them is
+        driven_per_tenant: driven tasks of one tenant, so that it does not block the others; a further step is
             refused with 503.
-        body_bytes: bytes of a body.
-        file_bytes: bytes of a body that brings images or files.
-        body_seconds: seconds in which a body has to arrive.
-        head_seconds: seconds in which the head of a request has to arrive.
-        send_seconds: seconds for which a reader may take nothing of a response; then its connection is closed.
-        stream_seconds: seconds after which a stream ends and its reader is told to open it again.
+        body_bytes: the largest body, in bytes.
+        file_bytes: the largest body with images or files, in bytes.
+        body_seconds: seconds in which a body must arrive.
+        head_seconds: seconds in which the head of a request must arrive.
+        send_seconds: seconds after which a connection is closed whose reader takes nothing.
+        stream_seconds: seconds after which a stream ends and its reader must reopen it.
         heartbeat_seconds: seconds without an event after which a stream sends a comment.
-        hold_seconds: seconds from the end of the last stream that holds a task until the task is stopped.
+        hold_seconds: seconds after the end of the last stream that holds a task, before the task is stopped.
 
     Raises:
-        ConfigurationError: a number is not greater than 0; the text names it.
+        ConfigurationError: a number is not above 0; the text names it.
     """
 
     streams_per_principal: int = 50

@@ -1,4 +1,4 @@
-"""The operations that read what happens: events in pages and in streams, and what this process counts."""
+"""Operations on live data: events in pages and streams, and the metrics of this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def get_events(call: Call) -> Answer:
     if cut is None:
         return Answer(page, headers=link)
     secrets = call.service.secrets()
-    hide = None if secrets is None else secrets.hide_data  # before the cut, which may split a secret
+    hide = None if secrets is None else secrets.hide_data  # masks before the cut, which could split a secret
     items = [event_document(event, cut, hide) for event in page.items]
     return Answer({"items": items, "cursor": page.cursor, "head": page.head}, headers=link)
 

@@ -1,4 +1,4 @@
-"""What a server process counts of itself, as Prometheus reads it: no ids and no content in labels."""
+"""The metrics of a server process for Prometheus, without ids or content in labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Histogram:
-    """Counts values by the smallest bound that they do not exceed.
+    """Counts values in buckets by their upper bounds.
 
     Args:
         bounds: the upper bounds, in order.
@@ -51,15 +51,15 @@ class Metrics:
         self._seconds: dict[str, Histogram] = {}
         self._lag = Histogram(LAG_SECONDS)
         self.adopted = 0
-        """how many tasks were adopted since the server began"""
+        """how many tasks were adopted since the server started"""
 
     def request(self, operation: str, status: int, seconds: float) -> None:
         """Count a request.
 
         Args:
             operation: its name in the table of operations.
-            status: of its response.
-            seconds: until its response began.
+            status: the status of its response.
+            seconds: the time until its response began.
         """
         self._requests[operation, status] += 1
         if operation not in self._seconds:
@@ -67,16 +67,16 @@ class Metrics:
         self._seconds[operation].add(seconds)
 
     def lag(self, seconds: float) -> None:
-        """Count how many seconds after its time an event is told to streams."""
+        """Record the delay from an event's time to its delivery to streams, in seconds."""
         self._lag.add(seconds)
 
     def text(self, *, streams: int, driven: int, refused: int) -> str:
         """Return all counters in the text format of Prometheus.
 
         Args:
-            streams: how many event streams are open.
-            driven: how many tasks this process drives.
-            refused: how many commits of this process were refused, since another driver had the task.
+            streams: the number of open event streams.
+            driven: the number of tasks that this process drives.
+            refused: the number of fenced commits of this process.
         """
         lines = [
             *_head("treadle_requests_total", "counter", "Requests by operation and status."),

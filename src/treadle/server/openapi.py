@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of operations and from the classes that they take and return."""
+"""The OpenAPI 3.1 document, made from the table of operations and the classes that they use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PAIRS: Final[Schema] = {
     "items": {"type": "string", "pattern": "^[^=]+=.*$", "maxLength": 2 * LONGEST_LABEL + 1},
     "maxItems": MOST_LABELS,
 }
-"""Of an argument that maps text to text, as a query says it."""
+"""The schema of a query's argument that maps text to text."""
 
 REFUSALS: Final = (400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 415, 421, 422, 429, 431, 500, 503)
 """The statuses of problems."""
@@ -117,7 +117,7 @@ def _parameters(operation: Operation, schemas: WireSchema) -> list[Json]:
 
 
 def _of_an_argument(operation: Operation, name: str, schemas: WireSchema) -> Schema:
-    """Return the schema of an argument, with the limits beyond which it is refused."""
+    """Return the schema of an argument, with its limits."""
     schema, bounds = schemas.of(operation.argument_type(name)), allowed(operation, name)
     return _any_of([_bounded(option, bounds) for option in schema.get("anyOf", [schema])])
 
@@ -137,7 +137,7 @@ def _any_of(options: list[Schema]) -> Schema:
 
 
 def _of_a_query(schema: Schema) -> Schema:
-    """Return the schema of an argument in a query, which cannot say null, objects and numbers of many digits."""
+    """Return the schema of a query's argument: without null, objects and numbers of many digits."""
     most = 10**DIGITS - 1
     options: list[Schema] = []
     for option in schema.get("anyOf", [schema]):

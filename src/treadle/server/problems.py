@@ -1,7 +1,7 @@
-"""Refusals as problem documents (RFC 9457): from errors of the library, and of the server itself.
+"""Refusals as problem documents (RFC 9457), from errors of the library and of the server.
 
-What happens to a task is a result and never a problem: these say that a request could not be carried out. An error that
-is no refusal is a fault of the server. Its response names the request and tells nothing else; the log has the rest.
+The outcome of a task is a result, never a problem: a problem means that a request was not carried out. Any other error
+is a fault of the server. Its response contains only the request's id; the log has the error.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from treadle.results.wire import wire_bytes
 
 MEDIA: Final = "application/problem+json"
 AGAIN: Final = "1"
-"""Seconds after which a request may be tried again that another request blocked."""
+"""Seconds after which a request that another request blocked may be repeated."""
 
 log = logging.getLogger("treadle.server")
 
 
 class Problem(Exception):
-    """A request that the server refuses by itself, before any task is touched.
+    """A request that the server refuses before any task is affected.
 
     Args:
-        status: of the response.
-        name: what the problem is called, in the form of a class.
-        detail: what is wrong, and what to do.
-        headers: of the response.
-        fields: more of the document.
+        status: the status of the response.
+        name: the problem's name, in the form of a class.
+        detail: the problem and its remedy.
+        headers: headers of the response.
+        fields: further fields of the document.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ def unauthenticated() -> Problem:
 
 
 def server_fault() -> Problem:
-    """Return the problem of a request that met a fault of the server, which its log tells."""
+    """Return the problem for a fault of the server, whose details are in the log."""
     return Problem(500, "ServerFault", "the server failed; its log tells more")
 
 
@@ -89,21 +89,21 @@ STATUS: Final[tuple[tuple[type[TreadleError], int], ...]] = (
     (StoreFormatError, 500),
     (StoreError, 503),
 )
-"""The status of each refusal of the library; the first class that fits counts. Any other error is a fault."""
+"""The status of each refusal of the library; the first matching class counts. Any other error is a fault."""
 
 
 def status_of(error: TreadleError) -> int | None:
-    """Return the status of an error of the library, None if it is no refusal but a fault."""
+    """Return the status of an error of the library; None if it is a fault."""
     return next((status for cls, status in STATUS if isinstance(error, cls)), None)
 
 
 def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> Response:
-    """Return the response of a request that failed.
+    """Return the response to a failed request.
 
     Args:
-        error: why.
+        error: the error.
         instance: the id of the request.
-        hide: returns a message without what callers must not read.
+        hide: returns a message without text that callers must not read.
     """
     if isinstance(error, Problem):
         return _response(
@@ -119,11 +119,11 @@ def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> R
     headers = {"Retry-After": AGAIN} if isinstance(error, (TaskBusy, ThreadBusy)) or status == 503 else {}
     document = error_to_wire(error, hide(_for_callers(error)))
     if isinstance(error, StoreError) and not isinstance(error, JournalCorrupt):
-        # Its message is that of the database, with paths, hosts and users in words that are not ours.
+        # The message is the database's, with paths, hosts and users.
         log.error("request %s met a store that failed: %s", instance, error)
         document["detail"] = f"{document['title']} The server's log tells more."
     elif isinstance(error, ToolsetUnavailable):
-        # Its message quotes what the toolset's client said: addresses and credentials of the server's own side.
+        # The message quotes the toolset's client, with addresses and credentials of the server's side.
         log.warning("request %s met a toolset that cannot be had: %s", instance, error)
         document["detail"] = f"the toolset {error.toolset!r:.80} cannot be had; the server's log tells more"
     return _response(document, status, instance, headers)

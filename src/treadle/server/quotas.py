@@ -1,4 +1,4 @@
-"""What is counted for limits: the unfinished tasks of a tenant, and the requests of a principal that wait."""
+"""Counts for limits: unfinished tasks of a tenant, and waiting requests of a principal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from treadle.runner.runner import TaskRunner
 from treadle.server.problems import Problem
 
 COUNT_SECONDS: Final = 2.0
-"""For how long a count is added to before tasks are counted again: a count reads every row of the tenant."""
+"""Seconds that a count is updated before tasks are counted again: a count reads all rows of the tenant."""
 
 UNFINISHED: Final = tuple([state for state in get_args(StateWord) if state not in END_STATES])
 
@@ -30,22 +30,22 @@ class _Count:
 
 
 class TaskQuota:
-    """Refuses new tasks of a tenant that has as many unfinished ones as it may have.
+    """Refuses new tasks of a tenant that has reached its limit of unfinished tasks.
 
     Args:
-        most: how many.
+        most: the limit.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._counts: dict[str, _Count] = {}
-        """counts of tenants, in the order in which they expire"""
+        """counts by tenant, in the order of their expiry"""
 
         self._counting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """a lock for each tenant whose tasks are being counted: it is there for as long as a request uses it"""
+        """a lock for each tenant whose tasks are being counted; it lives while a request uses it"""
 
     async def check(self, runner: TaskRunner, tenant: str) -> None:
-        """Count a new task; raises a `Problem` if there is no room for it.
+        """Count a new task; raises a `Problem` at the limit.
 
         Args:
             runner: counts the tasks of the tenant.
@@ -56,7 +56,7 @@ class TaskQuota:
             if count is None or count.until < time.monotonic():
                 count = self._new_count(tenant, (await runner.count_tasks(state=UNFINISHED)).tasks)
             if count.tasks >= self._most:
-                del self._counts[tenant]  # some may have ended: the next request counts
+                del self._counts[tenant]  # some may have ended: the next request counts again
                 detail = (
                     f"the tenant has {self._most} tasks that have not ended: finish, cancel or delete some"
                 )
@@ -64,9 +64,9 @@ class TaskQuota:
             count.tasks += 1
 
     def _new_count(self, tenant: str, tasks: int) -> _Count:
-        """Return a new count of a tenant; drop those that have expired."""
+        """Store a new count for a tenant, and drop expired ones."""
         now = time.monotonic()
-        self._counts.pop(tenant, None)  # a new count expires last
+        self._counts.pop(tenant, None)  # appended again: a new count expires last
         expired = list(takewhile(lambda each: self._counts[each].until < now, self._counts))
         for each in expired:
             del self._counts[each]
@@ -75,10 +75,10 @@ class TaskQuota:
 
 
 class WaitQuota:
-    """Bounds how many requests of a principal wait for a result at the same time.
+    """Limits how many requests of a principal wait for a result at the same time.
 
     Args:
-        most: how many.
+        most: the limit.
     """
 
     def __init__(self, most: int) -> None:
@@ -87,7 +87,7 @@ class WaitQuota:
 
     @contextmanager
     def place(self, tenant: str, name: str) -> Generator[bool]:
-        """Tell whether one more request of a principal may wait; if so, it counts for as long as the block lasts."""
+        """Yield whether one more request of a principal may wait; if so, it counts for the duration of the block."""
         waiter = (tenant, name)
         if self._waiting[waiter] >= self._most:
             yield False

@@ -1,4 +1,4 @@
-"""Reads the arguments of operations from paths, queries, headers and bodies; an error names the argument."""
+"""Read the arguments of operations from paths, queries, headers and bodies; an error names the argument."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from treadle.server.problems import Problem
 from treadle.verbs.operation import Operation
 
 MAX_WAIT: Final = 60.0
-"""Seconds that a request waits at most."""
+"""Most seconds that a request waits."""
 
 MAX_KEY: Final = 200
-"""Characters that an `Idempotency-Key` may have."""
+"""Most characters of an `Idempotency-Key`."""
 
 MOST_LABELS: Final = 64
-"""Labels that a request may give or ask for."""
+"""Most labels in a request."""
 
 LONGEST_LABEL: Final = 1_000
-"""Characters that a label of a request may have, and its value."""
+"""Most characters of a label and of its value in a request."""
 
 MOST_OF_OPTIONS: Final = {"break_on": 64, "caller_tools": 256}
-"""How many of them a request may give: each is looked at for every event, and for every call of a model."""
+"""Most items of these options in a request: each is checked for every event or every model request."""
 
 DIGITS: Final = 18
-"""The most digits of a number in a query."""
+"""Most digits of a number in a query."""
 
 SEQ: Final = "[1-9][0-9]{0,14}"
-"""How a path names an event."""
+"""The sequence number of an event in a path."""
 
 WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
-"""What a query may say for yes and no."""
+"""The values of booleans in a query."""
 
 _TAG: Final = re.compile(r'(?:W/)?"(\d{1,15})"', re.ASCII)
 _OPAQUE_TAGS: Final = re.compile(r'"[^"]*"')
@@ -77,7 +77,7 @@ def query_arguments(operation: Operation, query: QueryParams) -> dict[str, Any]:
 
 
 def _from_texts(hint: Any, name: str, texts: list[str]) -> Json:
-    """Return what a query says as the JSON that a body would hold."""
+    """Return a query's value as the JSON of a body."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if any((get_origin(option) or option) is dict for option in options):
         pairs = [text.partition("=") for text in texts]
@@ -146,7 +146,7 @@ def _checked(operation: Operation, name: str, value: Json) -> Any:
 
 
 def seconds_to_wait(operation: Operation, headers: Headers) -> float:
-    """Return the seconds of `Prefer: wait=`, at most 60; what cannot be read is no preference."""
+    """Return the seconds of `Prefer: wait=`, at most 60; an invalid preference is ignored."""
     preference = _WAIT.search(",".join(headers.getlist("prefer")))
     if preference is None:
         return operation.waits or 0.0
@@ -156,15 +156,15 @@ def seconds_to_wait(operation: Operation, headers: Headers) -> float:
 def expected_head(operation: Operation, headers: Headers) -> int | None:
     """Return the head that `If-Match` names, None without one.
 
-    Raises a `Problem` for what no `ETag` of a task is, and where the operation cannot check it.
+    Raises a `Problem` for a value that is not a task's `ETag`, and if the operation cannot check it.
     """
     values = headers.getlist("if-match")
     if not values:
         return None
     if not operation.checks_head:
         raise Problem(400, "HeaderRefused", f"{operation.name} takes no `If-Match`")
-    # RFC 9110 compares `If-Match` strongly, so that a weak tag never matches. But proxies that compress a response
-    # weaken its tag. Ours is the head of a journal, equal for every representation: a weak one says as much.
+    # RFC 9110 compares `If-Match` strongly, so a weak tag would never match. But proxies that compress a response
+    # weaken its tag. This tag is the head of a journal, equal for every representation, so a weak tag is as good.
     tag = _TAG.fullmatch(",".join(values).strip())
     if tag is None:
         raise Problem(
@@ -174,13 +174,13 @@ def expected_head(operation: Operation, headers: Headers) -> int | None:
 
 
 def is_known(tag: str, headers: Headers) -> bool:
-    """Return whether `If-None-Match` names a tag: in a list, as a weak one (RFC 9110, 13.1.2), or by `*`."""
+    """Return whether `If-None-Match` contains a tag: in a list, as a weak tag (RFC 9110, 13.1.2), or as `*`."""
     values = ",".join(headers.getlist("if-none-match"))
     return values.strip() == "*" or tag in _OPAQUE_TAGS.findall(values)
 
 
 def idempotency_key(operation: Operation, headers: Headers) -> str | None:
-    """Return the `Idempotency-Key`, None if there is none; raises a `Problem` for a key that is not valid."""
+    """Return the `Idempotency-Key`, None without one; raises a `Problem` if it is not valid."""
     value = headers.get("idempotency-key")
     if value is None:
         return None
@@ -197,7 +197,7 @@ def idempotency_key(operation: Operation, headers: Headers) -> str | None:
 
 
 def check_accepted(operation: Operation, headers: Headers) -> None:
-    """Raise a `Problem` if a client does not accept what the operation returns."""
+    """Raise a `Problem` if a client does not accept the media type of the operation."""
     accepted = [
         part.partition(";")[0].strip().lower()
         for value in headers.getlist("accept")
@@ -210,11 +210,11 @@ def check_accepted(operation: Operation, headers: Headers) -> None:
         raise Problem(406, "NotAcceptable", f"{operation.name} returns {operation.media}")
 
 
-# ------------------------------------------------------------------------- what no request may bring
+# -------------------------------------------------------------------------------- refused arguments
 
 
 def check_content(name: str, value: Any, *, allow_urls: bool) -> None:
-    """Raise `ConfigurationError` for content that names a file of the server, or an address to fetch."""
+    """Raise `ConfigurationError` for content that refers to a file of the server or a forbidden URL."""
     if isinstance(value, (Image, File)):
         if value.path is not None:
             raise InvalidField(
@@ -230,7 +230,7 @@ def check_content(name: str, value: Any, *, allow_urls: bool) -> None:
 
 
 def check_options(options: RunOptions | None) -> None:
-    """Raise `ConfigurationError` for options that are for the process of the server, not for its callers."""
+    """Raise `ConfigurationError` for options that only the server's own process may set."""
     if options is None:
         return
     if options.interaction == "interactive":
@@ -247,7 +247,7 @@ def check_options(options: RunOptions | None) -> None:
 
 
 def check_labels(name: str, labels: Mapping[str, str]) -> None:
-    """Raise `ConfigurationError` for more labels, or longer ones, than a store can look for."""
+    """Raise `ConfigurationError` for more or longer labels than a store can search."""
     if len(labels) > MOST_LABELS:
         raise InvalidField(f"must be at most {MOST_LABELS}", field=name)
     if any(len(text) > LONGEST_LABEL for label in labels.items() for text in label):
@@ -255,7 +255,7 @@ def check_labels(name: str, labels: Mapping[str, str]) -> None:
 
 
 def check_model(model: Any, allowed: Sequence[str]) -> None:
-    """Raise `ConfigurationError` for a model that the server does not allow to be named."""
+    """Raise `ConfigurationError` for a model that requests may not name."""
     if model is not None and model not in allowed:
         raise InvalidField(
             f"must be one of those that the server allows: {', '.join(allowed) or 'none'}", field="model"
@@ -278,7 +278,7 @@ _BOUNDS: Final[dict[str, Bounds]] = {
     "cut": {"integer": {"minimum": CUT_LEAST, "maximum": CUT_MOST}},
     "seq": {"string": {"pattern": f"^{SEQ}$"}},
 }
-"""The server's own schemas of arguments by their names; of the class of an argument under `class`."""
+"""The server's own schemas of arguments by name; the key `class` is for an argument's class."""
 
 
 def allowed(operation: Operation, name: str) -> Bounds:

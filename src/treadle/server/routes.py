@@ -1,4 +1,4 @@
-"""Routes, made from the table of operations: each admits a request, reads its arguments, and writes the answer."""
+"""Routes from the table of operations: each admits a request, reads its arguments, and writes the response."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ from treadle.verbs.operation import Operation
 from treadle.verbs.table import OPERATIONS
 
 LARGE_BODY: Final = 1 << 14
-"""From how many bytes on a body is parsed in a thread, one at a time for each principal."""
+"""A larger body, in bytes, is parsed in a thread, one at a time for each principal."""
 
 VALUES_A_TOKEN: Final = 250
 BYTES_A_TOKEN: Final = 1 << 17
-"""How much of a body takes as much work as a request without one."""
+"""The amount of a body that counts as one request."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def routes(service: Service) -> list[Route]:
-    """Return the routes of all operations; of two that fit a path, that with fewer parameters comes first."""
+    """Return the routes of all operations; if several match a path, the one with fewer parameters comes first."""
     rates = Rates(service.limits.requests_per_second)
     bodies = Bodies(rates)
     paths: dict[str, dict[str, Endpoint]] = {}
     for operation in sorted(OPERATIONS.values(), key=lambda operation: len(operation.in_path)):
         endpoints = paths.setdefault(operation.path, {})
         endpoints[operation.method] = _endpoint(service, rates, bodies, operation)
-        if operation.method == "GET" and not operation.streams:  # of a stream HEAD would send nothing
+        if operation.method == "GET" and not operation.streams:  # HEAD of a stream would be empty
             endpoints["HEAD"] = endpoints["GET"]
     return [_route(path, endpoints) for path, endpoints in paths.items()]
 
 
 def _route(path: str, endpoints: Mapping[str, Endpoint]) -> Route:
-    """Return the route of a path with all its methods, which `Allow` names."""
+    """Return the route of a path with all its methods, which its `Allow` header names."""
 
     async def endpoint(request: Request) -> Response:
         return await endpoints[request.method](request)
@@ -90,9 +90,9 @@ def _endpoint(service: Service, rates: Rates, bodies: Bodies, operation: Operati
 
 @contextmanager
 def _place_to_wait(call: Call) -> Generator[None]:
-    """Let a request wait in a block, if no more of its author do than may.
+    """Let a request wait in a block, within the limit of its principal.
 
-    Else a read is refused with a `Problem`, and a command is not waited for: to stop a task is never too much.
+    Above the limit a read is refused with a `Problem`, and a command runs without waiting: a stop is never refused.
     """
     if not call.wait or call.principal is None:
         yield
@@ -108,13 +108,13 @@ def _place_to_wait(call: Call) -> Generator[None]:
 
 @contextmanager
 def caller_span(headers: Headers) -> Generator[None]:
-    """Let what is driven in a block be traced below the span that the header `traceparent` names."""
+    """Trace the work of a block below the span in the header `traceparent`."""
     if "traceparent" not in headers:
         yield
         return
     from opentelemetry import context, propagate
 
-    # Nothing else is taken up: baggage would go on to models and tools in the caller's words.
+    # Nothing else is taken from the caller: baggage would be passed on to models and tools.
     carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
     token = context.attach(propagate.extract(carrier))
     try:
@@ -124,7 +124,7 @@ def caller_span(headers: Headers) -> Generator[None]:
 
 
 def admitted(request: Request, operation: Operation, rates: Rates) -> Principal | None:
-    """Return the author of a request; raises a `Problem` if they may not do this, or not so often."""
+    """Return the principal of a request; raises a `Problem` if it lacks a scope or exceeds its rate."""
     principal: Principal | None = getattr(request.state, "principal", None)
     if operation.access == "open":
         return principal
@@ -143,7 +143,7 @@ def admitted(request: Request, operation: Operation, rates: Rates) -> Principal 
 
 
 def _in_tenant(principal: Principal, tenant: str | None) -> Principal:
-    """Return a principal as it acts in the tenant that a request names: an operator of the server may name any."""
+    """Return a principal acting in a requested tenant; only an operator of the server may name any."""
     if tenant is None or tenant == principal.tenant:
         return principal
     if not principal.is_operator:
@@ -153,12 +153,12 @@ def _in_tenant(principal: Principal, tenant: str | None) -> Principal:
 
 
 def _bucket(principal: Principal) -> tuple[str, str]:
-    """Return the key under which the work of a principal is counted: that of its own tenant."""
+    """Return the key for counting a principal's work, with its own tenant."""
     return (principal.tenant, principal.name)
 
 
 class Bodies:
-    """Reads the arguments of requests, and counts the work that their bodies make.
+    """Reads the arguments of requests, and counts the work of their bodies.
 
     Args:
         rates: counts the work of each principal.
@@ -167,12 +167,12 @@ class Bodies:
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
         self._parsing: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        """a lock for each principal with a large body: it is there for as long as a request uses it"""
+        """a lock for each principal with a large body; it lives while a request uses it"""
 
     async def arguments(
         self, service: Service, operation: Operation, request: Request, principal: Principal | None
     ) -> dict[str, Any]:
-        """Return the arguments in query, body and path; raises a `Problem` for a body that makes too much work."""
+        """Return the arguments in query, body and path; raises a `Problem` for too much work."""
         arguments = query_arguments(operation, request.query_params)
         if operation.method == "POST":
             limits = service.limits
@@ -184,16 +184,16 @@ class Bodies:
                     arguments |= _read(operation, body, count)
             else:
                 async with self._parsing.setdefault(bucket, asyncio.Lock()):
-                    self._rates.check_tokens(bucket)  # the body before may have left a debt
+                    self._rates.check_tokens(bucket)  # the previous body may have left a debt
                     with self._counted(bucket, body) as count:
                         arguments |= await asyncio.to_thread(_read, operation, body, count)
         return arguments | path_arguments(operation, request.path_params)
 
     @contextmanager
     def _counted(self, bucket: tuple[str, str], body: bytes) -> Generator[list[int]]:
-        """Count the work of a body that is read in a block, also if the body is refused.
+        """Count the work of a body that is read in a block, even if it is refused.
 
-        Yields a list that takes the number of its values, once it is known. Until then signs in texts count too.
+        Yields a list for the number of its values. Until that is known, an upper bound counts.
         """
         count = [min(signs_in(body), MOST_PARSED)]
         try:

@@ -1,13 +1,13 @@
-"""Serving the app with uvicorn: sockets, signals, slow senders and slow readers.
+"""Serve the app with uvicorn: sockets, signals, slow senders and slow readers.
 
-What uvicorn does not do alone, and why it is done here:
+This module adds to uvicorn:
 
-- A connection that is silent, or sends half a head, stays open for ever there. Here a head has to arrive in time, and
-  so has the rest of a body that the server answered without reading it.
-- A reader that takes nothing holds its connection and its task for ever there. Here the connection is cut.
-- At a signal uvicorn waits for connections before the app hears of it, and streams do not end by themselves. Here the
-  app begins to leave at the signal: streams end, tasks are given back, and only then connections are closed.
-- uvicorn ends by the signal that it received. Here the process ends with its own exit code.
+- Timeouts for the head of a request, and for the rest of a body that was answered unread. With uvicorn alone, a silent
+  connection stays open for ever.
+- A cut for a reader that takes nothing. With uvicorn alone, it holds its connection and its task for ever.
+- An ordered end. uvicorn waits for connections before the app learns of a signal, and streams do not end by themselves.
+  Here the app leaves first: streams end, tasks are released, and then connections are closed.
+- An exit code of its own. uvicorn ends by the signal that it received.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from treadle.server.principals import PEER
 BACKLOG: Final = 2_048
 KEEP_ALIVE_SECONDS: Final = 30
 REST_SECONDS: Final = 2.0
-"""How long the rest of a body may take that was answered before it had come. Were its connection closed at once, what
-is still under way would be answered with a reset, and a client that still sends could lose the response by that."""
+"""Seconds for the rest of a body that was answered before it arrived. If the connection were closed at once, the rest
+would be answered with a reset, and a client that still sends could lose the response."""
 
 LAST_SECONDS: Final = 0.5
-"""How long connections may take to end once all tasks are given back; then they are cut."""
+"""Seconds in which connections may end after all tasks are released; then they are cut."""
 
 CUT_SECONDS: Final = 1.0
-"""How long requests may take to end once their connections were cut."""
+"""Seconds in which requests may end after their connections were cut."""
 
 
 class GuardedProtocol(H11Protocol):
-    """HTTP/1.1 on one connection, which is closed when its peer keeps it waiting."""
+    """HTTP/1.1 on one connection, which is closed when its peer is too slow."""
 
     limits = ServerLimits()
     """set by `protocol_with`"""
@@ -78,7 +78,7 @@ class GuardedProtocol(H11Protocol):
         self._watch_head()
 
     def _watch_head(self) -> None:
-        """Close the connection in a while, if the head of a request is still to come by then."""
+        """Close the connection after a while unless the head of a request has arrived by then."""
         if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
             self._head_by = _cancelled(self._head_by)
         elif self._head_by is None:
@@ -87,12 +87,12 @@ class GuardedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         is_body_missing = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
-        if is_body_missing and not self.transport.is_closing():  # uvicorn throws away what comes of it
+        if is_body_missing and not self.transport.is_closing():  # uvicorn discards the rest of the body
             _cancelled(self._rest_by)
             self._rest_by = self.loop.call_later(REST_SECONDS, self._check_rest, self.cycle)
 
     def _check_rest(self, answered: RequestResponseCycle | None) -> None:
-        """Cut the connection if the body of a request is still to come that was answered long ago."""
+        """Cut the connection if the rest of a body is still missing long after the answer."""
         if self.cycle is answered and self.conn.their_state is h11.SEND_BODY:
             self.transport.abort()
 
@@ -106,7 +106,7 @@ class GuardedProtocol(H11Protocol):
         super().resume_writing()
 
     def _check_taken(self) -> None:
-        """Cut the connection if its reader has taken nothing since the last look."""
+        """Cut the connection if its reader has taken nothing since the last check."""
         untaken = self.transport.get_write_buffer_size()
         if untaken >= self._untaken:
             self.transport.abort()
@@ -121,17 +121,17 @@ def _cancelled(timer: asyncio.TimerHandle | None) -> None:
 
 
 def protocol_with(limits: ServerLimits) -> type[GuardedProtocol]:
-    """Return the protocol of connections under these limits."""
+    """Return the protocol class for these limits."""
     return cast("type[GuardedProtocol]", type("GuardedProtocol", (GuardedProtocol,), {"limits": limits}))
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that ends in order: the app leaves, then connections are closed.
+    """A uvicorn server with an ordered end: the app leaves, then connections are closed.
 
     Args:
-        config: of uvicorn.
-        leave: ends the streams and gives the tasks back, within so many seconds; called once.
-        grace: seconds for which calls in flight may end; a second signal ends that.
+        config: uvicorn's configuration.
+        leave: ends the streams and releases the tasks, within so many seconds; called once.
+        grace: seconds in which running calls may end; a second signal skips them.
     """
 
     def __init__(
@@ -145,12 +145,12 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave at SIGTERM and Ctrl-C, and at the second of them at once."""
+        """Leave at SIGTERM and Ctrl-C; a second signal skips the grace."""
         if current_thread() is not main_thread():
             yield
             return
         loop = asyncio.get_running_loop()
-        # A script's background job starts with SIGINT ignored: the Ctrl-C of its terminal is not meant for it.
+        # A background job of a script ignores SIGINT from the start: Ctrl-C in its terminal is not meant for it.
         numbers = [
             number
             for number in (signal.SIGTERM, signal.SIGINT)
@@ -165,14 +165,14 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def leave(self) -> None:
-        """Begin to end the server; called again, end the grace of what still runs."""
+        """Begin to end the server; a second call skips the grace of running calls."""
         if self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._end())
         else:
             self._hurry.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on the sockets; a peer that does not come to terms on TLS in time is cut, as uvicorn does not."""
+        """Listen on the sockets; a TLS handshake that takes too long is cut, unlike with uvicorn."""
         config, loop = self.config, asyncio.get_running_loop()
         protocol = cast("type[GuardedProtocol]", config.http_protocol_class)
 
@@ -189,7 +189,7 @@ class Server(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close all connections. Responses that still go on are cut, before uvicorn cancels their handlers."""
+        """Close all connections; cut unfinished responses before uvicorn cancels their handlers."""
         cut = asyncio.get_running_loop().call_later(LAST_SECONDS, self._cut, _any)
         try:
             await super().shutdown(sockets)
@@ -223,7 +223,7 @@ def _any(connection: Any) -> bool:
 
 
 def _is_stuck(connection: Any) -> bool:
-    """Whether the reader of a connection takes nothing, so that its response would not end."""
+    """Return whether the reader of a connection takes nothing, so that its response would not end."""
     flow = getattr(connection, "flow", None)
     return flow is not None and flow.write_paused
 
@@ -238,16 +238,16 @@ async def serve(
     tls: tuple[Path, Path] | None = None,
     behind_proxy: Sequence[str] = (),
 ) -> None:
-    """Serve an ASGI app until SIGTERM or Ctrl-C, and return once everything has ended.
+    """Serve an ASGI app until SIGTERM or Ctrl-C, and return after everything has ended.
 
     Args:
-        app: the app; its lifespan is the caller's business.
-        leave: ends its streams and gives its tasks back, within so many seconds of grace.
-        sockets: listen; they are closed in the end.
-        grace: seconds for which calls in flight may end.
-        limits: how long peers may keep the server waiting, and how many connections there may be.
+        app: the app; the caller runs its lifespan.
+        leave: ends its streams and releases its tasks, within so many seconds of grace.
+        sockets: listening sockets; they are closed at the end.
+        grace: seconds in which running calls may end.
+        limits: timeouts for peers, and the number of connections.
         tls: the files of a certificate and of its key.
-        behind_proxy: networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` count.
+        behind_proxy: networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
     """
     await Server(config(app, limits=limits, tls=tls, behind_proxy=behind_proxy), leave, grace).serve(
         list(sockets)
@@ -255,7 +255,7 @@ async def serve(
 
 
 class _BehindProxy:
-    """Applies `X-Forwarded-For` and `X-Forwarded-Proto` of proxies, and keeps the address of the peer itself.
+    """Applies proxies' `X-Forwarded-For` and `X-Forwarded-Proto`, and keeps the address of the peer itself.
 
     Args:
         app: the app.
@@ -278,7 +278,7 @@ def config(
     tls: tuple[Path, Path] | None = None,
     behind_proxy: Sequence[str] = (),
 ) -> uvicorn.Config:
-    """Return the configuration of uvicorn; see `serve`. Raises `ConfigurationError` for a certificate of no use."""
+    """Return uvicorn's configuration; see `serve`. Raises `ConfigurationError` for an invalid certificate."""
     limits = limits or ServerLimits()
     certificate, key = tls if tls is not None else (None, None)
     if certificate is not None:
@@ -303,9 +303,9 @@ def config(
 
 
 def _check_certificate(certificate: Path, key: Path | None) -> None:
-    try:  # a key with a password would be asked for at the terminal
+    try:  # otherwise a key with a password would prompt on the terminal
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
-    except (OSError, ValueError) as error:  # one of TLS is an OSError
+    except (OSError, ValueError) as error:  # TLS errors are OSErrors
         raise ConfigurationError(
             f"cannot serve HTTPS with the certificate {certificate} and the key {key}: {error}; both have to be PEM "
             "files, the key that of the certificate and without a password"
@@ -316,7 +316,7 @@ def _check_certificate(certificate: Path, key: Path | None) -> None:
 
 
 def tcp_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address; raises `ConfigurationError` if that cannot be."""
+    """Return a socket that listens on an address; raises `ConfigurationError` on failure."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -338,12 +338,12 @@ def tcp_socket(host: str, port: int) -> socket.socket:
 
 
 def unix_socket(path: Path) -> socket.socket:
-    """Return a socket that listens on a path, to which only its owner may connect.
+    """Return a socket that listens on a path and accepts only its owner.
 
-    A socket that a server left there, which has ended, is replaced.
+    A socket that an ended server left there is replaced.
 
     Raises:
-        ConfigurationError: the path is taken, or cannot be made.
+        ConfigurationError: the path is in use, or cannot be made.
     """
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -366,7 +366,7 @@ def unix_socket(path: Path) -> socket.socket:
 
 @contextmanager
 def at_unix_path(path: Path) -> Generator[socket.socket]:
-    """Listen on a path within a block; at its end the path is removed, unless it leads to another socket by then."""
+    """Listen on a path within a block; at its end remove the path, unless another socket has replaced it."""
     bound = unix_socket(path)
     made = _identity(path)
     try:
@@ -378,7 +378,7 @@ def at_unix_path(path: Path) -> Generator[socket.socket]:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Return what tells a file from another one at the same path; None if there is none."""
+    """Return the identity of the file at a path; None if there is none."""
     try:
         found = path.lstat()
     except OSError:
@@ -387,7 +387,7 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 
 
 def _remove_if_left(path: Path) -> None:
-    """Remove a socket on which no server listens; raises `ConfigurationError` for anything else."""
+    """Remove a socket without a listening server; raises `ConfigurationError` for anything else."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise ConfigurationError(f"cannot serve on {path}: it is there, and no socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -1,6 +1,6 @@
-"""The open event streams of a server process: how they are opened, counted, and ended together.
+"""The open event streams of a server process: opening, counting, and a common end.
 
-Watching never affects a task. What one stream sends is in `event_stream`.
+Watching never affects a task. The frames of a stream are in `event_stream`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def _not_valid(detail: str) -> Problem:
 
 
 def first_place(last_event_id: str | None, after: int = 0) -> int:
-    """Return the sequence number behind which a stream begins: what `Last-Event-ID` says, else `after`, else 0.
+    """Return the sequence number after which a stream begins: from `Last-Event-ID`, else `after`, else 0.
 
     Raises:
-        Problem: `Last-Event-ID` is no sequence number.
+        Problem: `Last-Event-ID` is not a sequence number.
     """
     if last_event_id is None or last_event_id == "":
         return after
@@ -43,10 +43,10 @@ def first_place(last_event_id: str | None, after: int = 0) -> int:
 
 
 def first_places(last_event_id: str | None, tasks: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the tasks of a stream of several, with the places behind which it begins.
+    """Return the tasks of a stream of several, with the sequence numbers after which it begins.
 
     Args:
-        last_event_id: an id of such a stream, which counts before the tasks.
+        last_event_id: an id of such a stream; it overrides `tasks`.
         tasks: each as `ID:AFTER`.
 
     Raises:
@@ -62,8 +62,8 @@ class Streams:
     """The open event streams of a server process.
 
     Args:
-        limits: how many streams there may be, and how long a stream waits for its reader.
-        settings: of the feeds.
+        limits: the number of streams, and the time that a stream waits for its reader.
+        settings: the settings of the feeds.
     """
 
     def __init__(self, limits: ServerLimits | None = None, settings: FeedSettings | None = None) -> None:
@@ -92,21 +92,21 @@ class Streams:
         cut: int | None = None,
         hold: Hold | None = None,
     ) -> Response:
-        """Return the response that streams the events of a task.
+        """Return a response that streams the events of a task.
 
         Args:
-            runner: reads the task; of one tenant.
+            runner: reads the task, in one tenant.
             task_id: the task.
-            principal: the stream is for this principal.
+            principal: the principal of the stream.
             after: sequence number of the last event that the reader has seen.
-            deltas: also send what models are writing just now, and how far tools are.
-            until_rest: end the stream when the task stands at rest, as `handle.events()` does.
-            cut: from how many characters on texts are cut; None for no cut.
-            hold: begins to hold the task once the stream is open, until it has ended; None if it holds nothing.
+            deltas: also send the text that models currently write, and the progress of tools.
+            until_rest: end the stream when the task stops, as `handle.events()` does.
+            cut: the length in characters at which texts are cut; None for no cut.
+            hold: begins to hold the task for the life of the stream; None if the stream does not hold it.
 
         Raises:
-            TaskNotFound: there is no such task.
-            Problem: the place is ahead of the journal, or there are too many streams.
+            TaskNotFound: the task does not exist.
+            Problem: `after` is ahead of the journal, or there are too many streams.
         """
         reserved = self._reserve(principal, tenant_of(runner))
         size, waker = cut_size(cut), Waker()
@@ -133,21 +133,21 @@ class Streams:
         cut: int | None = None,
         resumes: bool = False,
     ) -> Response:
-        """Return the response that streams the events of some tasks, and the changes of all.
+        """Return a response that streams the events of some tasks, and the changes of all.
 
         Args:
-            runner: reads the tasks; of one tenant.
+            runner: reads the tasks, in one tenant.
             tasks: the tasks, each with the sequence number of the last event that the reader has seen.
-            principal: the stream is for this principal.
+            principal: the principal of the stream.
             changes: also send a summary of each task of the tenant when it changes.
-            deltas: also send what models are writing just now, and how far tools are.
-            cut: from how many characters on texts are cut; None for no cut.
-            resumes: the reader goes on with an earlier stream: a task that is no more, or is another one of that id,
-                is told as gone, and the others go on.
+            deltas: also send the text that models currently write, and the progress of tools.
+            cut: the length in characters at which texts are cut; None for no cut.
+            resumes: the reader continues an earlier stream: a task that was deleted, or whose id a new task has, is
+                reported as gone, and the others continue.
 
         Raises:
-            TaskNotFound: there is no such task.
-            Problem: a place is ahead of its journal, or there are too many tasks or streams.
+            TaskNotFound: a task does not exist.
+            Problem: a sequence number is ahead of its journal, or there are too many tasks or streams.
         """
         if len(tasks) > MOST_STREAMED:
             raise _not_valid(f"a stream follows up to {MOST_STREAMED} tasks")
@@ -192,7 +192,7 @@ class Streams:
     # --------------------------------------------------------------------------------- counting and ending
 
     def _reserve(self, principal: str, tenant: str) -> _Reserved:
-        """Count a stream that is about to open, or raise a `Problem`."""
+        """Count a stream before it opens, or raise a `Problem`."""
         if self._leaving:
             raise Problem(503, "Draining", "the server is about to end", {"Retry-After": "1"})
         if self._count >= self.limits.streams:
@@ -207,7 +207,7 @@ class Streams:
         return _Reserved(self, principal, tenant)
 
     def release(self, reserved: _Reserved) -> None:
-        """Count a stream no more; its feeds may stop."""
+        """Stop counting a stream; its feeds may stop."""
         for feed, waker in reserved.feeds:
             self.feeds.close(reserved.tenant, feed, waker)
         self._count -= 1
@@ -232,7 +232,7 @@ class Streams:
         return min(self.limits.heartbeat_seconds, self.limits.stream_seconds) / 4
 
     def _tick(self) -> None:
-        """Wake streams that are to send a heartbeat, or to end: one timer for all of them."""
+        """Wake streams whose heartbeat or end is due: one timer serves all."""
         self._ticking = None
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -248,14 +248,14 @@ class Streams:
             stream.end("shutdown")
 
     async def closed(self, at_most: float) -> None:
-        """Return once all streams have ended, and after `at_most` seconds in any case."""
+        """Wait until all streams have ended, at most `at_most` seconds."""
         if self._open:
             self._none_open = asyncio.Event()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._none_open.wait(), at_most)
 
     def stop(self) -> None:
-        """Stop the feeds; for the end of the process."""
+        """Stop the feeds when the process ends."""
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
@@ -264,7 +264,7 @@ class Streams:
 
 
 class _Reserved:
-    """What a stream takes of a server, from before it opens until it has closed."""
+    """A stream's share of the limits, from before it opens until it has closed."""
 
     def __init__(self, streams: Streams, principal: str, tenant: str) -> None:
         self._streams: Streams | None = streams
@@ -275,7 +275,7 @@ class _Reserved:
         self.on_close: Callable[[], None] | None = None
 
     def close(self) -> None:
-        """Give back what was taken; the same again does nothing."""
+        """Release the share; further calls do nothing."""
         streams, self._streams = self._streams, None
         if streams is not None:
             streams.release(self)

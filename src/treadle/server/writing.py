@@ -1,7 +1,7 @@
-"""Responses as JSON: small ones at once, large ones in a thread and piece by piece, so that no other request waits.
+"""Write responses as JSON: small ones at once, large ones in a thread and in pieces, so that no request blocks others.
 
-The library that writes JSON holds the interpreter until it has written all of a value. So a long list is written item
-by item: between two of them the event loop goes on.
+The JSON library holds the interpreter lock while it writes a value. So a long list is written item by item; between two
+items the event loop runs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from treadle.core.redaction import Secrets
 from treadle.results.wire import plain_wire, to_wire, wire_bytes
 
 LARGE: Final = 100
-"""From how many items on a list is written in a thread."""
+"""A list of more items is written in a thread."""
 
 
 async def content(value: Any, secrets: Secrets | None) -> bytes:
     """Return a value as JSON.
 
     Args:
-        value: in the classes that verbs return.
-        secrets: what must not be told; None if nothing is known.
+        value: an object of a class that verbs return.
+        secrets: the secrets to mask; None if there are none.
     """
     if _is_large(value):
         return await asyncio.to_thread(_written, value, secrets)
@@ -32,7 +32,7 @@ async def content(value: Any, secrets: Secrets | None) -> bytes:
 
 
 def _is_large(value: Any) -> bool:
-    """Whether a value holds a long list: of messages, or as a page or another list itself."""
+    """Return whether a value contains a long list: as `messages`, as the items of a page, or the value itself."""
     if isinstance(value, tuple):
         return len(cast("tuple[Any, ...]", value)) > LARGE
     lists = [getattr(value, name, None) for name in ("messages", "items")]
