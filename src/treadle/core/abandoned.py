@@ -1,7 +1,7 @@
-"""Calls that ignored their cancellation and still run: how they are listed, and how their number is limited.
+"""Registry of calls that ignored their cancellation and still run, with a limit on their number.
 
-Only such a call itself, or the end of its process, can end it. So it is listed until it ends. A limit on the number
-turns what would fill the process with them into an error of one call.
+Such a call ends by itself or with its process, and is listed until then. The limit turns a process that fills up with
+them into an error of one call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from treadle.core.data import frozen
 from treadle.errors import ToolError
 
 MAX_ABANDONED: Final = 16
-"""With so many abandoned calls still running, no new one starts."""
+"""The number of abandoned calls from which on no new call starts."""
 
 
 @frozen
@@ -23,7 +23,7 @@ class AbandonedCall:
     Args:
         name: the tool's name, or `the model`.
         task_id: the task of the call.
-        call_id: the call, or the step whose answer was asked for.
+        call_id: the call, or the step that asked the model.
         since: monotonic seconds.
     """
 
@@ -38,7 +38,7 @@ class AbandonedCall:
         return self.name
 
     def late_text(self, now: float) -> str:
-        """Return what a log says once it has ended after all; `now` in monotonic seconds."""
+        """Return the log message for its late end; `now` in monotonic seconds."""
         return (
             f"{self.name} ended {now - self.since:.1f} s after it was abandoned (call {self.call_id} of task "
             f"{self.task_id}): its result is late, and dropped"
@@ -49,7 +49,7 @@ class AbandonedCalls:
     """A registry of abandoned calls, each under a key.
 
     Args:
-        where: where they run, for messages: empty, or like ` in threads`.
+        where: where they run, for messages: empty, or for instance ` in threads`.
     """
 
     def __init__(self, where: str = "") -> None:
@@ -58,7 +58,7 @@ class AbandonedCalls:
 
     def add(self, key: Hashable, call: AbandonedCall, still_runs: Callable[[], bool]) -> None:
         """List a call until it is removed, or `still_runs` returns False."""
-        self.running()  # drops those that have ended, for not every call is removed
+        self.running()  # drops ended calls: not every call is removed
         self._calls[key] = (call, still_runs)
 
     def remove(self, key: Hashable) -> AbandonedCall | None:
@@ -75,8 +75,8 @@ class AbandonedCalls:
         return tuple([call for key, (call, _) in listed if key in self._calls])
 
     def refuse_if_too_many(self) -> None:
-        """Raise `ToolError` when as many abandoned calls run as may."""
-        if len(self._calls) < MAX_ABANDONED:  # on the way of every call
+        """Raise `ToolError` if `MAX_ABANDONED` or more abandoned calls run."""
+        if len(self._calls) < MAX_ABANDONED:  # the fast path of every call
             return
         running = self.running()
         if len(running) >= MAX_ABANDONED:

@@ -1,7 +1,7 @@
-"""Calls that a model wrote as the text of its answer, where its server does not tell them from text.
+"""Parse calls that a model wrote as the text of its answer, because its server does not separate them from text.
 
-Nothing is guessed: only a whole text that is one JSON object, or a list of them, each with the name of a known tool and
-an object of arguments, counts. It may be in a `<tool_call>` tag or in a code fence. A cut text is no call.
+Nothing is guessed: the whole text must be one JSON object, or a list of them, each with the name of a known tool and an
+object of arguments. It may be in a `<tool_call>` tag or in a code fence. A truncated text is no call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from treadle.core.messages import Json
 from treadle.core.strict_json import STRICTLY
 
 BEGINNINGS: Final = ("{", "[", "<tool_call>", "```")
-"""How a text begins that may be calls."""
+"""The beginnings of texts that may be calls."""
 
 _TAG: Final = re.compile(r"<tool_call>(.*)</tool_call>", re.DOTALL)
 _FENCE: Final = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*)\n?```", re.DOTALL)
@@ -23,17 +23,17 @@ _KEYS: Final = ({"name", "arguments"}, {"name", "parameters"})
 
 
 def may_be_calls(text: str) -> bool:
-    """Whether a text that is not whole yet may turn out to be calls."""
+    """Return whether an incomplete text may become calls."""
     begun = text.lstrip()
     return any(begun.startswith(each) or each.startswith(begun) for each in BEGINNINGS)
 
 
 def calls_in(text: str, tools: Container[str]) -> tuple[tuple[str, dict[str, Json]], ...]:
-    """Return the names and arguments of the calls that a text is; empty if any of it is something else.
+    """Return the names and arguments of the calls in a text; empty if the text has anything else.
 
     Args:
         text: the whole text of an answer.
-        tools: the names of the tools that there are.
+        tools: the names of the known tools.
     """
     body = text.strip()
     for wrapper in (_FENCE, _TAG):
@@ -51,7 +51,7 @@ def calls_in(text: str, tools: Container[str]) -> tuple[tuple[str, dict[str, Jso
 
 
 def text_calls_warning(tools: tuple[str, ...]) -> str:
-    """Return a message for people about an answer that reads like calls of these tools."""
+    """Return a warning for people about an answer that looks like calls of these tools."""
     names = ", ".join(dict.fromkeys(tools))
     return (
         f"the text of the answer reads like a call of {names}, and nothing was run: start the server with its "

@@ -1,4 +1,4 @@
-"""Which tasks changed, collected until that is told."""
+"""Collect the ids of changed tasks until they are taken."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Final
 
 MOST: Final = 2_000
-"""Of more tasks than these no names are kept: any may have changed."""
+"""The most ids that are collected; beyond that, any task may have changed."""
 
 
 class ChangedTasks:
-    """The ids of tasks that changed since they were last taken; of too many, only that any may have."""
+    """The ids of tasks that changed since they were last taken; beyond `MOST`, any task may have."""
 
     __slots__ = ("_any", "_ids")
 
@@ -19,7 +19,7 @@ class ChangedTasks:
         self._any = False
 
     def add(self, ids: Iterable[str] | None) -> None:
-        """Note tasks that changed; None: any may have."""
+        """Add changed tasks; None: any may have changed."""
         if ids is None:
             self._any = True
         elif not self._any:
@@ -29,7 +29,7 @@ class ChangedTasks:
             self._ids.clear()
 
     def take(self) -> frozenset[str] | None:
-        """Return what was noted, and forget it; None: any may have changed."""
+        """Return the collected ids and clear them; None: any may have changed."""
         ids = None if self._any else frozenset(self._ids)
         self._any = False
         self._ids.clear()

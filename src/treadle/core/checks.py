@@ -1,4 +1,4 @@
-"""What guardrails are to judge, and what they decided on it: one record for each content of a task.
+"""Contents that guardrails judge, and their decisions: one record for each content of a task.
 
 (none)      not judged yet, or judged anew after a rewrite
 allowed     the guardrails let it pass
@@ -29,7 +29,7 @@ NAMES: Final[Mapping[GuardedContent, str]] = {
     "output": "the answer",
     "result": "the result",
 }
-"""How people call what is judged."""
+"""Names of the contents, for people."""
 
 JSON_PARTS: Final = ("answer", "result")
 """The parts of contents that are JSON data; the others are texts."""
@@ -37,13 +37,13 @@ JSON_PARTS: Final = ("answer", "result")
 
 @mutable
 class Check:
-    """What guardrails decided on one content. To people who are asked it is like a call that has not started."""
+    """The decision of guardrails on one content. Approvers see it like a call that has not started."""
 
     id: str
     step: str
     guards: GuardedContent
     arguments: dict[str, Json]
-    """the content as it stands: texts, or a JSON value, by what they are"""
+    """the present content by part: texts or a JSON value"""
 
     permit: Permit | None = None
     requests: int = 0
@@ -51,14 +51,14 @@ class Check:
     """how often guardrails rewrote it"""
 
     changed: bool = False
-    """whether it is another one than the task was given"""
+    """whether guardrails or a person changed it"""
 
     problem: str | None = None
     status: Literal["proposed"] = "proposed"
 
     @property
     def name(self) -> str:
-        """How people call what is judged."""
+        """The name of the content, for people."""
         return NAMES[self.guards]
 
 
@@ -66,7 +66,7 @@ Standing = Literal["open", "asked", "passed", "refused"]
 
 
 def standing(check: Check | None) -> Standing:
-    """Return how a content stands: still to be judged, asked about, passed or refused."""
+    """Return the status of a content: still to be judged, waiting for a person, passed or refused."""
     permit = check.permit if check is not None else None
     if permit is None or permit.status == "edited":
         return "open"
@@ -76,13 +76,13 @@ def standing(check: Check | None) -> Standing:
 
 
 def withholds(check: Check | None) -> bool:
-    """Whether the result of a call may not be read yet; one that a step has failed for is read as withheld."""
+    """Return whether the result of a call is still hidden; one that failed its step is shown as withheld."""
     is_used = check is not None and check.permit is not None and check.permit.status == "used"
     return standing(check) != "passed" and not is_used
 
 
 def refusal(check: Check) -> Failure:
-    """Return why a content was refused, and by which guardrail or person."""
+    """Return the failure of a refused content, with the guardrail or person that refused it."""
     permit = check.permit
     rule, by, reason = (permit.rule, permit.by, permit.reason) if permit is not None else (None, None, "")
     who = f"the guardrail {rule}" if rule else "a guardrail"
@@ -94,7 +94,7 @@ def refusal(check: Check) -> Failure:
 
 
 def check_edit(check: Check, arguments: dict[str, Json], verb: str) -> None:
-    """Raise `ConfigurationError` for what a person may not put in the place of a content."""
+    """Raise `ConfigurationError` unless a person's edit has the same parts as the content."""
     wrong = [
         part
         for part in check.arguments
@@ -111,12 +111,12 @@ def check_edit(check: Check, arguments: dict[str, Json], verb: str) -> None:
 
 
 def input_content(parts: tuple[Content, ...]) -> dict[str, Json]:
-    """Return what is judged of input: its text."""
+    """Return the judged content of input: its text."""
     return {"text": "\n".join([part.text for part in parts if isinstance(part, Text)])}
 
 
 def with_input(parts: tuple[Content, ...], content: dict[str, Json]) -> tuple[Content, ...]:
-    """Return input with another text in place of its own, as untrusted as that; images and files stay."""
+    """Return input with its text replaced; the new text is as untrusted as the old, and images and files stay."""
     others = [part for part in parts if not isinstance(part, Text)]
     labels = [part.label for part in parts if isinstance(part, Text)]
     label = next((label for label in labels if untrusted_origin(label) is not None), None)
@@ -124,7 +124,7 @@ def with_input(parts: tuple[Content, ...], content: dict[str, Json]) -> tuple[Co
 
 
 def answer_content(answer: AnswerHeld) -> dict[str, Json]:
-    """Return what is judged of a model's answer: its text, what it wrote before it, and the typed answer in it."""
+    """Return the judged content of a model's answer: its text, its reasoning, its typed answer and its scratch text."""
     contents: dict[str, Json] = {}
     if thoughts := _reasoning(answer.message):
         contents["reasoning"] = thoughts
@@ -146,12 +146,12 @@ def answer_content(answer: AnswerHeld) -> dict[str, Json]:
 
 
 def _is_scratch(call: ToolCall) -> bool:
-    """Whether a call stands for text of a model that could not be read as a call or an answer."""
+    """Return whether a call represents model text that could not be parsed as a call or an answer."""
     return call.problem is not None and call.meta == IN_WORDS
 
 
 def passed_answer(answer: AnswerHeld, content: dict[str, Json]) -> tuple[Message, TypedAnswer | None]:
-    """Return a model's message and the typed answer in it, with what guardrails made of them."""
+    """Return a model's message and the typed answer in it, with the changes of guardrails."""
     before, message, typed = answer_content(answer), answer.message, answer.typed
     changed = {key for key, value in content.items() if before.get(key) != value}
     if not changed:
@@ -190,7 +190,7 @@ def passed_answer(answer: AnswerHeld, content: dict[str, Json]) -> tuple[Message
 
 
 def _with_reasoning(parts: list[Part], text: str) -> list[Part]:
-    """Return parts with other reasoning, which no provider is sent: it signed other words."""
+    """Return parts with replaced reasoning. It goes to no provider, whose signature covers the original."""
     first = next(part for part in parts if isinstance(part, Reasoning))
     others = [part for part in parts if not isinstance(part, Reasoning)]
     meta = IN_WORDS if first.meta == IN_WORDS else UNSEEN
@@ -202,16 +202,16 @@ def _reasoning(message: Message) -> str:
 
 
 def result_content(call: CallState) -> dict[str, Json]:
-    """Return what is judged of a call that ended: what the model is to read of it."""
+    """Return the judged content of an ended call: the text for the model."""
     if call.observation is not None:
         return {"result": "\n".join([part.text for part in call.observation if isinstance(part, Text)])}
     return {"result": call.error.message if call.error is not None else call.output}
 
 
 def is_judged(call: CallState) -> bool:
-    """Whether a call has a result that guardrails judge: a tool returned or raised it.
+    """Return whether a call has a result for guardrails to judge: its tool returned or raised it.
 
-    What arrives as input, since its call went on in the background, is judged as such.
+    A result that arrives as input, after work in the background, is judged as input.
     """
     if call.ticket is not None and call.ticket.arrival is not None:
         return False

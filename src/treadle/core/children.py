@@ -1,4 +1,4 @@
-"""What the tasks below a task spend, by agent: plain data and sums."""
+"""The spending of the tasks below a task, by agent: plain data and sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.core.model import NO_USAGE, Usage
 
 @frozen
 class SpentBy:
-    """What tasks of one agent spent below another task; `tasks` says how many they are."""
+    """The spending of one agent's tasks below another task; `tasks` is their number."""
 
     agent: str
     tasks: int = 1
@@ -36,7 +36,7 @@ class SpentBy:
 
 
 def by_agent(parts: Iterable[SpentBy]) -> tuple[SpentBy, ...]:
-    """Return what was spent, one entry for each agent, in order of appearance."""
+    """Return the sums by agent, in order of appearance."""
     sums: dict[str, SpentBy] = {}
     for part in parts:
         total = sums.get(part.agent)

@@ -1,4 +1,4 @@
-"""What makes a conversation well-formed: what providers ask of it, what no resume may break, and what may leave it."""
+"""The rules of a well-formed conversation, and of tasks that may leave their thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from treadle.core.messages import Message, ToolCall, ToolResult
 
 
 def faults(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield what is wrong: every call has one result, right after its message and in order, and ids are unique."""
+    """Yield the violations: every call has one result, right after its message and in order, and ids are unique."""
     seen: set[str] = set()
     owed: list[str] = []
     for place, message in enumerate(messages):
@@ -29,11 +29,11 @@ def faults(messages: Sequence[Message]) -> Iterator[str]:
 
 
 def may_leave_thread(version: int, covers: int, later: Iterable[int]) -> bool:
-    """Whether a task may be taken out of its thread: it is the newest turn and not summarised, or it is a summary.
+    """Return whether a task may leave its thread: it is a summary, or the newest turn and not summarised.
 
     Args:
         version: the version that added the task.
-        covers: up to which version the task summarises; 0 if it is no summary.
-        later: the same of each member that was added after it.
+        covers: the version up to which the task summarises; 0 if it is no summary.
+        later: `covers` of each member that was added after it.
     """
     return bool(covers) or all(covered and covered < version for covered in later)

@@ -1,9 +1,8 @@
-"""What a model can read of outputs that were cut: the tool `read_output`, which Treadle adds to those of an agent.
+"""The tool `read_output`, which Treadle adds to an agent's tools so that its model can read cut outputs.
 
-A cut observation names the tool, and the tool is offered from then on. It reads the journal: the output that the model
-was shown head and tail of, page by page. A page is as long as any observation may be, and is labelled as the output is.
-
-An agent whose own tools include one of that name keeps it, and is offered no other.
+A cut observation names the tool, and from then on the tool is offered. It reads the journal, page by page: the whole
+output of which the model saw head and tail. A page is as long as an observation may be, and has the label of the
+output. If an agent has a tool of its own of that name, that tool is kept and this one is not offered.
 """
 
 from __future__ import annotations
@@ -42,20 +41,20 @@ SPEC: Final = ToolSpec(
     },
     read_only=True,
     declared=True,
-    trusted=True,  # what it says itself; a page has the label of the output
+    trusted=True,  # its own messages; a page has the label of the output
 )
 
 _NOTE_ROOM: Final = 100
-"""Characters of a page that are kept for the note on what follows it, where a page is long enough."""
+"""Characters of a long page that are reserved for the note on the rest."""
 
 
 def is_offered(state: TaskState) -> bool:
-    """Whether the tool is offered: an output was cut on the present branch."""
+    """Return whether the tool is offered: an output was cut on the present branch."""
     return bool(state.cut)
 
 
 def find_output(state: TaskState, call_id: str) -> CallState | None:
-    """Return the ended call of this id on the present branch, by which its result is known to the model."""
+    """Return the ended call on the present branch whose result the model knows by this id."""
     if (call := state.cut.get(call_id)) is not None:
         return call
     return next((call for call in _ended_calls(state) if base_call_id(call.id) == call_id), None)
@@ -76,7 +75,7 @@ def unknown_output_text(state: TaskState, call_id: str) -> str:
 
 
 def whole_text(call: CallState) -> str:
-    """Return the text of which a model was shown a part, or all."""
+    """Return the whole text of an output that a model saw at least in part."""
     if call.whole is not None:
         return call.whole
     if call.observation is not None and not call.cut:
@@ -85,7 +84,7 @@ def whole_text(call: CallState) -> str:
 
 
 def page(text: str, offset: int, limit: int | None, most: int) -> str:
-    """Return a part of a text and a note on what follows, together of at most `most` characters.
+    """Return a part of a text and a note on the rest, together at most `most` characters.
 
     Args:
         text: the whole text.

@@ -1,8 +1,8 @@
-"""Deltas joined to the answer so far, and how far a reader has read it.
+"""Join deltas to the answer so far, and track how far a reader has read it.
 
-A delta says where it belongs: `at` counts the characters of its channel before it, `tool_at` those of the call's name.
+A delta carries its position: `at` counts the characters of its channel before it, `tool_at` those of the call's name.
 So a delta can be repeated and joined without loss: the answer is `text[:delta.at] + delta.text`. A reader that comes
-late, or has fallen behind, first gets one delta for each channel with `at=0`, which holds all that was written so far.
+late, or has fallen behind, first gets one delta for each channel with `at=0` and all the text so far.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from treadle.core.events import (
 )
 
 AnswerKey: TypeAlias = tuple[str, str | None]
-"""Which answer of a task: that of a step, or of a function's request within it."""
+"""The key of an answer: its step, and the request if a function of the step made one."""
 
 Place: TypeAlias = tuple[str, int]
-"""Which part of an answer: a channel, and the index of the call whose arguments are written."""
+"""The key of a part of an answer: a channel, and the index of the call for arguments."""
 
 _BOUNDS = (ModelStarted, ModelReturned, ModelFailed, ModelStopped, ModelRestarted)
 
 
 def ended_by(event: Event | ModelRestarted) -> AnswerKey | None:
-    """Return the answer whose deltas until now are void, or whole in the journal, after an event; None if of none."""
+    """Return the answer whose deltas an event ends, since they are void or complete; None if there is none."""
     return (event.step, event.call) if isinstance(event, _BOUNDS) else None
 
 
@@ -40,13 +40,13 @@ _UNREAD: Final = (0, 0)
 
 
 class DeltaPlaces:
-    """How far a reader has read the answers that are being written."""
+    """The positions of a reader in the answers that are being written."""
 
     __slots__ = ("_read",)
 
     def __init__(self) -> None:
         self._read: dict[tuple[str, str | None, str, int], tuple[int, int]] = {}
-        """the characters read of each part of each answer, and of the name of its call"""
+        """the characters read of each part of each answer, and of its call's name"""
 
     def forget(self, answer: AnswerKey) -> None:
         """Forget an answer: it has ended, or another attempt at it begins."""
@@ -54,7 +54,7 @@ class DeltaPlaces:
             del self._read[part]
 
     def read_on(self, delta: Delta) -> bool:
-        """Whether a delta begins where its part was read to; note it as read then."""
+        """Return whether a delta continues its part where the reader is; if so, mark it as read."""
         part = delta.step, delta.call, delta.channel, delta.index
         at, tool_at = delta.at, delta.tool_at
         if self._read.get(part, _UNREAD) != (at, tool_at):
@@ -63,12 +63,12 @@ class DeltaPlaces:
         return True
 
     def is_gap(self, delta: Delta) -> bool:
-        """Whether text before a delta was not read."""
+        """Return whether text before a delta was not read."""
         chars, name = self._chars(delta)
         return delta.at > chars or delta.tool_at > name
 
     def new_part(self, delta: Delta) -> Delta | None:
-        """Return the part of a delta that was not read before, and note it as read; None if all was read."""
+        """Return the unread part of a delta and mark it as read; None if all was read."""
         chars, name = self._chars(delta)
         end, name_end = delta.at + len(delta.text), delta.tool_at + len(delta.tool)
         if delta.at < chars or delta.tool_at < name:
@@ -95,7 +95,7 @@ class DeltasSoFar:
         self._answers: dict[AnswerKey, dict[Place, tuple[Delta, StringIO, StringIO]]] = {}
 
     def add(self, delta: Delta) -> None:
-        """Join a delta to those before it; nothing if those are missing."""
+        """Join a delta to those before it; ignore it if those are missing."""
         answer = self._answers.setdefault((delta.step, delta.call), {})
         place = (delta.channel, delta.index)
         part = answer.get(place)
@@ -107,7 +107,7 @@ class DeltasSoFar:
             name.write(delta.tool)
 
     def chars(self, delta: Delta) -> int:
-        """Return how many characters there are of the part of the answer that a delta continues."""
+        """Return how many characters the part of an answer has that a delta continues."""
         answer = self._answers.get((delta.step, delta.call), {})
         part = answer.get((delta.channel, delta.index))
         return part[1].tell() if part is not None else 0
@@ -126,7 +126,7 @@ class DeltasSoFar:
         self._answers.clear()
 
     def deltas(self) -> Iterator[Delta]:
-        """Yield one delta for each part: all that was written of it so far."""
+        """Yield one delta for each part, with all of its text so far."""
         for answer in list(self._answers.values()):
             for first, text, name in list(answer.values()):
                 if text.tell() or name.tell():

@@ -1,8 +1,8 @@
-"""How results and events show themselves: a short line in a REPL, fields for rich, static HTML in a notebook.
+"""Display results and events: a short line in a REPL, fields for rich, static HTML in a notebook.
 
-A class derives from `Displayed` and returns a `View` of itself. Its `repr` is one bounded line. `__rich_repr__` hands
-the same facts to rich, which is not needed for it. `_repr_html_` makes a fragment of a page: tables, in which long
-values unfold. It holds no script, style sheet or address, every text in it is escaped, and its size is bounded.
+A class derives from `Displayed` and returns a `View` of itself. Its `repr` is one bounded line. `__rich_repr__` gives
+the same facts to rich, without importing it. `_repr_html_` returns an HTML fragment: tables whose long values unfold.
+The fragment has no script, style sheet or address; its texts are escaped and its size is bounded.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ ROWS: Final = 100
 """The most rows of a table."""
 
 PAGE: Final = 200_000
-"""The most characters of values in one HTML fragment; what comes after them is shown in short."""
+"""The most characters of values in one HTML fragment; further values are abbreviated."""
 
 
 class Word(str):
-    """A state or an outcome, which is shown in its colour."""
+    """A state or an outcome, shown in its colour."""
 
     __slots__ = ()
 
 
 @frozen
 class Table:
-    """Items as a table: `row` makes the cells of an item, each a value or a table of what belongs to it."""
+    """Items as a table: `row` returns the cells of an item, each a value or a nested table."""
 
     title: str
     columns: tuple[str, ...]
@@ -46,16 +46,16 @@ class Table:
 
 @frozen(kw_only=True)
 class View:
-    """What an object shows of itself.
+    """The displayed parts of an object.
 
     Args:
-        title: what it is: the name of its class.
+        title: the name of its class.
         name: its id.
         state: its state or outcome.
-        facts: numbers and short texts, by name; what is None or empty is left out.
-        text: the text that matters most, such as an answer.
+        facts: numbers and short texts, by name; None and empty ones are left out.
+        text: the most important text, such as an answer.
         values: longer values and tables, by name, that unfold.
-        tables: what it is made of.
+        tables: its parts.
     """
 
     title: str
@@ -67,12 +67,12 @@ class View:
     tables: tuple[Table, ...] = ()
 
     def present_facts(self) -> Iterator[tuple[str, Any]]:
-        """Yield the facts that say something."""
+        """Yield the facts that are not empty."""
         return ((name, value) for name, value in self.facts if value not in (None, "", 0, (), {}, False))
 
 
 class Displayed:
-    """An object that shows itself by its `View`."""
+    """An object that is displayed by its `View`."""
 
     __slots__ = ()
 
@@ -112,12 +112,12 @@ class Displayed:
 
 
 def cut(text: str, most: int = LINE) -> str:
-    """Return a text of at most so many characters; a longer one ends in an ellipsis."""
+    """Return a text, cut to `most` characters with an ellipsis if it is longer."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def clean(text: str) -> str:
-    """Return text with control and direction characters as visible escapes, so that no text changes how it is shown."""
+    """Return text with control and direction characters as visible escapes, so that it cannot alter its display."""
     if text.isascii() and text.isprintable():
         return text
     return "".join([_visible(character) for character in text.replace("\r\n", "\n")])
@@ -135,11 +135,11 @@ _UNSEEN: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
     + "".join([chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))])
 )
-"""Characters that count as printable and show nothing."""
+"""Characters that count as printable but are invisible."""
 
 
 def exact_text(text: str) -> str:
-    """Return text in which every character but a line end is seen: joiners and odd blanks are escapes too."""
+    """Return text with every invisible character but line ends escaped, joiners and odd blanks too."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -151,12 +151,12 @@ def exact_text(text: str) -> str:
 
 
 def exact_json(value: Any) -> str:
-    """Return JSON on one line in which every character is seen: it reads back as the same value."""
+    """Return JSON on one line with every invisible character escaped; it reads back as the same value."""
     return seen_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def seen_json(text: str) -> str:
-    """Return JSON text in which every character but a line end is seen: it reads back as the same values."""
+    """Return JSON text with every invisible character but line ends escaped; it reads back as the same values."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -174,13 +174,13 @@ def _is_seen(character: str) -> bool:
 
 
 def _escape(character: str) -> str:
-    if character > "\uffff":  # in the form that JSON has, so that arguments and texts show it alike
+    if character > "\uffff":  # in JSON's form, so that arguments and texts show it alike
         return json.dumps(character)[1:-1]
     return character.encode("unicode_escape").decode("ascii")
 
 
 def one_line(text: str, most: int = LINE) -> str:
-    """Return a text on one line of at most so many characters."""
+    """Return a text on one line, cut to `most` characters."""
     return cut(" ".join(text[: 4 * most].split()), most)
 
 
@@ -190,7 +190,7 @@ def money(cost: Decimal | None) -> str:
 
 
 def seconds(duration: float | None) -> str:
-    """Return a time in seconds as people read it; an empty text if there is none."""
+    """Return a duration in seconds as readable text; empty if there is none."""
     if duration is None:
         return ""
     return f"{duration * 1000:.0f} ms" if duration < 1 else f"{duration:.1f} s"
@@ -201,7 +201,7 @@ def _plain(value: Any) -> str:
 
 
 def shown_value(value: Any, indent: int | None = 1) -> str:
-    """Return a value as text, bounded: text as it is, else JSON; what follows the names of secrets is hidden."""
+    """Return a value as bounded text: text itself, else JSON; values after the names of secrets are hidden."""
     text = value
     if not isinstance(value, str):
         try:
@@ -212,7 +212,7 @@ def shown_value(value: Any, indent: int | None = 1) -> str:
 
 
 def _without_secrets(text: str) -> str:
-    """Return a text without what follows the names of secrets."""
+    """Return a text without the values after the names of secrets."""
     from treadle.core.redaction import hide_named
 
     return hide_named(text)
@@ -231,7 +231,7 @@ _LINE_STYLE: Final = "border:1px solid rgba(128,128,128,.35)"
 _CELL: Final = f"{_LINE_STYLE};padding:3px 8px;text-align:left;vertical-align:top"
 _NARROW: Final = 16
 _ID: Final = 40
-"""The lengths of cells that are not broken into lines: short ones, and ids."""
+"""The longest cells without line breaks: short ones, and ids."""
 
 _PRE: Final = (
     "margin:4px 0;padding:6px 8px;white-space:pre-wrap;overflow-wrap:anywhere;max-height:24em;overflow:auto;"
@@ -240,12 +240,12 @@ _PRE: Final = (
 
 
 def html_of(view: View) -> str:
-    """Return a view as HTML that stands by itself."""
+    """Return a view as self-contained HTML."""
     return _Page().view(view)
 
 
 class _Page:
-    """Makes one fragment, and counts the characters of its values."""
+    """Renders one fragment, and counts the characters of its values."""
 
     def __init__(self) -> None:
         from html import escape

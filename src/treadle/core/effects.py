@@ -1,8 +1,7 @@
-"""What a task wants done next: derived from its state, never stored. A place in the task is an effect's identity.
+"""The next actions of a task: derived from its state, never stored. An effect's identity is its place in the task.
 
-`decide` answers with one of three: an event (a fact that follows from the state: journal it and ask again), a tuple of
-effects (all that is wanted now, in flight or not: the difference to what runs is what to start and what to stop), or
-`Wait`.
+`decide` returns one of three: an event (a fact that follows from the state: journal it and ask again), a tuple of
+effects (all that are wanted now, in flight or not: the difference to those that run is started or stopped), or `Wait`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ WaitReason = Literal[
 
 @mutable
 class CallModel:
-    """Ask the model a question of a step. `final` wants an answer without tools."""
+    """Send a request of a step to the model. `final` asks for an answer without tools."""
 
     id: str
     step: StepState
@@ -46,7 +45,7 @@ class CallModel:
 
 @mutable
 class JudgeRequest:
-    """Decide whether a request to a model may go out, by the policies."""
+    """Let the policies decide whether a request to a model may be sent."""
 
     id: str
     step: StepState
@@ -56,7 +55,7 @@ class JudgeRequest:
 
 @mutable
 class CallTool:
-    """Execute a call the model asked for."""
+    """Execute a call that the model asked for."""
 
     id: str
     call: CallState
@@ -64,7 +63,7 @@ class CallTool:
 
 @mutable
 class JudgeCall:
-    """Decide whether a call may start: by the policies, and by what its tool says itself."""
+    """Let the policies and the tool itself decide whether a call may start."""
 
     id: str
     call: CallState
@@ -72,9 +71,9 @@ class JudgeCall:
 
 @mutable
 class JudgeContent:
-    """Decide by guardrails whether a content may go on: `place` is its id, `content` what it is now.
+    """Let guardrails decide whether a content passes: `place` is its id, `content` its present value.
 
-    `tool` is the tool that a result is of.
+    `tool` is the tool of a result.
     """
 
     id: str
@@ -87,7 +86,7 @@ class JudgeContent:
 
 @mutable
 class ReleaseAnswer:
-    """Let an answer go on that guardrails held and let pass."""
+    """Release an answer that guardrails held and have passed."""
 
     id: str
     step: StepState
@@ -96,7 +95,7 @@ class ReleaseAnswer:
 
 @mutable
 class RunAgent:
-    """Run an agent that was called, as a task of its own: from the start, or from where that task stands."""
+    """Run a called agent as a task of its own, from the start or from its present state."""
 
     id: str
     call: CallState
@@ -104,9 +103,9 @@ class RunAgent:
 
 @mutable
 class StopAgent:
-    """End the task of an agent that was called, for good, and with it the call: by this outcome, and why.
+    """End the task of a called agent, and the call, with this outcome and reason.
 
-    With `retries`, the call does not end and begins again with a new task.
+    With `retries`, the call does not end: it begins again with a new task.
     """
 
     id: str
@@ -118,7 +117,7 @@ class StopAgent:
 
 @mutable
 class UndoCall:
-    """Take a finished call back, by its tool's `undo=`."""
+    """Undo a finished call with its tool's `undo=`."""
 
     id: str
     call: CallState
@@ -126,7 +125,7 @@ class UndoCall:
 
 @mutable
 class Reconcile:
-    """Find out by the tool's `reconcile=` whether a lost call took effect."""
+    """Ask the tool's `reconcile=` whether a lost call took effect."""
 
     id: str
     call: CallState
@@ -134,7 +133,7 @@ class Reconcile:
 
 @mutable
 class ChooseRoute:
-    """Ask the agent's router how a step goes on."""
+    """Ask the agent's router for the next step."""
 
     id: str
     step: StepState
@@ -142,7 +141,7 @@ class ChooseRoute:
 
 @mutable
 class RunFunction:
-    """Enter a step that is a function; what it did before is served from the journal."""
+    """Enter a step function; its earlier requests and calls are answered from the journal."""
 
     id: str
     node: StepNode
@@ -150,14 +149,14 @@ class RunFunction:
 
 @mutable
 class ConsultWorker:
-    """Ask a worker of one's own for the first step, or have it look at the answer before the task ends."""
+    """Ask a custom worker for the first step, or let it inspect the answer before the task ends."""
 
     id: Literal["initialize", "finalize"]
 
 
 @mutable
 class Wait:
-    """Nothing can be done now, and why; `calls` are those that wait for a person, and what guardrails ask about."""
+    """Nothing can be done now, for this reason; `calls` are the calls and contents that wait for a person."""
 
     reason: WaitReason
     calls: tuple[CallState | Check, ...] = ()

@@ -1,4 +1,4 @@
-"""The ends of calls that brought no result: what is said of each follows from the attempts that it had.
+"""End events of calls without a result. The event follows from the attempts of the call.
 
     attempts of the call                    what ends it          outcome
     none began, or none reached the tool    it is not to begin    refused, cancelled or invalid: "was not run"
@@ -10,8 +10,8 @@
     one was cut off, the tool may write     any of these          unknown
     the last asked a person, midway         it is not to begin    unknown
 
-The last rows come first: an attempt that was cut off may have taken effect, however a later attempt ended, unless the
-later one returned. Where a call was ended for another reason than its own, `Failure.kind` says for which.
+The last rows take precedence: an attempt that was cut off may have taken effect, however later attempts ended, unless a
+later one returned. If a call was ended for an external reason, `Failure.kind` names it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from treadle.core.steps import CallState
 def observe(
     end: ToolEnded, seen: str | Sequence[Content], limit: int, *, is_output: bool, reads_on: bool
 ) -> ToolEnded:
-    """Return the end of a call that returned, with what the model sees of it.
+    """Return the end of a call that returned, with its observation for the model.
 
     Args:
-        end: the end, of which the model sees the output as text so far.
-        seen: what the model is to see, uncut.
-        limit: how many characters it sees.
-        is_output: whether `seen` is the output as text: then it is not stored a second time.
-        reads_on: whether the model can read the rest by `read_output`.
+        end: the end event; without an observation the model sees the output as text.
+        seen: the observation for the model, uncut.
+        limit: how many characters the model sees.
+        is_output: whether `seen` is the output as text; then it is not stored a second time.
+        reads_on: whether the model can read the rest with `read_output`.
     """
     texts = [seen] if isinstance(seen, str) else [part.text for part in seen if isinstance(part, Text)]
     end.cut = sum(map(len, texts)) > limit
@@ -47,12 +47,12 @@ def observe(
 
 
 def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded:
-    """Return the end of a call that is not to begin, or not to begin again.
+    """Return the end of a call that will not begin, or not begin again.
 
     Args:
         call: a call that is not in flight.
         outcome: how it ends if it never began.
-        error: why it is not to begin; the end has its `kind`, with any outcome.
+        error: why it does not begin; the end has its `kind`, with any outcome.
     """
     if call.in_doubt or call.is_halfway:
         return unknown_end(call, error.kind)
@@ -68,12 +68,12 @@ def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded
 
 
 def not_begun(call: CallState) -> str:
-    """Return the words that a call is not to begin, or not to begin again."""
+    """Return the clause that a call does not begin, or does not begin again."""
     return f"{call.name} {'does not begin again' if call.attempt else 'was not run'}"
 
 
 def failed_end(call: CallState, failure: Failure, *, cut_off: bool = False) -> ToolEnded:
-    """Return the end of a call whose last attempt failed; `cut_off` says that the tool did not end by itself."""
+    """Return the end of a call whose last attempt failed; `cut_off`: the tool was stopped before it ended."""
     if call.in_doubt or (cut_off and call.effect != "read"):
         return unknown_end(call, failure.kind, failure.message, failure.traceback)
     kinds: dict[str, Outcome] = {"timeout": "timeout", "abandoned": "abandoned"}
@@ -89,7 +89,7 @@ def expired_end(call: CallState) -> ToolEnded:
 
 
 def withdrawn_end(call: CallState, why: str) -> ToolEnded:
-    """Return the end of a call in the background whose ticket is not to be completed any more."""
+    """Return the end of a background call whose ticket is withdrawn."""
     why = f"it went on in the background, and {why}"
     if call.effect != "read":
         end = unknown_end(call, "cancelled", why)
@@ -101,7 +101,7 @@ def withdrawn_end(call: CallState, why: str) -> ToolEnded:
 
 
 def unknown_end(call: CallState, kind: str = "unknown", why: str = "", traceback: str = "") -> ToolEnded:
-    """Return the end of a call that may have taken effect or not: an attempt of it was cut off."""
+    """Return the end of a call with unknown effect: an attempt of it was cut off."""
     if not why and call.stopped is not None:
         why, traceback = call.stopped.message, call.stopped.traceback
     repeated = (

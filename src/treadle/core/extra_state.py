@@ -1,19 +1,19 @@
-"""`ExtraState`: the JSON object that is kept with a task, and all writes to it on the task's present branch.
+"""`ExtraState`: the JSON object that is stored with a task, and all writes to it on the task's present branch.
 
-Each key has its writes in the order of their events. What was read at event n is decided by the writes up to event n,
-else it is what the task began with. So an undo drops the writes of its steps, and a call that begins again reads what
-its first attempt read.
+Each key has its writes in the order of their events. The value at event n is that of the writes up to event n, else the
+initial value. So an undo drops the writes of its steps, and a call that begins again reads the same values as its first
+attempt.
 
-Who wins. A write replaces the one before it if its writer could read that one. Writers that ran beside each other stand
-in call order, whichever of them ended first: by the path of the step, then by the place of the call in it. The later
-one in that order stands, the other is `hidden`, and `Overwritten` tells of the two.
+Conflicts. A write replaces the one before it if its writer could read that one. Parallel writers are ordered by call
+order, whichever ends first: by the path of the step, then by the place of the call in it. The later one in that order
+wins, the other is `hidden`, and `Overwritten` reports both.
 
 Example: two calls of one answer, begun at events 5 and 6 while `n` is 0.
 
     8    the second ends with n = 2      n: second
     9    the first ends with n = 1       n: second, first (hidden)      n is 2
 
-Readers may be in other threads: a write is appended to its list, and an undo makes new lists.
+Readers may be in other threads: a write is appended to its list, and an undo builds new lists.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from treadle.core.events import StateChange
 from treadle.core.messages import Json, copied
 
 NOW: Final = 1 << 63
-"""Behind the last event of any task."""
+"""After the last event of any task."""
 
 Place: TypeAlias = tuple[tuple[int, ...], int]
-"""Where a call stands in call order: the path of its step, and which call of the step it is."""
+"""The position of a call in call order: the path of its step, and its number in the step."""
 
 
 @frozen
 class Writer:
-    """What changes the state by an event: a call, the function of a step, or an agent's instructions.
+    """The author of a change of the state: a call, a step function, or an agent's instructions.
 
     Args:
-        by: the id of the call, or that of the step of a function.
+        by: the id of the call, or of the function's step.
         step: the id of its step; empty for instructions.
         place: its place in call order.
-        began: the event at which it began: it read what was written up to there.
-        read_step: whether it read what the calls of its step wrote, as the function of a step does.
+        began: the event at which it began: it read the writes up to there.
+        read_step: whether it read the writes of its step's calls, as a step function does.
     """
 
     by: str
@@ -61,21 +61,21 @@ class Write:
     value: Json = None
     removed: bool = False
     hidden: bool = False
-    """whether a write before it stands, whose writer ran beside and comes later in call order"""
+    """whether an earlier write wins, by a parallel writer that comes later in call order"""
 
     def is_beside(self, other: Write) -> bool:
-        """Whether the writer of this write could not read an earlier one, since both ran at the same time."""
+        """Return whether the writer could not read an earlier write, since both ran in parallel."""
         mine, theirs = self.writer, other.writer
         return other.seq > mine.began and not (mine.read_step and mine.step == theirs.step)
 
     def yields_to(self, other: Write) -> bool:
-        """Whether an earlier write stands in spite of this one."""
+        """Return whether an earlier write wins over this one."""
         return self.is_beside(other) and other.writer.place > self.writer.place
 
 
 @frozen
 class Overwritten:
-    """Two writers that ran beside each other changed the same keys: `kept` is the one whose values stand."""
+    """Two parallel writers changed the same keys: the values of `kept` win."""
 
     step: str
     kept: str
@@ -85,7 +85,7 @@ class Overwritten:
 
 @mutable
 class ExtraState:
-    """The JSON object kept with a task: what the task began with, and what was written to it since."""
+    """The JSON object that is stored with a task: its initial value and the writes since."""
 
     initial: Json = None
     writes: dict[str, list[Write]] = field(default_factory=dict[str, "list[Write]"])
@@ -95,19 +95,19 @@ class ExtraState:
 
     @property
     def is_object(self) -> bool:
-        """Whether it is an object, as all are that calls may change; the first release stored other JSON data too."""
+        """Whether it is an object, which calls may change; the first release stored other JSON data too."""
         return self.initial is None or isinstance(self.initial, dict)
 
     def read(self, key: str, upto: int, calls: Collection[str] = ()) -> Json:
-        """Return the value of a key at an event, which is shared and not to be changed.
+        """Return the value of a key at an event. It is shared: do not change it.
 
         Args:
             key: the key.
-            upto: number of the event; later writes do not count.
-            calls: ids of calls whose writes count, though they are later.
+            upto: number of the event; later writes are ignored.
+            calls: ids of calls whose later writes count too.
 
         Raises:
-            KeyError: the key is not there.
+            KeyError: there is no such key.
         """
         writes = self.writes.get(key)
         write = _standing(writes, upto, calls) if writes is not None else None
@@ -118,7 +118,7 @@ class ExtraState:
         return write.value
 
     def keys(self, upto: int, calls: Collection[str] = ()) -> Iterator[str]:
-        """Yield the keys at an event, those that the task began with first; arguments are those of `read`."""
+        """Yield the keys at an event, the initial ones first; arguments are those of `read`."""
         for key in dict.fromkeys([*self._began_with(), *list(self.writes)]):
             try:
                 self.read(key, upto, calls)
@@ -127,13 +127,13 @@ class ExtraState:
             yield key
 
     def value(self) -> Json:
-        """Return a copy of all of it as it is now."""
+        """Return a copy of the present object."""
         if not self.is_object:
             return copied(self.initial)
         return {key: copied(self.read(key, NOW)) for key in self.keys(NOW)}
 
     def write(self, change: StateChange, writer: Writer, seq: int) -> list[Overwritten]:
-        """Add the writes of an event; return which of them hide, or are hidden by, writes that they did not read."""
+        """Add the writes of an event; return the conflicts with writes that its writer did not read."""
         pairs: dict[tuple[str, str], list[str]] = {}
         new = {key: Write(seq, writer, value) for key, value in change.values.items()}
         new |= {key: Write(seq, writer, removed=True) for key in change.removed}
@@ -165,7 +165,7 @@ class ExtraState:
 
 
 def _standing(writes: list[Write], upto: int, calls: Collection[str]) -> Write | None:
-    """Return the write that stands at an event, None if there is none; `writes` may grow meanwhile."""
+    """Return the winning write at an event, None if there is none; `writes` may grow meanwhile."""
     if not calls:
         return next((write for write in reversed(writes) if write.seq <= upto and not write.hidden), None)
     seen = [write for write in writes if write.seq <= upto or write.writer.by in calls]
@@ -173,7 +173,7 @@ def _standing(writes: list[Write], upto: int, calls: Collection[str]) -> Write |
 
 
 def _decided(writes: Iterable[Write]) -> list[Write]:
-    """Return writes, of which some are gone, as they hide each other now."""
+    """Return writes, some of which were removed, with `hidden` computed again."""
     decided, standing = list[Write](), None
     for write in writes:
         hidden = standing is not None and write.yields_to(standing)

@@ -1,8 +1,8 @@
-"""Steps that depend on each other: what is planned, what is ready, what runs, and what each step sees.
+"""Steps that depend on each other: planned, ready and running steps, and the messages that each step sees.
 
-Only tasks whose steps are functions have a graph; the steps of others follow one upon the other. `path` orders steps
-independently of the order in which they end: the steps that a step plans get the next numbers if it runs alone, and
-numbers below its own if it has siblings, so that no number depends on which step was faster.
+Only tasks of step functions have a graph; in other tasks one step follows another. `path` orders steps independently of
+the order in which they end. The steps that a step plans get the next numbers if it runs alone, and numbers below its
+own if it has siblings. So no number depends on the speed of a step.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NodeStatus = Literal["planned", "ready", "running", "completed", "failed", "skip
 
 @frozen
 class MemoValue:
-    """A value that is the same each time its function is entered."""
+    """A value that stays the same each time its function is entered."""
 
     value: Json
 
 
 @mutable
 class MemoEntry:
-    """What a function did under a key; when the function is entered again, it is looked up by the key."""
+    """The result of a function's request under a key; it is looked up when the function is entered again."""
 
     digest: str
     done: ModelCall | CallState | MemoValue | Question
@@ -50,7 +50,7 @@ class StepNode:
     after: tuple[str, ...]
     by: str | None
     round: int = 0
-    """how often the task had begun again when this step, or the first step that led to it, was planned"""
+    """how often the task had restarted when this step, or the first step that led to it, was planned"""
 
     status: NodeStatus = "planned"
     given_up_by: str | None = None
@@ -60,7 +60,7 @@ class StepNode:
     """`StepSkipped.reason`, if the step was skipped"""
 
     given_up_for: str | None = None
-    """the step that made this one unneeded, if one did"""
+    """the step that made this one unneeded, if any"""
 
     waits: int = 0
     """how many of the steps in `after` have not ended"""
@@ -69,26 +69,26 @@ class StepNode:
     """how many of them ended well"""
 
     passed: int = 0
-    """how many of them gave themselves up"""
+    """how many of them skipped themselves"""
 
     needed_by: list[str] = field(default_factory=list[str])
     """ids of the steps that wait for it"""
 
     step: StepState | None = None
     inherited: bool = False
-    """a fork took it over from its parent"""
+    """whether a fork inherited it from its parent"""
 
     overtaken: int | None = None
-    """the step answered, and then input came that no step had read: how often the task had begun again until then"""
+    """the number of restarts when input arrived after the step's answer that no step had read; None if none did"""
 
     alone: bool = False
-    """nothing ran or was to run beside it: its messages go into the conversation at once"""
+    """whether no other step runs or may run in parallel: its messages go into the conversation at once"""
 
     saw: int = 0
     """how many messages of the conversation it sees"""
 
     ahead: tuple[StepNode, ...] = field(default=(), compare=False, repr=False)
-    """the steps whose messages it sees besides: they are not in the conversation yet"""
+    """the steps whose messages it sees in addition: they are not in the conversation yet"""
 
     messages: list[Message] = field(default_factory=list[Message])
     merged: bool = False
@@ -105,7 +105,7 @@ class StepNode:
     """ids of the calls in its newest answer"""
 
     offers: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
-    """by request, the tools in it, if its answer asks for calls and they were not all that the agent has"""
+    """the tools of a request, by its id, if its answer asks for calls and it offered a part of the agent's tools"""
 
     owes_results: bool = False
     """whether the results of these calls are not among its messages yet"""
@@ -114,7 +114,7 @@ class StepNode:
     """how many requests and calls its function made"""
 
     calls: int = 0
-    """how many calls of it count"""
+    """how many of its calls count"""
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
     """the questions of its function that are not answered, by id"""
@@ -127,11 +127,11 @@ class StepNode:
 
     memo: dict[str, MemoEntry] = field(default_factory=dict[str, MemoEntry])
     tried: dict[str, int] = field(default_factory=dict[str, int])
-    """by key, how many attempts of a failed request came before the one that the next attempt of the step makes"""
+    """the number of earlier attempts of a failed request, by its key, for the next attempt of the step"""
 
     @property
     def need(self) -> int:
-        """How many of the steps in `after` have to end well before it may start."""
+        """How many of the steps in `after` must end well before it may start."""
         join = self.plan.join
         if isinstance(join, int):
             return join
@@ -139,7 +139,7 @@ class StepNode:
 
     @property
     def starts_early(self) -> bool:
-        """Whether it starts as soon as enough have ended well, and not only when all have ended."""
+        """Whether it starts as soon as enough have ended well, without waiting for the rest."""
         return self.plan.join == "any" or isinstance(self.plan.join, int)
 
     @property
@@ -149,10 +149,10 @@ class StepNode:
 
     @property
     def has_retries(self) -> bool:
-        """Whether the step, which failed, is to be tried again.
+        """Whether the failed step will be tried again.
 
-        It is not if a guardrail refused something, nor if a call that may write began and did not end well: another
-        attempt would make that call again, and it starts at most once.
+        It will not if a guardrail refused something, nor if a call that may write began and did not end well: another
+        attempt would repeat that call, which may start at most once.
         """
         step = self.step
         if step is None or step.error is None or step.attempt > self.plan.retries:
@@ -170,7 +170,7 @@ class StepNode:
 
 @mutable
 class Graph:
-    """All steps of a task's present branch, by id, and those of them in which something may happen next."""
+    """All steps of a task's present branch, by id, with indexes of the steps that may act next."""
 
     nodes: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
     planned: int = 0
@@ -181,16 +181,16 @@ class Graph:
 
     running: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
     failed: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
-    """the failed steps without which the task cannot go on"""
+    """the failed steps that block the task"""
 
     unneeded: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
-    """the steps that are not needed any more and have not ended"""
+    """the running steps that are no longer needed"""
 
     unmerged: list[StepNode] = field(default_factory=list[StepNode])
     """steps that ended and whose messages are not in the conversation yet, in order of path"""
 
     merged: dict[str, str] = field(default_factory=dict[str, str])
-    """by name, ids of the steps whose messages are in the conversation; of several of one name the last"""
+    """ids, by name, of the steps whose messages are in the conversation; the last of each name"""
 
     top: int = 0
     """the highest first number of a path"""
@@ -199,7 +199,7 @@ class Graph:
     """the highest index of a step"""
 
     round: int = 0
-    """how often the task began again with its first steps"""
+    """how often the task restarted with its first steps"""
 
     started: int = 0
 
@@ -212,11 +212,11 @@ class Graph:
         return self.running.get(step_id) or self.failed.get(step_id)
 
     def needs(self, step_id: str) -> bool:
-        """Whether a step runs and is still needed."""
+        """Return whether a step runs and is still needed."""
         return step_id in self.running and step_id not in self.unneeded
 
     def planned_beside(self, node: StepNode) -> bool:
-        """Whether steps are planned that do not wait for this one, directly or not."""
+        """Return whether planned steps exist that do not wait for this one, directly or not."""
         if not self.planned:
             return False
         waiting = list(node.needed_by)
@@ -229,7 +229,7 @@ class Graph:
         return len(reached) < self.planned
 
     def ancestors(self, node: StepNode) -> set[str]:
-        """Return the ids of all that a step waited for, and of those that planned them, as far as they are unmerged."""
+        """Return the ids of the unmerged steps that a step waited for, and of those that planned them."""
         unmerged = {other.id: other for other in self.unmerged}
         reached, open_ = set[str](), [*node.after, *((node.by,) if node.by is not None else ())]
         while open_:
@@ -241,7 +241,7 @@ class Graph:
         return reached
 
     def above(self, node: StepNode) -> Iterator[StepNode]:
-        """Yield all that a step waited for, directly or not, and those that planned them: the nearest first."""
+        """Yield the steps that a step waited for, directly or not, and those that planned them: the nearest first."""
         reached, open_ = {node.id}, deque([node])
         while open_:
             current = open_.popleft()
@@ -255,7 +255,7 @@ class Graph:
     def dependents(self, step_ids: set[str]) -> set[str]:
         """Return the ids of some steps and of all their dependents.
 
-        A dependent waited for one of them, was planned by one, or was given up because of one.
+        A dependent waited for one of them, was planned by one, or was skipped because of one.
         """
         reached = set(step_ids)
         children: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
-"""Text of any characters as the value of an HTTP header, which holds printable ASCII alone.
+"""Encode any text as the value of an HTTP header, which allows only printable ASCII.
 
-Text that fits is sent as it is. Other text is sent as a display string of RFC 9651: `%"caf%c3%a9"`.
+Printable ASCII is sent unchanged. Other text is sent as a display string of RFC 9651: `%"caf%c3%a9"`.
 """
 
 from __future__ import annotations

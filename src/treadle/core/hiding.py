@@ -1,4 +1,4 @@
-"""Hide the keys that a provider sends back in an answer: in its deltas, and in the answer that is stored."""
+"""Mask secrets that a provider sends back in an answer: in its deltas, and in the stored answer."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from treadle.core.model_answer import WITHHELD
 from treadle.core.redaction import SECRET, Secrets
 
 _MOST_HELD: Final = 4_000
-"""The most characters that are held back; a longer part of a secret is not recognised while it is streamed."""
+"""The most characters that are held back; a longer secret is not recognised while it is streamed."""
 
 
 _BEFORE: Final = 16
-"""Characters already sent that are searched again: the beginning of a secret is too short to be recognised."""
+"""How many characters already sent are searched again: a short beginning of a secret is not recognised."""
 
 
 class HiddenDeltas:
-    """The deltas of one answer, without secrets: text that may begin a secret is held back until that is clear.
+    """Masks secrets in the deltas of one answer: holds back text that may begin a secret until that is clear.
 
     Args:
-        secrets: the values to hide.
+        secrets: the values to mask.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -72,7 +72,7 @@ class HiddenDeltas:
 
 
 async def hidden_stream(stream: AsyncIterator[Any], secrets: Secrets) -> AsyncGenerator[Any, None]:
-    """Yield what a model yields, with secrets hidden in its deltas; closes the stream of the model with itself."""
+    """Mask secrets in a model's deltas; close the model's stream on exit."""
     hiding = HiddenDeltas(secrets)
     try:
         async for item in stream:
@@ -96,7 +96,7 @@ async def closed(stream: Any) -> None:
 
 
 def hidden_answer(answer: ModelAnswer, secrets: Secrets) -> ModelAnswer:
-    """Return an answer without secrets; a call whose arguments held one is marked, so that it does not run."""
+    """Return an answer without secrets; a call with a secret in its arguments is marked, so that it does not run."""
     if not secrets:
         return answer
     message = answer.message
@@ -155,7 +155,7 @@ def _with_text(delta: ModelDelta, text: str) -> ModelDelta:
 
 
 class Pieces:
-    """Text that a tool reports piece by piece, each to be sent at once: a secret may stand in two of them."""
+    """Masks secrets in text that a tool reports piece by piece: a secret may span two pieces."""
 
     __slots__ = ("_before",)
 
@@ -163,13 +163,13 @@ class Pieces:
         self._before = ""
 
     def hide(self, secrets: Secrets, value: Json) -> Json:
-        """Return a piece without secrets, and without what may begin one or ends one that began before."""
+        """Return a piece without secrets, and without text that may begin one or end an earlier one."""
         if not isinstance(value, str):
             return secrets.hide_data(value)
         before, both = self._before, self._before + value
         hidden = secrets.hide(both)
         if hidden != both:
-            # What precedes the mark was sent already, as far as it was in an earlier piece.
+            # The text before the mark was sent already, as far as it was in an earlier piece.
             self._before = hidden.rpartition(SECRET)[2]
             own = secrets.hide(value)
             return own if own != value else SECRET + self._before

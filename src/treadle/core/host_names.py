@@ -1,4 +1,4 @@
-"""Which texts name a host: a name that DNS can hold, or an address."""
+"""Recognise host names (as DNS allows them) and addresses."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME: Final = re.compile(rf"(?i){_LABEL}(?:\.{_LABEL})*\.?")
 _NUMBER: Final = re.compile(r"(?i)[0-9]+|0x[0-9a-f]*")
 _MOST: Final = 254
-"""Characters of a name with the dot at its end (RFC 1035)."""
+"""The longest name, in characters, with the dot at its end (RFC 1035)."""
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is the name of a host or an address; an IPv6 address stands without brackets.
+    """Return whether a text is the name of a host or an address; an IPv6 address has no brackets here.
 
     A name that ends in a number is an address to some programs (`0x7f.1`), so it must be one in the usual form.
     """

@@ -1,12 +1,13 @@
-"""Bodies of HTTP responses, decoded in bounded pieces: a short compressed body may be long to read.
+"""Decode bodies of HTTP responses in bounded pieces: a short compressed body may decompress to a huge one.
 
-A gzip stream of 1 MB can hold 1 GB. An HTTP library decodes a chunk as it comes and joins the pieces, so a bound on
-the size on the wire bounds neither memory nor time. `decoded` bounds the decoder's output instead: it yields pieces
-of at most `PIECE` bytes, lets the event loop run between them, and stops at the first byte beyond the bound.
+A gzip stream of 1 MB can hold 1 GB. An HTTP library decodes a chunk when it arrives and joins the pieces, so a bound on
+the size on the wire bounds neither memory nor time. `decoded` bounds the decoder's output instead: it yields pieces of
+at most `PIECE` bytes, lets the event loop run between them, and stops at the first byte beyond the bound.
 
     response.stream --> decoded(...) --> pieces --> the HTTP library, which finds no encoding left
 
-Two encodings are offered, one at a time: `gzip` and `deflate`. A response in another one, or in several, is refused.
+Two encodings are offered, one at a time: `gzip` and `deflate`. A response in any other encoding, or in several, is
+refused.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from typing import Any, Final
 
 PIECE: Final = 1 << 16
-"""Bytes that are decoded at a time."""
+"""How many bytes are decoded at a time."""
 
 ACCEPTED: Final = "gzip, deflate"
-"""The encodings that a client offers, as the header `Accept-Encoding` has them."""
+"""The encodings that a client offers, as a value of the header `Accept-Encoding`."""
 
 _GZIP: Final = zlib.MAX_WBITS | 16
 _ZLIB: Final = zlib.MAX_WBITS
@@ -27,7 +28,7 @@ _RAW: Final = -zlib.MAX_WBITS
 
 
 class BodyRefused(Exception):
-    """A body that is too long, or in an encoding that is not read here. The text says so of the response."""
+    """A body is too long, or has an unsupported encoding. The message is about the response."""
 
 
 def checked_encoding(header: str) -> str:
@@ -80,7 +81,7 @@ class Decoder:
             raise BodyRefused(f"the response ends in the middle of its encoding, {self._encoding}")
 
     def _step(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return the next piece, and the bytes of the body that are still to be decoded."""
+        """Return the next piece, and the remaining bytes of the body."""
         if self._inner is None:
             wbits = _GZIP if self._encoding == "gzip" else _ZLIB if _has_zlib_head(data) else _RAW
             self._inner = zlib.decompressobj(wbits)
@@ -96,12 +97,12 @@ class Decoder:
 
 
 def _has_zlib_head(data: bytes) -> bool:
-    """Whether a deflate body begins with the header of zlib, as the standard wants; some servers leave it out."""
+    """Return whether a deflate body begins with the header of zlib, as the standard demands; some servers omit it."""
     return data[0] & 0x8F == 8 and (len(data) == 1 or int.from_bytes(data[:2], "big") % 31 == 0)
 
 
 class _OtherTasks:
-    """Awaited: lets the other tasks of the event loop run once, as `asyncio.sleep(0)` does."""
+    """An awaitable that lets the other tasks of the event loop run once, like `asyncio.sleep(0)`."""
 
     def __await__(self) -> Generator[None]:
         yield
@@ -111,7 +112,7 @@ async def decoded(chunks: Any, encoding: str, most: int | None) -> AsyncIterator
     """Yield the decoded body of a response in pieces.
 
     Args:
-        chunks: the body as it was sent, an async iterable of bytes.
+        chunks: the encoded body, an async iterable of bytes.
         encoding: as `checked_encoding` returns it.
         most: bytes that the decoded body may have; None for no bound.
 
@@ -140,7 +141,7 @@ def bounding(
 ) -> Callable[[Any], Awaitable[None]]:
     """Return a response hook for clients of `httpx2` or `httpx`: it bounds each body, before anything reads it.
 
-    It has to be the first hook of the client.
+    It must be the first hook of the client.
 
     Args:
         library: the module `httpx2` or `httpx`.

@@ -1,4 +1,4 @@
-"""The ids of steps, calls and child tasks, and the idempotency keys of calls: made and taken apart here alone.
+"""Build and parse the ids of steps, calls and child tasks, and the idempotency keys of calls.
 
     s3            the third step
     s2.1.1        a step that was planned beside others: its path in the plan
@@ -12,24 +12,24 @@
     g-5f1d20aa... the approval for later calls that was given with a request
     s3-0-q1       the first question that the tool of that call asks a person
     s3-q2         the second request of a step function, a question to a person
-    s3-0-value    what the model is to read of that call, as guardrails judge it
+    s3-0-value    the result of that call, as guardrails judge it
     s3-said1      the answer to the first attempt of the request of step s3, as guardrails judge it
-    s3-final-1a2b what step s3 gives as the task's answer, if no model wrote it, as guardrails judge it
-    s3-release    the effect that lets that answer go on
+    s3-final-1a2b the task's answer by step s3, if no model wrote it, as guardrails judge it
+    s3-release    the effect that releases that answer
     in7           the input in event 7, as guardrails judge it
     s3-0-sleep1   the first sleep of that call
     s3-m1         the first request of a step function, one to the model
     s3-c2         its second request, a call of a tool
     s3-m1-0       the first call that the answer to s3-m1 asks for
     order.s3-0    the child of task `order` that performs its call s3-0
-    order.s3-0t2  the second child that does, after the first one failed
+    order.s3-0t2  the second child for that call, after the first one failed
     t4-s3-0       call s3-0 of the fourth member of a thread, as later members see it
     order/s3-0    the idempotency key of call s3-0 of task `order`
     pause-17      the inbox item by which a task that was paused at event 17 pauses its children
     command-1-abc the inbox item of the command that its sender named `abc`, sent for the first time
     survived-3    the inbox item by which a driver that lost epoch 3 of a task reports that it is alive
 
-An id is the place in the task, so it is the same after a crash. All attempts of one call share its idempotency key.
+An id is a place in the task, so it is the same after a crash. All attempts of one call share its idempotency key.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _COMMAND: Final = "command-"
 
 
 def step_id(branch: int, index: int | str) -> str:
-    """Return the id of a step of a task whose steps follow one upon the other."""
+    """Return the id of a step of a task without a graph."""
     return f"s{index}b{branch}" if branch else f"s{index}"
 
 
@@ -60,7 +60,7 @@ _BRANCH: Final = re.compile(r"(s[0-9.]+)b[0-9]+")
 
 
 def without_branch(name: str) -> str:
-    """Return the id that a step, or a part of it, would have had if nothing had been undone before."""
+    """Return the id that a step or its part would have on branch 0."""
     return _BRANCH.sub(r"\1", name, count=1) if _BRANCH.match(name) else name
 
 
@@ -70,12 +70,12 @@ def planned_step_id(branch: int, path: Sequence[int]) -> str:
 
 
 def call_id(asked_by: str, number: int) -> str:
-    """Return the id of a call that an answer asks for: of a plain step, or of a step function's request."""
+    """Return the id of a call in an answer to a plain step or to a step function's request."""
     return f"{asked_by}-{number}"
 
 
 def asking_id(call: str) -> str:
-    """Return the id of the step, or of the request, whose answer asked for a call."""
+    """Return the id of the step or request whose answer asked for a call."""
     return call.rpartition("-")[0]
 
 
@@ -85,12 +85,12 @@ def request_id(step: str, kind: Literal["model", "tool"], number: int) -> str:
 
 
 def base_call_id(call: str) -> str:
-    """Return the id under which a call was asked for, in whichever attempt of its step it runs."""
+    """Return the id of a call in the first attempt of its step."""
     return call.partition(_RETRY)[0]
 
 
 def attempt_of(call: str) -> int:
-    """Return which attempt of its step made a call, from 1."""
+    """Return the number of the step's attempt that made a call, from 1."""
     return int(undone_call(call).partition(_RETRY)[2] or 1)
 
 
@@ -100,7 +100,7 @@ def call_id_in_attempt(base: str, attempt: int) -> str:
 
 
 def repeated_call_id(call: str) -> str:
-    """Return the id of the call that takes the place of one that failed, in the next attempt of its step."""
+    """Return the id of the call that replaces a failed one in the next attempt of its step."""
     return call_id_in_attempt(base_call_id(call), attempt_of(call) + 1)
 
 
@@ -110,7 +110,7 @@ def undo_id(call: str) -> str:
 
 
 def is_undo(call: str) -> bool:
-    """Whether an id is that of a compensation."""
+    """Return whether an id is that of a compensation."""
     return call.endswith(_UNDO)
 
 
@@ -125,12 +125,12 @@ def stop_id(call: str) -> str:
 
 
 def route_id(step: str) -> str:
-    """Return the id of the question to a router how a step goes on."""
+    """Return the id of the effect that asks a router for the next step."""
     return f"{step}-route"
 
 
 def judgement_id(call: str) -> str:
-    """Return the id of the effect that judges whether a call may start, or a request to a model may go out."""
+    """Return the id of the effect that judges a call, or a request to a model."""
     return f"{call}-judge"
 
 
@@ -140,12 +140,12 @@ def approval_id(call: str, number: int) -> str:
 
 
 def sleep_id(sleeper: str, place: int) -> str:
-    """Return the id of a sleep of a call or of a step function: that at a `place` of its code, from 1."""
+    """Return the id of a sleep of a call or of a step function, at a `place` of its code, from 1."""
     return f"{sleeper}{_SLEEP}{place}"
 
 
 def approved_call(request: str) -> tuple[str, int] | None:
-    """Return the call that a request to approve is about, and its number; None for any other id."""
+    """Return the call and the number of a request to approve; None for any other id."""
     call, _, number = request.rpartition(_ASK)
     return (call, int(number)) if call and number.isascii() and number.isdigit() else None
 
@@ -161,33 +161,33 @@ def question_id(asker: str, number: int) -> str:
 
 
 def is_question(request: str) -> bool:
-    """Whether an id is that of a question."""
+    """Return whether an id is that of a question."""
     asker, _, number = request.rpartition(_QUESTION)
     return bool(asker) and number.isascii() and number.isdigit()
 
 
 def release_id(request: str) -> str:
-    """Return the id of the effect that lets the answer to a step's or a function's request go on."""
+    """Return the id of the effect that releases the answer to a step's or a function's request."""
     return f"{request}-release"
 
 
 def input_place(seq: int) -> str:
-    """Return the id of input as guardrails judge it: of the event that brought it."""
+    """Return the id of input as guardrails judge it; `seq` is its event."""
     return f"in{seq}"
 
 
 def is_input(place: str) -> bool:
-    """Whether an id is that of input, as guardrails judge it."""
+    """Return whether an id is that of input, as guardrails judge it."""
     return place.startswith("in") and place[2:].isdigit()
 
 
 def answer_place(request: str, attempt: int) -> str:
-    """Return the id of a model's answer as guardrails judge it: of the step or the request, and of its attempt."""
+    """Return the id of a model's answer as guardrails judge it, by its step or request and its attempt."""
     return f"{request}{_SAID}{attempt}"
 
 
 def result_place(call: str) -> str:
-    """Return the id of what a model is to read of a call, as guardrails judge it."""
+    """Return the id of a call's result, as guardrails judge it."""
     return f"{call}{_VALUE}"
 
 
@@ -197,12 +197,12 @@ def result_call(place: str) -> str:
 
 
 def final_place(step: str, digest: str) -> str:
-    """Return the id of what a step gives as the task's answer, as guardrails judge it; `digest` is that of it."""
+    """Return the id of a step's answer for the task, as guardrails judge it; `digest` is the answer's."""
     return f"{step}{_FINAL}{digest[:12]}"
 
 
 def content_name(place: str) -> str | None:
-    """Return how people call what has an id as guardrails judge it; None for the id of anything else."""
+    """Return the name of judged content, for people; None for any other id."""
     if is_input(place):
         return "the input"
     if is_answer(place):
@@ -211,31 +211,31 @@ def content_name(place: str) -> str | None:
 
 
 def is_answer(place: str) -> bool:
-    """Whether an id is that of an answer, as guardrails judge it."""
+    """Return whether an id is that of an answer, as guardrails judge it."""
     return _SAID in place or _FINAL in place
 
 
 def is_final(place: str) -> bool:
-    """Whether an id is that of an answer that no model wrote, as guardrails judge it."""
+    """Return whether an id is that of an answer that no model wrote, as guardrails judge it."""
     return _FINAL in place
 
 
 TENANT_SEPARATOR: Final = "\x1f"
-"""Stands between a tenant and a name that it gave, where a store keeps the names of several: no name may hold it."""
+"""The separator between a tenant and its names in a store of several tenants: no name may contain it."""
 
 
 def in_tenant(tenant: str, name: str) -> str:
-    """Return a name with its tenant before it: one that no name of another tenant is. That of the tenant "" is bare."""
+    """Return a name prefixed with its tenant, so that no other tenant can have it; the tenant "" has no prefix."""
     return f"{tenant}{TENANT_SEPARATOR}{name}" if tenant else name
 
 
 def is_name(*names: str | None) -> bool:
-    """Whether what names tasks and threads are names that a tenant may give; None is no name."""
+    """Return whether ids of tasks and threads are valid names for tenants; None is ignored."""
     return not any(name is not None and TENANT_SEPARATOR in name for name in names)
 
 
 def child_id(parent: str, call: str, number: int = 1) -> str:
-    """Return the id of the task that performs the call of an agent: the `number`th, if those before it failed."""
+    """Return the id of the task that performs the call of an agent: the `number`th, if earlier ones failed."""
     return f"{parent}.{call}" if number == 1 else f"{parent}.{call}{_TRY}{number}"
 
 
@@ -245,12 +245,12 @@ def id_in_thread(version: int, call: str) -> str:
 
 
 def idempotency_key(task: str, incarnation: str, call: str) -> str:
-    """Return the key that all attempts of a call share, and no other call of any task has."""
+    """Return the key that all attempts of a call share; it is unique to the call."""
     return f"{task}/{incarnation}/{call}" if incarnation else f"{task}/{call}"
 
 
 def child_pause_id(seq: int) -> str:
-    """Return the id of the inbox item by which a task pauses a child, after an event of its own."""
+    """Return the id of the inbox item by which a task pauses a child, after its own event `seq`."""
     return f"pause-{seq}"
 
 
@@ -265,12 +265,12 @@ def command_item_id(command_id: str, number: int = 1) -> str:
 
 
 def is_of_command(item_id: str, command_id: str) -> bool:
-    """Whether an inbox item is a command of this name, sent for any time."""
+    """Return whether an inbox item is a command of this name, however often it was sent."""
     return item_id.startswith(_COMMAND) and item_id[len(_COMMAND) :].partition("-")[2] == command_id
 
 
 def summary_task_id(digest: str, number: int) -> str:
-    """Return the id of the task that makes a summary: the `number`th try to summarise what has this digest."""
+    """Return the id of the task that makes a summary: the `number`th attempt to summarise content with this digest."""
     return f"summary-{digest}-{number}"
 
 

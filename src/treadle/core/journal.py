@@ -1,4 +1,4 @@
-"""The rules of a journal: events numbered without a gap, records chained by digest, forks sharing a prefix."""
+"""The rules of a journal: events are numbered without gaps, records are chained by digests, forks share a prefix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from treadle.errors import JournalCorrupt, TaskTooNew
 
 
 class StoredRecord(Protocol):
-    """What this module needs to know of a record, wherever it lies."""
+    """A record, as this module uses it."""
 
     seq: int
     count: int
@@ -26,16 +26,16 @@ class StoredRecord(Protocol):
 def unfold(
     task_id: str, records: Iterable[StoredRecord], *, after: int = 0, previous: bytes | None = b""
 ) -> Iterator[tuple[int, list[events.Event]]]:
-    """Yield for each record its epoch and its events, oldest first, checking each record on the way.
+    """Yield the epoch and events of each record, oldest first; checks each record on the way.
 
     Args:
         task_id: named in errors.
         records: in order, as a store returned them.
-        after: leave out events up to this one; records before it need not be given.
-        previous: digest of the record before the first given; None if it is not known, so that the first is trusted.
+        after: omit events up to this one; earlier records may be omitted.
+        previous: digest of the record before the first one; None if it is not known: the first is then trusted.
 
     Raises:
-        JournalCorrupt: a record was changed, is missing, or does not follow from the one before.
+        JournalCorrupt: a record was changed, is missing, or does not follow the one before.
     """
     head: int | None = None
     for record in records:
@@ -71,47 +71,47 @@ def events_with_epochs(
 
 
 def apply_stored(state: TaskState, event: events.Event, epoch: int = 0) -> None:
-    """Apply an event that was read from a journal.
+    """Apply an event from a journal.
 
     Args:
-        state: what the events before it add up to; not to be used any more after an error.
+        state: the state after the events before it; do not use it after an error.
         event: the next event.
-        epoch: the ownership it was written under.
+        epoch: the epoch of its record.
 
     Raises:
         JournalCorrupt: the event cannot follow those before it.
-        TaskTooNew: nor can that be known, since an event that this version does not know came before.
+        TaskTooNew: the same after an event that this version does not know.
     """
     try:
         apply(state, event, epoch)
     except Exception as error:
-        # The chain fits, so it was written like this: by a foreign hand, or by a version with a defect. The rules of
-        # the fold trust that an event speaks of what is there, so the error may be of any class.
+        # The chain fits, so the journal was written like this: by other software, or by a version with a defect. The
+        # rules of the fold trust the references in events, so the error may be of any class.
         if state.unknown is not None:
-            check_known(state)  # what is not known here may be what this event follows from
+            check_known(state)  # the event may follow from the unknown one
         why = f"a {event.kind} event cannot stand here: {error or type(error).__name__}"
         message = f"task {state.task_id}, event {event.seq}: {why}"
         raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq) from error
 
 
 def missing_tail(task_id: str, head: int, mark: int) -> JournalCorrupt:
-    """Return the error for a journal that ends at event `head` though its task's row knows of event `mark`."""
+    """Return the error for a journal that ends at event `head`, before event `mark` in its task's row."""
     message = f"task {task_id}: events {head + 1} to {mark} are missing"
     return JournalCorrupt(message, task_id=task_id, seq=head + 1)
 
 
 def replaced_tail(task_id: str, mark: int) -> JournalCorrupt:
-    """Return the error for a journal whose last record is another than the one its task's row knows of."""
+    """Return the error for a journal whose last record differs from the one in its task's row."""
     return JournalCorrupt(f"task {task_id}: event {mark} was replaced", task_id=task_id, seq=mark)
 
 
 def check_format(task_id: str, needs: int, why: str = "") -> None:
-    """Raise `TaskTooNew` if a task's driver must know a newer journal format than this version does.
+    """Raise `TaskTooNew` if driving a task needs a newer journal format than this version knows.
 
     Args:
         task_id: the task.
         needs: the format that a driver must know.
-        why: what needs it, if that is known.
+        why: the reason, if it is known.
     """
     knows = events.JOURNAL_FORMAT
     if needs > knows:
@@ -124,7 +124,7 @@ def check_format(task_id: str, needs: int, why: str = "") -> None:
 
 
 def check_known(state: TaskState) -> None:
-    """Raise `TaskTooNew` if a task's journal holds an event that this version may not drive the task on over."""
+    """Raise `TaskTooNew` if a task's journal has an unknown event that forbids this version to drive the task."""
     unknown = state.unknown
     if unknown is not None:
         why = f"event {unknown.seq} is of the kind {unknown.tag!r}, which is not known here"

@@ -1,11 +1,11 @@
-"""Whether a JSON value fits a JSON schema, by the keywords that pydantic writes: what an answer to a question must be.
+"""Check JSON values against JSON schemas, with the keywords that pydantic writes: for answers to questions.
 
-The process in which an answer is given may know nothing of the program that asked, so the schema in the journal alone
-tells what fits. Keywords that are not known here are not checked, as the standard says; the program that asked reads
-the answer as its own type and is the last to judge.
+The process that receives an answer may not have the program that asked, so it checks the schema in the journal.
+Unsupported keywords are not checked, as the standard says; the program that asked parses the answer as its own type and
+decides finally.
 
-A schema may come from a stranger, and so may a value: a check has a budget, and a pattern is tried by the linear engine
-that pydantic uses. What the budget does not suffice for is not checked.
+A schema may come from a stranger, and so may a value. So a check has a budget, and patterns are matched by the linear
+engine that pydantic uses. Values beyond the budget are not checked.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from treadle.core.messages import Json
 _MAX_SHOWN: Final = 60
 
 BUDGET: Final = 20_000
-"""How many rules one check applies to values; these take about 50 ms."""
+"""How many rules one check applies to values; that takes about 50 ms."""
 
 LONGEST_MATCHED: Final = 10_000
-"""Characters of a text that a pattern is tried on: a match takes time with the product of both lengths."""
+"""The longest text that is matched with a pattern: a match takes time with the product of both lengths."""
 
 LONGEST_PATTERN: Final = 500
 
@@ -31,23 +31,23 @@ Schema = Mapping[str, Any]
 
 
 def misfit(value: Json, schema: Json, name: str = "the answer", *, patterns: bool = True) -> str | None:
-    """Return what is wrong with a value, as one clause that names the place; None if it fits.
+    """Return the first misfit of a value, as one clause that names the place; None if it fits.
 
     Args:
         value: JSON data.
         schema: a JSON schema.
-        name: what the value is called.
-        patterns: whether texts are matched with the patterns of the schema: one that a stranger wrote can take a
-            second for each text.
+        name: the name of the value in messages.
+        patterns: whether to match texts with the patterns of the schema: a stranger's pattern can take a second for
+            each text.
     """
     try:
         return next(_Check(schema, name, patterns=patterns).misfits(value, schema, ()), None)
     except (RecursionError, _BudgetSpent):
-        return None  # a schema that refers to itself without end says nothing
+        return None  # an endlessly recursive schema restricts nothing
 
 
 def accepts_text(schema: Json) -> bool:
-    """Whether any text fits a schema, so that a person may write an answer as it is."""
+    """Return whether any text fits a schema, so that a person can write an answer as plain text."""
     if not isinstance(schema, dict):
         return schema is True
     rules = cast("Schema", schema)
@@ -55,7 +55,7 @@ def accepts_text(schema: Json) -> bool:
 
 
 def schema_flaw(schema: Json) -> str | None:
-    """Return which keyword of a schema is malformed, as one clause that names the place; None if none is."""
+    """Return the first malformed keyword of a schema, as one clause that names the place; None if there is none."""
     return next(_schema_flaws(schema, ()), None)
 
 
@@ -81,7 +81,7 @@ def _schema_flaws(schema: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 
 class _BudgetSpent(Exception):
-    """A check has applied as many rules as it may."""
+    """A check has used up its budget."""
 
 
 class _Check:
@@ -89,8 +89,8 @@ class _Check:
 
     Args:
         root: the whole schema, to which references lead.
-        name: what the value is called.
-        patterns: whether texts are matched with patterns.
+        name: the name of the value in messages.
+        patterns: whether to match texts with patterns.
     """
 
     def __init__(self, root: Any, name: str, *, patterns: bool) -> None:
@@ -105,7 +105,7 @@ class _Check:
             raise _BudgetSpent
 
     def misfits(self, value: Any, schema: Any, path: tuple[str, ...]) -> Iterator[str]:
-        """Yield what is wrong, the outermost first."""
+        """Yield the misfits, the outermost first."""
         self._spend(1)
         if schema is True or not isinstance(schema, dict):
             if schema is False:
@@ -151,7 +151,7 @@ class _Check:
         yield inner[0] if len(inner) == 1 else " or ".join(dict.fromkeys(clauses[:3]))
 
     def _is_of_option(self, value: Any, option: Any) -> bool:
-        """Whether a value has at least the type of an option, so that what is wrong with it there is worth telling."""
+        """Return whether a value has at least the type of an option, so that its misfits there are worth reporting."""
         if isinstance(option, dict) and isinstance(cast("Schema", option).get("$ref"), str):
             option = self._referred(cast("Schema", option)["$ref"])
         return isinstance(option, dict) and _is_of(value, cast("Schema", option).get("type", ()))
@@ -258,7 +258,7 @@ def _size(
 
 @lru_cache(maxsize=128)
 def _matcher(pattern: str) -> Callable[[str], bool] | None:
-    """Return what tells whether a text matches a pattern; None for a pattern of another dialect, or too long a one.
+    """Return a predicate for a pattern; None for a pattern of another dialect, or too long a one.
 
     Python's own engine can take hours for a short text, and nothing can interrupt it.
     """
@@ -297,7 +297,7 @@ def _distinct(value: Any, wanted: Any) -> str | None:
 
 
 def _hashable(value: Any) -> Any:
-    """Return what is equal for equal JSON values: true is not 1, and 1.0 is."""
+    """Return a hashable form that is equal for equal JSON values: true differs from 1, and 1.0 equals 1."""
     if isinstance(value, list):
         return tuple([_hashable(item) for item in cast("list[Any]", value)])
     if isinstance(value, dict):
@@ -307,7 +307,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _uuid(text: str) -> Any:
-    from uuid import UUID  # it asks the system what it runs on: only where a schema wants one
+    from uuid import UUID  # the import inspects the platform, so it waits for a schema that needs it
 
     return UUID(text)
 
@@ -405,7 +405,7 @@ def _shown(value: Any) -> str:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """Yield the text of a value in pieces, of which a long value needs only the first."""
+    """Yield the text of a value in pieces, so that the start of a long value is cheap."""
     if isinstance(value, list):
         yield "["
         for index, item in enumerate(cast("list[Any]", value)):

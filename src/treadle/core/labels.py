@@ -1,7 +1,7 @@
-"""Labels: where a piece of content comes from, and whether it is trusted.
+"""Labels: the origin of a piece of content, and whether it is trusted.
 
-A label says the origin of a content and its integrity. It is stored only where it differs from the rule by role, which
-`label_of` holds: the caller's messages and the developer's instructions are trusted, what a tool returns is not. So
+A label has the origin and the integrity of content. It is stored only if it differs from the default for the role,
+which `label_of` returns: messages of the caller and instructions of the developer are trusted, tool results are not. So
 content of older journals has a label as well.
 
     role of the message    origin          integrity
@@ -10,10 +10,10 @@ content of older journals has a label as well.
     tool                   tool:<name>     untrusted
     assistant              model           untrusted once the task has read something untrusted
 
-Other origins are `mcp:<server>`, `web:<host>`, `subagent:<agent>`, `memory`, `observation`, `runner` (what Treadle says
-itself in the place of a result), and any word of a caller or a tool. No label makes untrusted content trusted: in
-something untrusted every part is untrusted (`inside`). Only a tool that is declared as `trusted`, or as a sanitiser,
-returns trusted content.
+Other origins are `mcp:<server>`, `web:<host>`, `subagent:<agent>`, `memory`, `observation`, `runner` (Treadle's own
+text in place of a result), and any word of a caller or a tool. No label makes untrusted content trusted: every part of
+untrusted content is untrusted (`inside`). Only a tool that is declared as `trusted`, or as a sanitiser, returns trusted
+content.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from treadle.errors import ConfigurationError
 Integrity = Literal["trusted", "untrusted"]
 
 ORIGIN_CHARS: Final = 80
-"""How many characters an origin may have."""
+"""The most characters of an origin."""
 
 _NOT_IN_ORIGIN: Final = re.compile(r"[^\w.:/@+-]")
 
 
 @frozen
 class Label:
-    """Where a content comes from, and whether it is trusted.
+    """The origin of content, and whether it is trusted.
 
     Args:
-        origin: such as `user`, `tool:read_mail`, `mcp:files`, `web:example.org`, `subagent:reader`, or any word.
+        origin: for example `user`, `tool:read_mail`, `mcp:files`, `web:example.org`, `subagent:reader`, or any word.
         integrity: `trusted`, or `untrusted`: a stranger may have written it.
-        frame: the nonce of the frame in which a model is shown the content, once it is part of a conversation; it tells
-            nothing of the content, and equal labels may have different ones.
+        frame: the nonce of the frame around the content in a conversation; it says nothing about the content, and equal
+            labels may have different ones.
 
-    Origins are said to models and to approvers in sentences of Treadle's own, and a stranger may have chosen one. So
-    other characters than letters, digits and `_.:/@+-` become `_`, and what is behind the 80th is left out.
+    Models and approvers read origins in Treadle's own sentences, and a stranger may have chosen one. So characters
+    other than letters, digits and `_.:/@+-` become `_`, and the text after the 80th character is dropped.
 
     Raises:
-        ConfigurationError: the origin is no text or empty, or the integrity is none of the two.
+        ConfigurationError: the origin is not a text or empty, or the integrity is unknown.
     """
 
     origin: str
@@ -71,23 +71,23 @@ class Label:
 DEVELOPER: Final = Label("developer", "trusted")
 USER: Final = Label("user", "trusted")
 RUNNER: Final = Label("runner", "trusted")
-"""Of what Treadle itself says in the place of a result: that a call did not run, and why."""
+"""The label of Treadle's own text in place of a result: that a call did not run, and why."""
 
 OBSERVATION: Final = Label("observation", "untrusted")
-"""Of what a caller sends as an observation and does not label."""
+"""The label of a caller's observation without a label."""
 
 MODEL: Final = Label("model", "trusted")
 TAINTED_MODEL: Final = Label("model", "untrusted")
-"""Of what a model writes that has read something untrusted."""
+"""The label of a model's text after it has read untrusted content."""
 
 
 def label_of(role: str, part: Any, *, tainted: bool = False) -> Label:
-    """Return the label of a part of a message: its own, or that which its role implies.
+    """Return the label of a part of a message: its own, or the default for its role.
 
     Args:
         role: of the message.
         part: of the message; for the parts of a result see `inside`.
-        tainted: whether the model that wrote an assistant's message had read something untrusted.
+        tainted: whether the model that wrote an assistant's message had read untrusted content.
     """
     own: Label | None = getattr(part, "label", None)
     if own is not None:
@@ -104,12 +104,12 @@ def label_of(role: str, part: Any, *, tainted: bool = False) -> Label:
 
 
 def inside(outer: Label, own: Label | None) -> Label:
-    """Return the label of a content within another one: no part is more trusted than the whole."""
+    """Return the label of content within other content: no part is more trusted than the whole."""
     if own is None or (outer.integrity == "untrusted" and own.integrity == "trusted"):
         return outer
     return own
 
 
 def untrusted_origin(label: Label | None) -> str | None:
-    """Return the origin of a content that a label of its own says to be untrusted; None for any other."""
+    """Return the origin of content with an untrusted label; None for any other."""
     return label.origin if label is not None and label.integrity != "trusted" else None

@@ -1,4 +1,4 @@
-"""The neutral message model: what people, models and tools said. Data only; providers map it at their edge."""
+"""The neutral message model for people, models and tools. Data only; providers map it at their edge."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
 IN_WORDS: Final[Json] = {"dialect": "text"}
-"""The `meta` of a thought, or of an unreadable call, that a model wrote as text, not in its provider's form."""
+"""The `meta` of reasoning, or of an unreadable call, that a model wrote as text instead of its provider's form."""
 
 UNSEEN: Final[Json] = {"dialect": "text", "unseen": True}
-"""The `meta` of what a model wrote between tags as its thinking: kept, and not shown to any model again."""
+"""The `meta` of reasoning that a model wrote between tags: stored, and sent to no model again."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 
 @frozen
 class Text:
-    """Words. `meta` is the provider's own data about this part, carried back to it unread.
+    """Text. `meta` is the provider's own data about this part, returned to it unread.
 
-    `label` says where the content of a part comes from and whether it is trusted, if the role of its message does not.
+    `label` is the origin and trust of the part, if it differs from the default for the message's role.
     """
 
     text: str
@@ -42,11 +42,11 @@ class Image:
     """A picture, from exactly one of a local path (read when the task is created), a URL, or bytes.
 
     Args:
-        path: a local file, read once at the edge.
+        path: a local file, read once when the task is created.
         url: an address the provider fetches.
         data: the bytes themselves.
         media_type: such as `image/png`; guessed from path or URL when left out.
-        label: where it comes from and whether it is trusted, if the role of its message does not say that.
+        label: its origin and trust, if they differ from the default for the message's role.
     """
 
     path: str | None = None
@@ -73,7 +73,7 @@ class File:
 
 @frozen
 class Reasoning:
-    """A model's thinking. `meta` holds what its provider wants back, such as signatures."""
+    """A model's reasoning. `meta` holds data that its provider wants back, such as signatures."""
 
     text: str
     meta: Json = None
@@ -81,11 +81,11 @@ class Reasoning:
 
 @frozen
 class ToolCall:
-    """A model asks for a tool.
+    """A model's request to call a tool.
 
-    `id` is the call's place in its task (step and index), unique there, also used towards providers; a
-    provider's own id lies in `meta`. `problem` is set when the request is incomplete or unparsable: such a call
-    never runs, and `raw` then holds what the model wrote. `output` is filled only for `undo=` and `reconcile=`.
+    `id` is the call's place in its task (step and index), unique there and also sent to providers; a provider's own id
+    is in `meta`. `problem` is set if the request is incomplete or unparsable: such a call never runs, and `raw` then
+    has the model's text. `output` is filled only for `undo=` and `reconcile=`.
     """
 
     id: str
@@ -99,9 +99,9 @@ class ToolCall:
 
 @frozen
 class ToolResult:
-    """What the model sees of a finished call: the observation. Without `label` it is untrusted, from `tool:<name>`.
+    """The observation: a finished call as the model sees it. Without `label` it is untrusted, from `tool:<name>`.
 
-    `frame` is the nonce of the frame in which a model is shown it, if it is untrusted.
+    `frame` is the nonce of the frame around an untrusted result.
     """
 
     call_id: str
@@ -137,19 +137,19 @@ class Message:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls asked for, in order."""
+        """The requested tool calls, in order."""
         return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
 @explains_names("result.messages")
 class Messages(tuple[Message, ...]):
-    """A tuple of messages that a newcomer takes for a list: `append` and the like raise advice."""
+    """A tuple of messages; `append` and other methods of lists raise an error with advice."""
 
     __slots__ = ()
 
 
 class MessageView(Sequence[Message]):
-    """The first `n` messages of a growing list, shared and never copied: building a request costs O(1)."""
+    """The first `n` messages of a growing list, shared without a copy: building a request costs O(1)."""
 
     __slots__ = ("_messages", "_n")
 
@@ -175,7 +175,7 @@ class MessageView(Sequence[Message]):
         return self._messages[index if index >= 0 else self._n + index]
 
     def after(self, earlier: MessageView) -> Iterator[Message] | None:
-        """Return the messages behind those of an earlier view; None if that is no earlier view of the same list."""
+        """Return the messages after those of an earlier view; None unless it is an earlier view of the same list."""
         if earlier._messages is not self._messages or earlier._n > self._n:
             return None
         return islice(self._messages, earlier._n, self._n)
@@ -192,14 +192,14 @@ def untrusted(content: Image, *, origin: str) -> Image: ...
 def untrusted(content: File, *, origin: str) -> File: ...
 @explains_call
 def untrusted(content: str | Content, *, origin: str) -> Content:
-    """Return content of a message, labelled as what a stranger may have written: a mail, a page, a document.
+    """Return content of a message, labelled as untrusted: a mail, a page, a document.
 
     Args:
         content: text or a part.
-        origin: where it comes from, such as `mail` or `web:example.org`.
+        origin: its origin, such as `mail` or `web:example.org`.
 
     Raises:
-        ConfigurationError: it is no content, or the origin is no text.
+        ConfigurationError: it is not content, or the origin is not a text.
     """
     if not isinstance(origin, str) or not origin.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"untrusted: origin must be text, such as 'mail', got {origin!r:.80}")
@@ -231,7 +231,7 @@ def user(*parts: str | Content) -> Message:
 
 
 def content(parts: str | Content | Sequence[str | Content]) -> tuple[Content, ...]:
-    """Return content parts from what a caller may give: text, one part, or a sequence of both."""
+    """Return content parts from a caller's input: text, one part, or a sequence of both."""
     if isinstance(parts, str):
         return (Text(parts),)
     if isinstance(parts, (Text, Image, File)):

@@ -1,4 +1,4 @@
-"""What is asked of a model and what it answers: plain data shared by the core, the port and its adapters."""
+"""Requests to models and their answers: plain data shared by the core, the port and its adapters."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "e
 """Why a model stopped."""
 
 WHOLE: Final[frozenset[Finish]] = frozenset(("stop", "tool_calls"))
-"""The finishes of a whole answer: only such an answer may lead to an action."""
+"""The finishes of a complete answer: only such an answer may lead to an action."""
 
 CacheTime = Literal["5m", "30m", "1h", "12h"]
-"""For how long a provider caches a prompt."""
+"""How long a provider caches a prompt."""
 
 ToolChoice: TypeAlias = str
 """`auto`, `none`, `required`, or the name of one tool."""
@@ -27,19 +27,19 @@ ToolChoice: TypeAlias = str
 
 @frozen
 class Usage:
-    """Tokens of one or several model calls. `input_tokens` and `output_tokens` hold all of them, the others are parts.
+    """Tokens of one or more model calls. `input_tokens` and `output_tokens` are totals, the others parts of them.
 
     Args:
-        input_tokens: all that the model read.
-        output_tokens: all that it wrote.
+        input_tokens: all input.
+        output_tokens: all output.
         cached_tokens: part of the input that came from the provider's cache.
-        reasoning_tokens: part of the output that was thinking.
-        estimated: a provider did not say, and some number was guessed.
+        reasoning_tokens: part of the output that was reasoning.
+        estimated: whether some number is an estimate, because a provider reported none.
         cache_write_tokens: part of the input that was written into the provider's cache.
-        cache_write_1h_tokens: part of those, to be kept for an hour.
-        input_audio_tokens: part of the input that was sound.
-        output_audio_tokens: part of the output that was sound.
-        tier: the provider's tier of service that answered, such as `flex`, if it said so; of a sum, the one of all.
+        cache_write_1h_tokens: part of those, cached for an hour.
+        input_audio_tokens: part of the input that was audio.
+        output_audio_tokens: part of the output that was audio.
+        tier: the provider's service tier, such as `flex`, if it was reported; for a sum, the common one.
     """
 
     input_tokens: int = 0
@@ -55,7 +55,7 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Input and output together."""
+        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
     def __sub__(self, part: Usage) -> Usage:
@@ -94,7 +94,7 @@ class Usage:
 
 
 NO_USAGE: Final = Usage()
-"""Nothing spent: what sums start from."""
+"""No tokens: the start of sums."""
 
 
 @explains_arguments
@@ -107,8 +107,8 @@ class ModelSettings:
         max_tokens: the longest answer, in tokens.
         tool_choice: `auto`, `none`, `required` or a tool's name; reset to `auto` after a task's first step.
         parallel_tool_calls: whether the model may ask for several calls in one turn.
-        cache: whether the provider caches the prompt, where it has to be told: False, True, or for how long (`5m`,
-            `30m`, `1h`, `12h`; the nearest that the provider has). None: only where writing into the cache is free.
+        cache: whether the provider caches the prompt, if it must be told: False, True, or for how long (`5m`, `30m`,
+            `1h`, `12h`; the nearest that the provider offers). None: only if writing into the cache is free.
         use_cache: False: a `Cache` around the model asks the model again and stores the new answer. Without such a
             layer it has no effect.
         extra: further settings by the provider's own names.
@@ -143,7 +143,7 @@ class ModelSettings:
             )
 
     def over(self, defaults: ModelSettings) -> ModelSettings:
-        """Return these settings, with fields left open taken from `defaults`; `extra` is merged by name."""
+        """Return these settings, with unset fields taken from `defaults`; `extra` is merged by name."""
         values: dict[str, Any] = {
             name: getattr(defaults, name) if getattr(self, name) is None else getattr(self, name)
             for name in _SETTINGS
@@ -172,15 +172,15 @@ _SETTINGS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     ),
     "use_cache": ("True or False", lambda value: isinstance(value, bool)),
 }
-"""What each setting may be, in words, and the check of it."""
+"""The allowed values of each setting, in words, and the check of it."""
 
 
 @frozen
 class FailedAttempt:
-    """An attempt at a question that failed and is followed by another: whose, how, and when.
+    """A failed attempt at a request that was followed by another attempt.
 
-    `at` is when it failed, in microseconds since 1970, UTC. `route` says which of several models it went to: the places
-    of the choices that were made, outermost first, such as `1` or `0.2`.
+    `at` is when it failed, in microseconds since 1970, UTC. `route` is the choice among several models: the positions
+    of the choices, outermost first, such as `1` or `0.2`.
     """
 
     model: str
@@ -192,9 +192,9 @@ class FailedAttempt:
 
 @frozen
 class SideCall:
-    """Another request that was sent on the way to an answer, such as a hedge that lost; it is counted and paid for.
+    """A further request on the way to an answer, such as a hedge that lost; it is counted and paid for.
 
-    `usage` left out, of one that did not fail, is estimated. `cost` is in pico-dollars, computed by the caller.
+    Without `usage`, that of a successful request is estimated. `cost` is in pico-dollars, computed by the caller.
     """
 
     model: str
@@ -205,10 +205,10 @@ class SideCall:
 
 @mutable
 class Tries:
-    """What is known of a question whose last attempt failed and that is to be asked again.
+    """The retry state of a request whose last attempt failed.
 
-    `retry_at` is when at the earliest, in microseconds since 1970, UTC; None once that has come. `route` is where the
-    next attempt goes, `epoch` the ownership under which the last one failed, and `why` its message.
+    `retry_at` is the earliest time of the next attempt, in microseconds since 1970, UTC; None once it has come. `route`
+    is the route of the next attempt, `epoch` the epoch in which the last one failed, and `why` its message.
     """
 
     failures: tuple[FailedAttempt, ...] = ()
@@ -220,13 +220,13 @@ class Tries:
 
 @mutable
 class ModelRequest:
-    """One question to a model: everything it sees, and where in which task it is asked.
+    """One request to a model: its complete input, and its place in the task.
 
-    `turn` counts the answers already given to this task on its present branch, `attempt` starts at 1. The rest is for
-    layers around models, which hold no state of a task: `failures` are the attempts at this question that failed
-    before this one, `route` says which of several models it is to go to (see `FailedAttempt`; empty: not decided yet),
-    `asked_at` when trying began, in microseconds since 1970, UTC, and `spare_calls` how many more requests the limits
-    allow beside this one (None: any number).
+    `turn` counts the answers to this task on its present branch so far; `attempt` starts at 1. The rest is for layers
+    around models, which have no state of a task: `failures` are the earlier failed attempts at this request, `route` is
+    its choice among several models (see `FailedAttempt`; empty: not decided yet), `asked_at` is the time of the first
+    attempt, in microseconds since 1970, UTC, and `spare_calls` is how many more requests the limits allow beside this
+    one (None: no limit).
     """
 
     messages: Sequence[Message]
@@ -244,17 +244,17 @@ class ModelRequest:
     asked_at: int = 0
     spare_calls: int | None = None
     call: str | None = None
-    """of a request that a step which is a function made: which of the step's requests it is"""
+    """the id of the request, if a step function made it"""
 
     raw: bool = False
-    """whether an observer wants what the provider sends: then `RawDelta` may be yielded too"""
+    """whether an observer wants the provider's raw data: then `RawDelta` may be yielded too"""
 
 
 @mutable
 class TextDelta:
-    """Some more text of the answer being streamed.
+    """More text of a streamed answer.
 
-    `final` says that they can be nothing but the answer, also where tools are offered; a model need not know.
+    `final` marks text that is certainly the answer, even if tools are offered; a model need not set it.
     """
 
     text: str
@@ -263,14 +263,14 @@ class TextDelta:
 
 @mutable
 class ReasoningDelta:
-    """Some more of the model's thinking."""
+    """More of the model's reasoning."""
 
     text: str
 
 
 @mutable
 class ToolCallDelta:
-    """Some more of a tool call being written: `index` is the call's place in the answer."""
+    """More of a streamed tool call: `index` is the call's place in the answer."""
 
     index: int
     name: str = ""
@@ -279,10 +279,10 @@ class ToolCallDelta:
 
 @mutable
 class ModelAnswer:
-    """The whole answer. Ids of its tool calls may be the provider's own: the core puts its own in their place.
+    """The complete answer. Ids of its tool calls may be the provider's own: the core replaces them.
 
-    `model` is who answered, as `provider:model`, if it is not the model that was asked; `also` are other requests sent
-    on the way. `usage` left out is estimated; of an answer that took no tokens it is `Usage(0, 0)`.
+    `model` is the model that answered, as `provider:model`, if it is not the one that was asked; `also` are further
+    requests on the way. Without `usage` it is estimated; an answer that took no tokens has `Usage(0, 0)`.
     """
 
     message: Message
@@ -294,7 +294,7 @@ class ModelAnswer:
 
 @mutable
 class RawDelta:
-    """A piece of the answer as the provider sent it, as JSON data; yielded only if `ModelRequest.raw` asks for it."""
+    """A raw piece of the answer from the provider, as JSON data; yielded only if `ModelRequest.raw` is set."""
 
     data: Json
 

@@ -1,4 +1,4 @@
-"""From what a model answered to what is journalled: own ids for its calls, and no action from a broken answer."""
+"""Prepare a model's answer for the journal: own ids for its calls, and no action from a broken answer."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from treadle.core.observation import scrubbed
 from treadle.core.redaction import SECRET
 
 RAW_KEPT: Final = 2_000
-"""Characters kept of what a model wrote as arguments that no record could hold."""
+"""How many characters are kept of arguments that no record can hold."""
 
 MAX_CALLS: Final = 1_000
-"""How many calls one answer may ask for. Of an answer with more none is made, and the model is told."""
+"""The most calls of one answer. An answer with more makes none, and the model is told."""
 
 MAX_TOKENS: Final = 10**12
-"""The most tokens that one answer may report: sums of millions of answers can be recorded, too."""
+"""The most tokens that one answer may report: even sums of millions of answers fit into the journal."""
 
 SURPLUS: Final = "it was one of"
-"""How the problem of a call begins that was one of too many."""
+"""The beginning of the problem of a call from an answer with too many."""
 
 WITHHELD: Final = "its arguments held a secret of this process"
-"""The problem of a call in which a secret was hidden: what is left is not what the model asked for."""
+"""The problem of a call in which a secret was masked: its arguments differ from the model's."""
 
 FINISHES: Final = frozenset(get_args(Finish))
 
@@ -37,13 +37,13 @@ _can_be_counted: Final = range(MAX_TOKENS + 1).__contains__
 
 
 class WrongAnswer(ValueError):
-    """What a model yielded is no answer; the message says why."""
+    """A model's answer is malformed; the message says why."""
 
 
 def checked_answer(answer: ModelAnswer) -> ModelAnswer:
-    """Return an answer with its counts as plain whole numbers; `with_places` checks the arguments of its calls.
+    """Return an answer with its counts as plain integers; `with_places` checks the arguments of its calls.
 
-    Raises `WrongAnswer` for an answer that could not be journalled or sent to a model again.
+    Raises `WrongAnswer` for an answer that cannot be journalled or sent to a model again.
     """
     message: Any = answer.message
     if not isinstance(message, Message) or not isinstance(message.parts, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -75,20 +75,20 @@ def checked_answer(answer: ModelAnswer) -> ModelAnswer:
 
 
 def is_empty(answer: ModelAnswer) -> bool:
-    """Whether a model ended its answer of its own accord and said nothing: no call, no file, and no visible text."""
+    """Return whether a model ended its answer by itself and it is empty: no call, no file, and no visible text."""
     for part in answer.message.parts:
         if type(part) is Text:
             if part.text and not part.text.isspace():
                 return False
         elif type(part) is not Reasoning:
             return False
-    return answer.finish in WHOLE or answer.finish == "unknown"  # else it was cut off, or refused
+    return answer.finish in WHOLE or answer.finish == "unknown"  # else it was truncated, or refused
 
 
 def checked_side_calls(also: Any) -> tuple[SideCall, ...]:
-    """Return side calls with their counts as plain whole numbers.
+    """Return side calls with their counts as plain integers.
 
-    Raises `WrongAnswer` for side calls that could not be journalled.
+    Raises `WrongAnswer` for side calls that cannot be journalled.
     """
     checked = (
         list(map(_plain_side_call, cast("tuple[Any, ...]", also))) if isinstance(also, tuple) else [None]
@@ -100,9 +100,9 @@ def checked_side_calls(also: Any) -> tuple[SideCall, ...]:
 
 
 def plain_usage(usage: Any) -> Usage | None:
-    """Return a `Usage` with its counts as plain whole numbers; None for a value that cannot be journalled and added up.
+    """Return a `Usage` with its counts as plain integers; None if it cannot be journalled and added up.
 
-    A count may be of a class derived from `int`, as a member of an `IntEnum` is.
+    A count may be of a subclass of `int`, such as a member of an `IntEnum`.
     """
     if not isinstance(usage, Usage):
         return None
@@ -162,7 +162,7 @@ def _can_be_written(part: Any) -> bool:
 
 
 def _whole(part: Part) -> Part:
-    """Return a part without half characters, which no record can hold."""
+    """Return a part without lone surrogates, which no record can hold."""
     if (type(part) is Text or type(part) is Reasoning) and not part.text.isascii():
         text = scrubbed(part.text)
         return part if text == part.text else replace(part, text=text)
@@ -172,19 +172,19 @@ def _whole(part: Part) -> Part:
 def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) -> Message:
     """Return a model's message with the ids of its calls replaced by their places in the task.
 
-    A provider's own ids may be empty, doubled or reused; places are none of these, and the same after a crash. A call
-    in an answer that was cut off, filtered or refused is marked, so that it never becomes an action; so is one whose
-    arguments no record could hold. Of an answer with more calls than one may have, the first is kept, and says so. Half
-    characters of its text become question marks.
+    A provider's own ids may be empty, duplicate or reused; places are unique, and the same after a crash. A call in an
+    answer that was truncated, filtered or refused is marked, so that it never becomes an action; so is one whose
+    arguments no record can hold. If an answer has too many calls, the first is kept with a problem. Lone surrogates in
+    its text become question marks.
 
     Args:
-        message: as the adapter assembled it.
+        message: the message of the adapter.
         step: id of the step that asked.
         finish: why the model stopped.
         first: number of the first call, when the step has calls from an earlier answer.
 
     Raises:
-        WrongAnswer: the arguments of a call are no JSON data.
+        WrongAnswer: the arguments of a call are not JSON data.
     """
     given = message.parts
     parts = list(given) if len(given) <= MAX_CALLS else _bounded(given)
@@ -215,7 +215,7 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
 
 
 def _bounded(given: tuple[Part, ...]) -> list[Part]:
-    """Return the parts of a message; of too many calls only the first, as one that is not to be made."""
+    """Return the parts of a message; if it has too many calls, only the first, marked as not to be run."""
     asked = sum([type(part) is ToolCall for part in given])
     if asked <= MAX_CALLS:
         return list(given)
@@ -231,7 +231,7 @@ def _bounded(given: tuple[Part, ...]) -> list[Part]:
 
 
 def problem_clause(problem: str) -> str:
-    """Return what is wrong with a call as a clause, and what to do about it as a sentence."""
+    """Return the problem of a call as a clause, and its remedy as a sentence."""
     if problem.startswith(SURPLUS):
         return f"{problem}. None of them was run. Ask for fewer at a time"
     if problem == WITHHELD:

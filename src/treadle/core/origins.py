@@ -1,13 +1,13 @@
-"""Untrusted origins: which content that the model of a task has read, or what led to it, is untrusted.
+"""Collect the origins of the untrusted content that the model of a task has read, or that led to it.
 
-    what the task took over      its parent's, its thread's, and imported messages     TaskState.untrusted
+    inherited content            its parent's, its thread's, and imported messages     TaskState.untrusted
     input that a step read       parts that are labelled, and observations
     calls that ran               their results, failed ones too; without a label they are untrusted
     requests of a function       messages that it shows a model beside the conversation
     tools that a request offers  names, descriptions and schemas that a stranger wrote       ToolSpec.defined_by
 
-A task is judged as a whole: what one step has read counts for all later steps and for the steps beside it, also where
-a window, a filter or a summary leaves it out of the conversation. A step that was taken back does not count any more.
+A task is judged as a whole: content that one step has read counts for all later and parallel steps, even if a window, a
+filter or a summary removes it from the conversation. A step that was undone does not count any more.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 
 MAX_ORIGINS: Final = 16
-"""How many origins are named at most; the first ones."""
+"""The most origins that are named; the first ones."""
 
 FURTHER: Final = "*"
-"""Stands behind those for origins that are not named: no label has an origin with this character."""
+"""Represents the origins that are not named: no label has an origin with this character."""
 
 
 def merged(*origins: Iterable[str]) -> tuple[str, ...]:
-    """Return origins in the order in which they first came, each once, and not too many."""
+    """Return origins without duplicates, in order; `FURTHER` replaces those after `MAX_ORIGINS`."""
     found = dict.fromkeys(chain.from_iterable(origins))
     further = found.pop(FURTHER, FURTHER) is None or len(found) > MAX_ORIGINS
     named = tuple(islice(found, MAX_ORIGINS))
@@ -38,7 +38,7 @@ def merged(*origins: Iterable[str]) -> tuple[str, ...]:
 
 
 def of_messages(messages: Iterable[Message]) -> Iterator[str]:
-    """Yield the untrusted origins of messages, as their parts say."""
+    """Yield the untrusted origins of messages, by the labels of their parts."""
     for message in messages:
         yield from of_parts(message.parts)
 
@@ -54,7 +54,7 @@ def of_parts(parts: Iterable[Part]) -> Iterator[str]:
 
 
 def of_input(received: InputReceived) -> Iterator[str]:
-    """Yield the untrusted origins of input; of an observation, also those of parts without a label."""
+    """Yield the untrusted origins of input; for an observation, also those of parts without a label."""
     for part in received.parts:
         label = OBSERVATION if part.label is None and received.observation else part.label
         if (origin := untrusted_origin(label)) is not None:
@@ -62,7 +62,7 @@ def of_input(received: InputReceived) -> Iterator[str]:
 
 
 def of_step(step: StepState) -> Iterator[str]:
-    """Yield the untrusted origins of what a step has read so far."""
+    """Yield the untrusted origins of the content that a step has read so far."""
     for received in step.read:
         yield from of_input(received)
     yield from step.shown
@@ -76,7 +76,7 @@ def of_step(step: StepState) -> Iterator[str]:
 
 
 def of_task(state: TaskState) -> tuple[str, ...]:
-    """Return the untrusted origins of all that a task has read, and of input that it is still to read."""
+    """Return the untrusted origins of the content that a task has read, and of its unread input."""
     steps = (*state.steps, *state.under_way())
     return merged(
         of_takeover(state),
@@ -86,19 +86,19 @@ def of_task(state: TaskState) -> tuple[str, ...]:
 
 
 def of_takeover(state: TaskState) -> tuple[str, ...]:
-    """Return the untrusted origins of what a task took over from its parent and its thread."""
+    """Return the untrusted origins of the content that a task inherited from its parent and its thread."""
     return merged(state.untrusted, state.history_untrusted)
 
 
 def keep_failed(step: StepState, call: CallState) -> None:
-    """Keep on a step what a call told that failed, before another one takes its place: a function may know of it."""
+    """Keep the origins and effects of a failed call on its step, since another call replaces it."""
     if call.attempt and call.failed:
         step.shown = merged(step.shown, _of_call(call))
         step.exposed = merged(step.exposed, call.exposed)
 
 
 def effects_of_step(step: StepState) -> Iterator[str]:
-    """Yield the declared effects that the journal tells of the tools whose results a step has seen."""
+    """Yield the declared effects, from the journal, of the tools whose results a step has seen."""
     yield from step.exposed
     for call in step.calls:
         if call.exposed and call.attempt and call.status in ("ended", "deferred"):
@@ -106,7 +106,7 @@ def effects_of_step(step: StepState) -> Iterator[str]:
 
 
 def effects_of_task(state: TaskState) -> tuple[str, ...]:
-    """Return the same of all steps of a task, and of what it took over."""
+    """Return the declared effects for all steps of a task, and for the content that it inherited."""
     steps = [effects_of_step(step) for step in (*state.steps, *state.under_way())]
     return tuple(sorted({*state.exposed, *state.history_exposed, *merged(*steps)}))
 

@@ -1,11 +1,11 @@
-"""Whether a call may start: what a policy and a person decided on it, and the digests that bind an approval.
+"""Permits: the decisions of a policy and a person on a call, and the digests that bind an approval.
 
 (none)      not judged yet
 allowed     a policy allows it, or none of its rules applies
-asked       a person is to decide; the task may rest meanwhile
-edited      approved with other arguments: they are judged once more, and no person is asked again
+asked       a person must decide; the task may stop meanwhile
+edited      approved with other arguments: they are judged again, without asking a person
 approved    as it was shown; checked against the digests when the call starts
-denied      by a policy, a person, or since time ran out
+denied      by a policy, by a person, or by expiry
 used        the call has started: further attempts of the same call need no other approval
 """
 
@@ -28,33 +28,33 @@ PermitStatus = Literal["allowed", "asked", "edited", "approved", "denied", "used
 
 @mutable
 class Permit:
-    """What was decided on a call that has not started, or on one that has."""
+    """The decision on a call, before and after its start."""
 
     status: PermitStatus
     rule: str | None = None
     """the id of the rule that decided, or asked"""
 
     reason: str = ""
-    """why it is denied or asked for, for people; of a denied call also for the model"""
+    """why it is denied or asked for, for people; for a denied call also for the model"""
 
     request: ApprovalRequested | None = None
-    """what the approver was shown, if one was asked"""
+    """the request as shown to the approver, if there was one"""
 
     digest: str = ""
-    """of the approved arguments"""
+    """digest of the approved arguments"""
 
     by: str | None = None
     """the approver"""
 
     traceback: str = ""
-    """where a function raised an error instead of judging, for people"""
+    """of the error of a function that judges, for people"""
 
 
 @frozen
 class Grant:
-    """An approval that holds for the rest of its task: of the same tool, as defined then, where the same rule asks.
+    """An approval for later calls of its task: of the same tool, with the same definition, by the same rule.
 
-    It was given for a call with `arguments`. Those named by `same` have to be the same in a later call.
+    It was given for a call with `arguments`. Those named by `same` must be the same in a later call.
     """
 
     call: str
@@ -70,20 +70,20 @@ class Grant:
 @explains_names("StandingGrant")
 @frozen
 class StandingGrant(Displayed):
-    """An approval that holds for later calls of a tool that the same rule asks about, until it is revoked.
+    """An approval for later calls of a tool that the same rule asks about, until it is revoked.
 
     Args:
         grant_id: its id.
         tool: name of the tool.
-        definition: digest of the tool as it was defined: of a changed tool no call is covered.
+        definition: digest of the tool's definition: calls of a changed tool are not covered.
         rule: the id of the rule that asked.
         thread_id: the thread in which it holds; None for all tasks of the store.
-        by: who gave it: it lifts nothing that this person may not decide.
+        by: the approver; it covers only calls that this person may approve.
         task_id: the task in which it was given.
-        request_id: with which request.
-        created: when, in microseconds since 1970, UTC.
-        revoked: when it was revoked, None while it holds.
-        revoked_by: who did.
+        request_id: the request that it answered.
+        created: when it was given, in microseconds since 1970, UTC.
+        revoked: when it was revoked, None until then.
+        revoked_by: the person who revoked it.
     """
 
     grant_id: str
@@ -99,7 +99,7 @@ class StandingGrant(Displayed):
     revoked_by: str | None = None
 
     def holds_in(self, thread: str) -> bool:
-        """Whether it holds for calls of a conversation in this thread."""
+        """Return whether it covers calls of a conversation in this thread."""
         return self.revoked is None and self.thread_id in (None, thread)
 
     def _view(self) -> View:
@@ -122,15 +122,15 @@ class Threaded(Protocol):
 
 
 STANDING: Final = ("thread", "always")
-"""The scopes of approvals that a store keeps beyond their task."""
+"""The scopes of approvals that outlive their task in the store."""
 
 
 def standing_grant(task: Threaded, request: ApprovalRequested, event: ApprovalGiven) -> StandingGrant | None:
-    """Return what a store keeps of an approval; None if it holds for its task at most.
+    """Return the standing grant of an approval; None if it covers its task at most.
 
     Args:
         task: the state of the task.
-        request: what was asked.
+        request: the request for approval.
         event: the answer, with its time.
     """
     if event.scope not in STANDING or request.rule is None or request.same or event.same:
@@ -150,7 +150,7 @@ def standing_grant(task: Threaded, request: ApprovalRequested, event: ApprovalGi
 
 
 ABSENT: Final = object()
-"""Stands for an argument that a call does not have."""
+"""Represents an argument that a call does not have."""
 
 
 def argument_at(arguments: Json, path: str) -> Any:
@@ -164,15 +164,15 @@ def argument_at(arguments: Json, path: str) -> Any:
 
 
 def are_same(names: Iterable[str], one: Json, other: Json) -> bool:
-    """Return whether the arguments of these names are the same JSON values in two calls, or absent in both.
+    """Return whether the named arguments are the same JSON values in two calls, or absent in both.
 
-    Where a path meets a value that is no object, such as a list of messages in `messages.to`, that value is compared.
+    If a path meets a value that is not an object, such as a list of messages in `messages.to`, that value is compared.
     """
     return all(_digest_at(one, name) == _digest_at(other, name) for name in names)
 
 
 def _digest_at(arguments: Json, path: str) -> tuple[int, str] | None:
-    """Return the digest of the value at a path, and how many names of the path are left there; None if absent."""
+    """Return the digest of the value at a path, and how many names of the path are left; None if absent."""
     value: Any = arguments
     names = path.split(".")
     for at, name in enumerate(names):
@@ -185,6 +185,6 @@ def _digest_at(arguments: Json, path: str) -> tuple[int, str] | None:
 
 
 def digest_of(value: Json) -> str:
-    """Return the digest of a JSON value: the same for the same value, in whichever order its keys are."""
+    """Return the digest of a JSON value; the order of its keys does not matter."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

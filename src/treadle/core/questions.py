@@ -1,6 +1,6 @@
-"""A question of a tool or a step function to a person, and what became of it.
+"""A question of a tool or a step function to a person, and its status.
 
-open        a person is to answer; the task may rest meanwhile
+open        a person must answer; the task may stop meanwhile
 answered    a person answered
 expired     time ran out: the default is the answer, or there is none
 """
@@ -19,15 +19,15 @@ QuestionStatus = Literal["open", "answered", "expired"]
 
 @mutable
 class Question:
-    """A question that was asked, and its answer once there is one."""
+    """A question, and its answer once there is one."""
 
     asked: QuestionAsked
     status: QuestionStatus = "open"
     value: Json = None
-    """the answer; of an expired question its default"""
+    """the answer; for an expired question its default"""
 
     by: str | None = None
-    """who answered"""
+    """the person who answered"""
 
     @property
     def request_id(self) -> str:
@@ -41,19 +41,19 @@ class Question:
 
 
 class AwaitingAnswer(BaseException):
-    """Ends an attempt of a call that asked a question; the call starts again once the question is answered.
+    """Ends an attempt of a call that asked a question; the call starts again when the question is answered.
 
-    It is no error: code of a tool that catches `Exception` lets it pass.
+    It derives from `BaseException`, so code of a tool that catches `Exception` lets it pass.
     """
 
 
 def expires_at(now: int, seconds: float | None, *, headless: bool) -> int | None:
-    """Return when a question expires that is asked now, in microseconds; at once in a run without people."""
+    """Return the expiry of a question that is asked now, in microseconds; at once in a headless run."""
     if headless:
         return now
     return now + int(seconds * 1e6) if seconds is not None else None
 
 
 def question_digest(question: str, schema: Json) -> str:
-    """Return what an answer is bound to: the text of the question, and the schema of its answers."""
+    """Return the digest that binds an answer: of the question's text, and of the schema of its answers."""
     return digest_of([question, schema])

@@ -1,19 +1,19 @@
-r"""Find secrets in text and hide them: the one rule for errors of providers, answers of models and telemetry.
+r"""Find and mask secrets in text: used for errors of providers, answers of models and telemetry.
 
-A secret is searched for by its value. The form of a text decides only where a secret is named (`hide_named`).
+A secret is found by its value. Only `hide_named` looks at the form of the text around it.
 
-Theory of operation. A text is read as several *views*: the text itself, and what it says once escapes, markup, base64
-or hexadecimal digits are decoded, several times in a row. In each view only ASCII letters and digits count, without
-case: that is its *skeleton*, in which line ends, markup and zero-width characters between the characters of a secret
-make no difference. A secret is present when the skeleton of a view holds one of its *forms*: the value itself, its
-base64 at each of the three alignments, its hexadecimal digits, and some more. Invariant: `hide` returns a text of which
-no view holds a secret; where it cannot, it returns `SECRET` alone.
+Theory of operation. A text is read as several *views*: the text itself, and the text after escapes, markup, base64 or
+hexadecimal digits are decoded, several times in a row. In each view only ASCII letters and digits count, without case:
+that is its *skeleton*, in which line ends, markup and zero-width characters between the characters of a secret make no
+difference. A secret is present when the skeleton of a view contains one of its *forms*: the value itself, its base64 at
+each of the three alignments, its hexadecimal digits, and some more. Invariant: no view of a text that `hide` returned
+contains a secret; if that is impossible, it returns `SECRET` alone.
 
     text      {"error": "bad key: sk-\u0050roj-1234 ..."}     the skeleton has "sku0050roj1234", which is no form
     a view    {"error": "bad key: sk-Proj-1234 ..."}           the skeleton has "skproj1234...", which is one
     returned  {"error": "bad key: [secret] ..."}
 
-Not found: what is encrypted, compressed, or split with other letters or digits between its parts.
+Not found: secrets that are encrypted, compressed, or split by other letters or digits.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from treadle.core.observation import bounded
 SECRET: Final = "[secret]"  # noqa: S105  replaces a secret
 
 SHORTEST: Final = 8
-"""Characters of the shortest value that is looked for: shorter ones stand in ordinary text by chance."""
+"""The shortest value that is searched for, in characters: shorter ones occur in ordinary text by chance."""
 
 LEAST: Final = 4
-"""Characters that a value has at least which is declared as a secret: fewer stand in any text."""
+"""The shortest declared secret, in characters: shorter ones occur in any text."""
 
 _WORD: Final = 16
-"""Letters up to which a value of letters in one case is an ordinary word, such as `placeholder`, and no secret."""
+"""The length below which a value of letters in one case is an ordinary word, such as `placeholder`, and no secret."""
 
 _FRAGMENT: Final = 12
-"""Letters and digits of a piece of a long secret that is hidden too: libraries cut what they repeat."""
+"""The length of a piece of a long secret that is masked too: libraries truncate echoed values."""
 
 SEARCHED_CHARS: Final = 16_000
-"""Characters of a text that are searched for the rarer forms of a secret: decoding more would hold up the process."""
+"""How many characters of a text are searched for the rarer forms of a secret: decoding more would block the process."""
 
 _VIEWS: Final = 64
-"""Views of one text that are looked at."""
+"""The most views of one text."""
 
 _LONG: Final = 200_000
-"""Characters from which on a text is only looked at as it is: decoding it would hold up the process."""
+"""The length from which on a text is searched undecoded: decoding it would block the process."""
 
-# ------------------------------------------------------------------------------------------ what is secret
+# ------------------------------------------------------------------------------------------ kinds of secrets
 
 _HIDDEN: Final = (
     r"pass(?:word|wd|phrase)|secret|token|(?:api|access|private|goog-api|subscription)[_-]?key"
@@ -69,20 +69,20 @@ _CREDENTIAL: Final = re.compile(
 _FILE_PATH: Final = re.compile(
     r"(?:~|\.{1,2}|[A-Za-z]:)(?:[\\/][\w.@+ -]+)+|(?=.*[._-])(?:/[\w.@+-]+){2,}", re.ASCII
 )
-"""The path of a file: where a secret lies, as in `GOOGLE_APPLICATION_CREDENTIALS`, and none itself."""
+"""The path of a file, as in `GOOGLE_APPLICATION_CREDENTIALS`: the place of a secret, not a secret."""
 
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey)\s+", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a value of this name is a secret, as `api_key`, `Authorization` and `OPENAI_API_KEY` are."""
+    """Return whether a value of this name is a secret, for example `api_key`, `Authorization` or `OPENAI_API_KEY`."""
     return _HIDDEN_NAME.search(name) is not None
 
 
 def named_secrets(values: Mapping[str, Any]) -> set[str]:
-    """Return the values, of environment variables, headers or settings, whose names say that they are secret.
+    """Return the values of environment variables, headers or settings with names of secrets.
 
-    The path of a file is no secret: a tool may be asked to open it.
+    The path of a file is not a secret: a tool may have to open it.
     """
     secrets: set[str] = set()
     for name, value in values.items():
@@ -94,7 +94,7 @@ def named_secrets(values: Mapping[str, Any]) -> set[str]:
 
 
 def credentials(values: Mapping[str, str]) -> set[str]:
-    """Return the values of headers or variables that name a credential: of `named_secrets`, `X-Auth` and `CRM_KEY` too.
+    """Return the values of headers or variables with names of credentials: also of `X-Auth` and `CRM_KEY`.
 
     Passwords in addresses count as well.
     """
@@ -103,7 +103,7 @@ def credentials(values: Mapping[str, str]) -> set[str]:
 
 
 def environment_secrets(environment: Mapping[str, str]) -> set[str]:
-    """Return the secrets of an environment: of variables whose names say so, and the passwords in addresses."""
+    """Return the secrets of an environment: of variables with names of secrets, and the passwords in addresses."""
     addresses = [value for value in environment.values() if "://" in value]
     return named_secrets(environment).union(*map(url_secrets, addresses))
 
@@ -125,7 +125,7 @@ def url_secrets(url: str | None) -> set[str]:
     }
 
 
-# ------------------------------------------------------------------------------------- what names a secret
+# ------------------------------------------------------------------------------------------ named secrets
 
 _NAMED: Final = re.compile(
     rf"""((?:\b|_)(?:{_HIDDEN})\\?["']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?\\?["']?)[^\s"'\\,;&<>{{}}\[\]]+"""
@@ -139,7 +139,7 @@ _NAMED: Final = re.compile(
 
 
 def hide_named(text: str) -> str:
-    """Return a text without what follows a name such as `api_key=` or `Bearer`, and without what looks like a key."""
+    """Return a text without values that look like keys, or follow names such as `api_key=` or `Bearer`."""
     return _NAMED.sub(_name_and_mark, text)
 
 
@@ -151,22 +151,22 @@ def _name_and_mark(match: re.Match[str]) -> str:
 
 
 class Secrets:
-    """Values that are hidden wherever they stand.
+    """Values that are masked wherever they occur.
 
-    Values of less than eight characters, and plain words such as `placeholder`, are not looked for. Values of fewer
-    than twelve letters and digits, or without a digit, are found as they are, in any view; all others also in pieces,
-    in base64, in hexadecimal digits and the like.
+    Values of fewer than eight characters, and plain words such as `placeholder`, are ignored. Values of fewer than
+    twelve letters and digits, or without a digit, are found unencoded, in any view; all others also in pieces, in
+    base64, in hexadecimal digits and the like.
 
     Args:
-        values: what may be secrets.
-        declared: values that a person declared as secrets: looked for even where they are plain words,
-            from `LEAST` characters on.
+        values: possible secrets.
+        declared: values that a person declared as secrets: masked even if they are plain words, from `LEAST` characters
+            on.
     """
 
     def __init__(self, values: Iterable[str] = (), declared: Iterable[str] = ()) -> None:
         wanted = {value for value in map(str.strip, values) if _is_worth_hiding(value)}
         wanted |= {value for value in map(str.strip, declared) if len(value) >= LEAST}
-        # The longest first, so that no rest is left of a value that begins like another.
+        # The longest first, so that a value is masked before its prefix is.
         ordered = sorted(wanted, key=lambda value: (-len(value), value))
         self._shortest = min([SHORTEST, *map(len, ordered)])
         self._exact = [value for value in ordered if not _is_strong(value)]
@@ -181,24 +181,24 @@ class Secrets:
         return f"Secrets({len(self._exact) + len(self._near.forms)} forms)"
 
     def hide(self, text: str, *, deep: bool = False) -> str:
-        """Return a text in which no view holds a secret; a text that holds none is returned as it is.
+        """Return a text without secrets in any of its views; a text without secrets is returned unchanged.
 
         Args:
             text: any text.
-            deep: whether base64 and numbers are decoded too, and rarer forms are looked for: in what is short and
-                may be hostile, such as errors. It takes milliseconds.
+            deep: whether to decode base64 and numbers too, and to search for rarer forms: for short text that may be
+                hostile, such as errors. It takes milliseconds.
         """
         return self._hide(text, _DEEP if deep else _SHALLOW if len(text) < _LONG else (), deep)
 
     def hide_undecoded(self, text: str) -> str:
-        """Return a text without the secrets that are in it as it is; nothing is decoded, so a long text is quick."""
+        """Return a text without unencoded secrets; nothing is decoded, so a long text is quick."""
         return self._hide(text, (), deep=False)
 
     def hide_and_cut(self, text: str, most: int) -> str:
-        """Return a text without secrets, and with its middle cut if it still has more characters than `most`.
+        """Return a text without secrets, with its middle cut if it has more characters than `most`.
 
-        Secrets are hidden in the whole text, since half of one beside a cut would not be recognised. Decoding is for
-        `SEARCHED_CHARS` alone: a longer text that then turns out to hold a secret becomes `SECRET`.
+        Secrets are masked in the whole text, since half of one beside a cut would not be recognised. Only
+        `SEARCHED_CHARS` are decoded: a longer text with an encoded secret becomes `SECRET`.
         """
         text = self.hide_undecoded(text)
         searched = bounded(text, SEARCHED_CHARS)
@@ -208,7 +208,7 @@ class Secrets:
         return bounded(hidden, most)
 
     def hide_json(self, value: Any) -> Any:
-        """Return JSON data in which no text, names of fields included, holds a secret."""
+        """Return JSON data without secrets in texts and names of fields."""
         if isinstance(value, str):
             return self.hide(value)
         if isinstance(value, Mapping):
@@ -219,7 +219,7 @@ class Secrets:
         return value
 
     def hide_bytes(self, data: bytes) -> bytes:
-        """Return bytes without secrets: text is searched as text, and anything else for secrets as they are."""
+        """Return bytes without secrets: text is searched as text, other data for unencoded secrets."""
         try:
             text, code = data.decode("utf-8"), "utf-8"
         except UnicodeDecodeError:
@@ -228,19 +228,19 @@ class Secrets:
         return data if hidden is text or hidden == text else hidden.encode(code, "replace")
 
     def hide_data(self, value: Any, *, deep: bool = False) -> Any:
-        """Return JSON data, bytes, or data classes that hold such, without secrets.
+        """Return JSON data, bytes, or data classes of these, without secrets.
 
-        What holds none is returned as it is: all its texts are searched at once, which is how little it mostly takes.
+        Data without secrets are returned unchanged: all texts are searched at once, which is usually all the work.
 
         Args:
-            value: the data; of data classes, all fields are searched.
-            deep: as in `hide`.
+            value: the data; all fields of data classes are searched.
+            deep: as for `hide`.
         """
         texts: list[str] = []
         blobs: list[bytes] = []
         _collect(value, self._shortest, texts, blobs)
         if not blobs:
-            all_texts = "\n".join(texts)  # where no secret is in this, none is in a part of it
+            all_texts = "\n".join(texts)  # a secret in a part would be in this text
             if (
                 len(all_texts) < _LONG
                 and self._view_with_secret(all_texts, _DEEP if deep else _SHALLOW, deep) is None
@@ -249,7 +249,7 @@ class Secrets:
         return with_texts(value, partial(self.hide, deep=deep), self.hide_bytes)
 
     def open_end(self, text: str) -> int:
-        """Return where the end of a text begins that may be the beginning of a secret; its length if none may."""
+        """Return the position of an end of the text that may begin a secret; its length if there is none."""
         skeleton = _skeleton(text)
         tail = skeleton[-self._near.longest :] if self._near else ""
         if not any(head in tail for head in self._near.heads):
@@ -281,11 +281,11 @@ class Secrets:
             if any(form in skeleton for form in (self._all if deep else self._near).forms):
                 return view
             skeletons.append((view, skeleton))
-        # Pieces are searched only now, since a view that holds the whole secret is the better view to hide it in.
+        # Pieces are searched last, since a view with the whole secret is the better one to mask it in.
         return next((view for view, skeleton in skeletons if deep and self._all.pieces_in(skeleton)), None)
 
     def _without(self, view: str, deep: bool) -> str:
-        """Return a view without the secrets that stand in it."""
+        """Return a view without its secrets."""
         for value in self._exact:
             view = view.replace(value, SECRET)
         skeleton = _skeleton(view)
@@ -300,7 +300,7 @@ class Secrets:
         for first, last in spans:
             begins, ends = positions[first], positions[last - 1] + 1
             while begins > end and view[begins - 1] in _RUN:
-                begins -= 1  # what stands beside coded text belongs to the same run, and mixes with it
+                begins -= 1  # adjacent characters belong to the same run of coded text
             while ends < len(view) and view[ends] in _RUN:
                 ends += 1
             if begins > end or not parts:
@@ -310,7 +310,7 @@ class Secrets:
 
 
 class _Forms:
-    """Skeletons of secrets, and the pieces of them that are searched for."""
+    """The skeletons of secrets, and their pieces."""
 
     def __init__(self, forms: Iterable[str]) -> None:
         self.forms = sorted({form for form in forms if len(form) >= SHORTEST})
@@ -322,7 +322,7 @@ class _Forms:
 
     @cached_property
     def probes(self) -> list[str]:
-        """Pieces of the forms, which are searched for in what is hostile."""
+        """Pieces of the forms, which are searched for in hostile text."""
         return sorted({probe for form in self.forms for probe in _probes(form)})
 
     def pieces_in(self, skeleton: str) -> bool:
@@ -337,14 +337,14 @@ def _names_of(cls: type[Any]) -> tuple[str, ...] | None:
 
 
 def with_texts(value: Any, text: Callable[[str], str], data: Callable[[bytes], bytes]) -> Any:
-    """Return JSON data, bytes, or data classes that hold such, with each text and all bytes changed by a function.
+    """Return JSON data, bytes, or data classes of these, with each text and all bytes changed by a function.
 
-    A data class in which nothing changes is returned as it is.
+    A data class in which nothing changes is returned unchanged.
 
     Args:
         value: the data.
-        text: returns what stands in place of a text; names of fields of JSON objects are texts, too.
-        data: returns what stands in place of bytes.
+        text: returns the replacement of a text; names of fields of JSON objects are texts, too.
+        data: returns the replacement of bytes.
     """
     if isinstance(value, str):
         return text(value)
@@ -368,7 +368,7 @@ def with_texts(value: Any, text: Callable[[str], str], data: Callable[[bytes], b
 
 
 def _collect(value: Any, least: int, texts: list[str], blobs: list[bytes]) -> None:
-    """Collect the bytes in data, and every text of at least so many characters."""
+    """Collect the bytes in data, and every text of at least `least` characters."""
     if isinstance(value, str):
         if len(value) >= least:
             texts.append(value)
@@ -390,18 +390,18 @@ def _collect(value: Any, least: int, texts: list[str], blobs: list[bytes]) -> No
 
 @lru_cache(maxsize=64)
 def secrets_of(values: frozenset[str]) -> Secrets:
-    """Return the `Secrets` of these values; making the forms of one takes longer than looking for it."""
+    """Return the `Secrets` of these values; building their forms takes longer than a search."""
     return Secrets(values)
 
 
 NO_SECRETS: Final = Secrets()
 
 hidden_in_logs: Final[ContextVar[Secrets]] = ContextVar("hidden_in_logs", default=NO_SECRETS)
-"""The secrets of what is being done: of a request to a model, or of a call that asked for one."""
+"""The secrets of the present operation: of a request to a model, or of a call that asked for one."""
 
 _ROUNDS: Final = 8
 _HEAD: Final = 6
-"""Letters and digits of a secret that may be sent before it is clear that they begin a secret."""
+"""How many letters and digits of a secret may be sent before they are recognised as its beginning."""
 
 _RUN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-")
 
@@ -417,7 +417,7 @@ def _is_strong(value: str) -> bool:
     return len(skeleton) >= (12 if mixed else 24)
 
 
-# A skeleton is made by two passes that C runs: this table, and the bytes that are left out.
+# A skeleton is built by two passes in C: this table, and the ignored bytes.
 _LOWER: Final = bytes(range(256)).lower()
 _IGNORED_BYTES: Final = bytes(byte for byte in range(256) if byte > 127 or not chr(byte).isalnum())
 
@@ -427,13 +427,13 @@ def _skeleton(text: str) -> str:
 
 
 def _positions(text: str) -> list[int]:
-    """Return where each character of a text's skeleton stands in the text."""
+    """Return the positions in the text of its skeleton's characters."""
     return [position for position, char in enumerate(text) if char.isascii() and char.isalnum()]
 
 
 @lru_cache(maxsize=1024)
 def _near_forms(value: str) -> tuple[str, ...]:
-    """Return the skeletons of a value as it is, escaped in JSON, in hexadecimal digits and in base64."""
+    """Return the skeletons of a value itself, escaped in JSON, in hexadecimal digits and in base64."""
     raw = value.encode("utf-8", "replace")
     escaped = "".join(f"u{ord(char):04x}" for char in value)
     coded = [_skeleton(_aligned(base64.b64encode, raw, at, 3)) for at in range(3)]
@@ -442,7 +442,7 @@ def _near_forms(value: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _far_forms(value: str) -> tuple[str, ...]:
-    """Return the skeletons of a value as it is seldom written: backwards, rotated, in UTF-16, in base32."""
+    """Return the skeletons of a value in rare forms: backwards, rotated, in UTF-16, in base32."""
     raw, wide = value.encode("utf-8", "replace"), value.encode("utf-16-le", "replace")
     forms = [_skeleton(value[::-1]), _skeleton(codecs.encode(value, "rot13")), wide.hex()]
     forms += [
@@ -453,21 +453,21 @@ def _far_forms(value: str) -> tuple[str, ...]:
 
 
 def _aligned(code: Callable[[bytes], bytes], raw: bytes, at: int, block: int) -> str:
-    """Return coded bytes as they stand `at` bytes into a block, without the characters that mix with neighbours."""
+    """Return coded bytes for a value `at` bytes into a block, without the characters that mix with neighbours."""
     aligned = raw[(block - at) % block :]
     return code(aligned[: len(aligned) - len(aligned) % block]).decode()
 
 
 @lru_cache(maxsize=16_384)
 def _probes(form: str) -> list[str]:
-    """Return pieces of a form of which one is in every piece that is to be hidden, and in the form as a whole."""
+    """Return probe substrings: each maskable part of the form contains at least one."""
     fragments = [form[at : at + _FRAGMENT] for at in range(0, len(form) - _FRAGMENT + 1, _FRAGMENT // 3)]
     telling = [fragment for fragment in fragments if any(map(str.isdigit, fragment))]
     return telling or [form]
 
 
 def _spans(form: str, skeleton: str) -> Iterator[tuple[int, int]]:
-    """Yield from where to where the skeleton of a text holds a form, or a piece of it."""
+    """Yield the spans of a skeleton that contain a form, or a piece of it."""
     for probe in _probes(form):
         inside = form.find(probe)
         at_probe = skeleton.find(probe)
@@ -510,10 +510,10 @@ _Decoder = tuple[Callable[[str], Iterator[str]], str]
 
 
 def _views(text: str, decoders: tuple[_Decoder, ...]) -> Iterator[str]:
-    """Yield a text and what it says when it is decoded, the nearest first."""
+    """Yield a text and its decoded views, the least decoded first."""
     seen_views = {text}
     waiting = [text]
-    for view in waiting:  # grows meanwhile
+    for view in waiting:  # grows during the loop
         yield view
         for decode, marks in decoders:
             if marks and not any(mark in view for mark in marks):
@@ -564,7 +564,7 @@ def _folded(text: str) -> Iterator[str]:
 
 
 def _from_base64(text: str) -> Iterator[str]:
-    """Yield a text with its runs of base64 decoded, from each of four beginnings."""
+    """Yield a text with its runs of base64 decoded, at each of four alignments."""
     for skip in range(4) if _CODED.search(text) else ():
         decoded = _CODED.sub(lambda run, skip=skip: _plain(run[0], skip), text)
         if decoded != text:
@@ -616,4 +616,4 @@ _SHALLOW: Final[tuple[_Decoder, ...]] = (
     (_folded, ""),
 )
 _DEEP: Final[tuple[_Decoder, ...]] = (*_SHALLOW, (_from_digits, ""), (_from_base64, ""))
-"""How a text is decoded, and the characters of which it must hold one to be worth it."""
+"""The decoders, each with the characters that a text must contain for it (one of them)."""

@@ -1,6 +1,6 @@
-"""Uses of an object that Python refuses by a bare error, such as `await`, `for` or a call: here the error has advice.
+"""Errors with advice for unsupported uses of an object, such as `await`, `for` or a call.
 
-A class is decorated with the uses that users of other libraries try. A type checker reports them without it.
+A class is decorated with the uses that users of other libraries try. Type checkers report them in any case.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _USES: Final = {
 
 
 def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
-    """Make a class decorator: these uses of an instance raise `MisusedVerb`.
+    """Return a class decorator: these uses of an instance raise `MisusedVerb`.
 
     Args:
         **uses: advice by the use, one of `_USES`.
@@ -39,7 +39,7 @@ def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
             setattr(cls, f"__{name.rstrip('_')}__", use)
             if name in ("enter", "aenter"):  # Python looks for both before it calls one
                 setattr(cls, f"__{name.replace('enter', 'exit')}__", use)
-            if name == "len":  # else an `if` would ask for it
+            if name == "len":  # else `if` would call it
                 members: Any = cls
                 members.__bool__ = _true
         return cls
@@ -50,13 +50,13 @@ def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
 def can_be_called(value: object) -> TypeIs[Callable[..., Any]]:
     """Return whether a value is a function, a class or an object with a call of its own.
 
-    Objects whose call only raises advice, such as an Agent, are callable for Python alone.
+    Objects whose call only raises advice, such as an Agent, do not count.
     """
     return callable(value) and not hasattr(cast("Any", type(value)).__call__, "advice")
 
 
 def no_function(value: object) -> str:
-    """Return a value that is passed in place of a function, for an error message, with advice if its class has some."""
+    """Return the text of a value that is not a function, for an error message, with the advice of its class."""
     advice = getattr(getattr(type(value), "__call__", None), "advice", "")  # noqa: B004
     return f"{value!r:.200}{f', which {advice}' if advice else ''}"
 

@@ -1,4 +1,4 @@
-"""Events as messages of a conversation: input, and the results of calls."""
+"""Render input and the results of calls as messages of a conversation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from treadle.core.steps import CallState
 
 
 def spoken(received: InputReceived, key: str = "") -> Message:
-    """Return received input as a message; an observation is untrusted, except for what a trusted tool said.
+    """Return received input as a message; an observation is untrusted, except for parts from a trusted tool.
 
     Args:
         received: the input.
-        key: of the task, with which the nonces of frames are made.
+        key: the task's key for the nonces of frames.
     """
     role, rule = ("user", OBSERVATION) if received.observation else (received.role, None)
     labels = [part.label or rule for part in received.parts]
@@ -37,12 +37,12 @@ def _in_frame(part: Content, label: Label, nonce: str) -> Content:
 
 
 def results(calls: Iterable[CallState]) -> Message:
-    """Return the message with the results of all calls of an answer, in the order in which it asked for them."""
+    """Return the message with the results of an answer's calls, in the order of the calls."""
     return Message("tool", tuple([_result(call) for call in calls]))
 
 
 def late_result(call: CallState) -> tuple[Content, ...]:
-    """Return the result of a call that went on in the background, for a message of its own."""
+    """Return the result of a background call, for a message of its own."""
     text = f"{call.name} ({base_call_id(call.id)}), which went on in the background, ended: {call.outcome}\n"
     result = _result(call)
     label = label_of("tool", result)
@@ -62,6 +62,6 @@ def _result(call: CallState) -> ToolResult:
         return ToolResult(base_call_id(call.id), call.name, parts, False, call.label, call.frame)
     else:
         parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
-    # What never began was said by no tool, unless the tool's own check of the arguments said it: then it has a label.
+    # A call that never began has no result of its tool, unless the tool's own validation failed: then it has a label.
     label = call.label if call.attempt or call.label is not None else RUNNER
     return ToolResult(base_call_id(call.id), call.name, parts, call.outcome != "ok", label, call.frame)

@@ -1,7 +1,7 @@
-"""What is spent, in the amounts that limits count. Money is a whole number of pico-dollars, so that sums are exact.
+"""The amounts that limits count. Money is an integer of pico-dollars, so that sums are exact.
 
-A pico-dollar is what one token costs at a millionth of a dollar for a million tokens: prices are published with fewer
-digits than that, so what a request costs is a whole number of them, and nothing is rounded before it is shown.
+One token at a millionth of a dollar per million tokens costs a pico-dollar. Published prices have fewer digits than
+that, so the cost of a request is an integer, and rounding happens only for display.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Final
 from treadle.core.data import frozen
 
 PICODOLLARS: Final = 10**12
-"""How many there are in a US dollar."""
+"""The number of pico-dollars in a US dollar."""
 
 
 def picodollars(dollars: Decimal | float) -> int:
-    """Return US dollars as pico-dollars; what is finer is rounded, half up."""
+    """Return US dollars as pico-dollars, rounded half up."""
     exact = dollars if isinstance(dollars, Decimal) else Decimal(str(dollars))
     return int((exact * PICODOLLARS).to_integral_value(ROUND_HALF_UP))
 
 
 def as_dollars(pico: int) -> Decimal:
-    """Return pico-dollars as US dollars, without zeros at the end."""
+    """Return pico-dollars as US dollars, without trailing zeros."""
     dollars = Decimal(pico).scaleb(-12)
     return dollars.quantize(Decimal(1)) if dollars == dollars.to_integral_value() else dollars.normalize()
 
 
 @frozen
 class Spending:
-    """Amounts of what limits count. `cost` is in pico-dollars, None if some of it is not known."""
+    """The amounts that limits count. `cost` is in pico-dollars, None if some of it is not known."""
 
     model_calls: int = 0
     tool_calls: int = 0
@@ -46,4 +46,4 @@ class Spending:
 
 
 NOTHING_SPENT: Final = Spending()
-"""What sums start from."""
+"""The start of sums."""

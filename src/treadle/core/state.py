@@ -1,7 +1,7 @@
-"""What a task's events add up to. State grows in place and is changed by `apply` alone.
+"""The state of a task: the sum of its events. State grows in place and only `apply` changes it.
 
-A step that ended has a checkpoint (how long the conversation was, how many answers there were), so that taking steps
-back costs what those steps hold and never a pass over the task.
+A step that ended has a checkpoint with the length of the conversation and the number of answers. So an undo costs as
+much as the undone steps hold, and never a pass over the task.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from treadle.core.team import AgentVersion, Team
 
 @mutable
 class UndoState:
-    """An undo that was requested and has not rewound yet."""
+    """A requested undo that has not rewound yet."""
 
     to: int
     queue: list[CallState]
     steps: tuple[str, ...] = ()
-    """those taken back, if steps depend on each other"""
+    """the undone steps, if steps depend on each other"""
 
     since: int = 0
-    """the event that first requested it: input after that is not taken back"""
+    """the event that first requested it: later input is kept"""
 
 
 @frozen
 class Timer:
-    """When a step's question, or that of a function's request (`call`), may be asked again; in microseconds, UTC."""
+    """The retry timer of a step's request, or of a function's request (`call`); `due` in microseconds, UTC."""
 
     step: str
     call: str | None
@@ -61,7 +61,7 @@ class Timer:
 
 @frozen
 class Expiry:
-    """When a request to a person expires, in microseconds, UTC: to approve a call, or to answer a question."""
+    """The expiry of a request to a person, to approve a call or to answer a question; `due` in microseconds, UTC."""
 
     step: str
     call: str
@@ -72,7 +72,7 @@ class Expiry:
 
 @frozen
 class TicketExpiry:
-    """When the ticket of a deferred call expires, in microseconds, UTC."""
+    """The expiry of a deferred call's ticket; `due` in microseconds, UTC."""
 
     step: str
     call: str
@@ -81,18 +81,20 @@ class TicketExpiry:
 
 @mutable
 class TaskState:
-    """A task as its events say it is. `history` is what its thread held before, and never changes."""
+    """The state of a task. `history` are the earlier messages of its thread, which never change."""
 
     task_id: str
     history: Sequence[Message] = ()
     seq: int = 0
     epoch: int = 0
     progress: int = 0
-    """last epoch that made progress: an event was recorded that not every driver records anew, or a driver that might
-    have crashed over the task reported that it is alive"""
+    """last epoch that made progress
+
+    Its driver recorded an event that drivers do not repeat, or a suspected driver reported that it is alive.
+    """
 
     unknown: UnknownEvent | None = None
-    """the first event of an unknown kind that forbids this version to drive the task on"""
+    """the first unknown event that forbids this version to drive the task"""
 
     created: int = 0
     time: int = 0
@@ -100,27 +102,27 @@ class TaskState:
     """microseconds during which a driver drove the task, over all attempts"""
 
     incarnation: str = ""
-    """tells the task from deleted tasks of the same id, where there were or may have been any"""
+    """distinguishes the task from deleted tasks of the same id, if there were any"""
 
     frame_key: str = ""
-    """with which the nonces of frames around untrusted content are made"""
+    """the key of the nonces of frames around untrusted content"""
 
     agent: str = ""
-    """the agent that the task is with"""
+    """the present agent of the task"""
 
     created_for: str = ""
-    """the agent that it was created for, as its row says"""
+    """the agent that it was created for, as in its row"""
 
     team: Team | None = None
-    """where the conversation moved; None if it never did on this branch"""
+    """the handoffs of the conversation; None if there were none on this branch"""
 
     versions: dict[str, AgentVersion] = field(default_factory=dict[str, AgentVersion])
-    """what is kept of the other agents that it was with"""
+    """the records of its former agents"""
 
     thread: str = ""
     base: int = 0
     in_line: bool = False
-    """whether the task waits in the queue of its thread, or did when its driver left it"""
+    """whether the task waits in the queue of its thread, or did when its driver released it"""
 
     forked_from: str | None = None
     fork_seq: int = 0
@@ -128,63 +130,63 @@ class TaskState:
     parent_call: str | None = None
     depth: int = 0
     children: dict[str, tuple[SpentBy, ...]] = field(default_factory=dict[str, "tuple[SpentBy, ...]"])
-    """the child tasks on all branches, and what each spent as far as it is known here"""
+    """the child tasks on all branches, with the spending of each as far as it is known here"""
 
     fingerprint: str = ""
     options: Json = None
     extra_state: ExtraState | None = None
-    """the JSON object kept with the task; None if there is none and nothing was written to it"""
+    """the JSON object that is stored with the task; None without an initial value and writes"""
 
     overwritten: list[Overwritten] = field(default_factory=list[Overwritten])
-    """writes to it that are hidden by others, and of which no event tells yet"""
+    """hidden writes to it that no event reports yet"""
 
     instructions: str | None = None
     input: tuple[Content, ...] = ()
-    """what the task was created with"""
+    """the initial input of the task"""
 
     passed_input: tuple[Content, ...] | None = None
-    """what guardrails made of it, if they rewrote it"""
+    """that input as guardrails rewrote it, if they did"""
 
     messages: list[Message] = field(default_factory=list[Message])
     unread: list[InputReceived] = field(default_factory=list[InputReceived])
     steps: list[StepState] = field(default_factory=list[StepState])
     step: StepState | None = None
-    """the step being worked on, or the failed one that is still next"""
+    """the step under way, or the failed one that is next"""
 
     graph: Graph | None = None
-    """the steps of a task whose steps are functions and may run beside each other; such a task has no `step`"""
+    """the steps of a task of step functions, which may run in parallel; such a task has no `step`"""
 
     origin: Checkpoint = field(default_factory=lambda: Checkpoint(0, 0, 0, (), 0))
     untrusted: tuple[str, ...] = ()
-    """origins of what was untrusted in what it took over, as its journal says: from parent, thread and imports"""
+    """untrusted origins of inherited content, from the journal: of parent, thread and imports"""
 
     history_untrusted: tuple[str, ...] = ()
-    """origins of what is untrusted in the tasks that `history` comes from"""
+    """untrusted origins in the tasks of `history`"""
 
     exposed: tuple[str, ...] = ()
-    """declared effects of the tools whose results its parent, or its thread, had seen, as its journal says"""
+    """declared effects of the tools whose results its parent or its thread had seen, from the journal"""
 
     history_exposed: tuple[str, ...] = ()
-    """the same of the tasks that `history` comes from"""
+    """the same for the tasks of `history`"""
 
     summarised: bool = False
-    """whether `history` begins with a summary of what its thread held before"""
+    """whether `history` begins with a summary of earlier messages of its thread"""
 
     covers: int = 0
-    """if the task's answer is to be a summary in its thread: up to which version"""
+    """the version up to which the task's answer summarises its thread; 0 if it does not"""
 
     own_from: int = 0
     """index in `messages` of the first message that this task adds to its thread"""
 
     floor: int = 0
-    """how many of `steps` were taken over from the parent of a fork"""
+    """how many of `steps` a fork inherited from its parent"""
 
     branch: int = 0
     turn: int = 0
     attempt: int = 1
     tool_calls: int = 0
     rejected: int = 0
-    """how many answers in a row were not of the agent's output type"""
+    """how many answers in a row did not fit the agent's output type"""
 
     model: str = ""
     """the model that was asked last"""
@@ -201,14 +203,14 @@ class TaskState:
     last_request_cost: int = 0
 
     began: bool = False
-    """whether a step ever started, in this task itself if it is a fork"""
+    """whether a step ever started; for a fork, in this task itself"""
 
     answered: bool = False
     override: AgentOverride | None = None
-    """what a fork has in place of what the code of its agent says"""
+    """the values of a fork that override those of its agent's code"""
 
     finalized: bool = False
-    """whether a worker with a `finalize_task` had its last look at the answer"""
+    """whether the worker's `finalize_task` has inspected the answer"""
 
     output: Json = None
     output_text: str = ""
@@ -220,41 +222,41 @@ class TaskState:
 
     limit_detail: str | None = None
     exhausted: bool = False
-    """whether not even a last request fits, since tasks above or beside this one spent what there was"""
+    """whether not even a last request fits, since related tasks spent the rest of a limit"""
 
     pausing: bool = False
     interrupting: bool = False
     shutdown: bool = False
-    """it was interrupted because its driver's process ends: a process that adopts tasks is to drive it on"""
+    """whether it was interrupted because its driver's process ends: another process will adopt it"""
 
     cancelling: bool = False
     stop_reason: str | None = None
     asked: dict[str, CallState | Check] = field(default_factory=dict[str, "CallState | Check"])
-    """the calls, and what guardrails check, that a person is asked about, by id"""
+    """the calls and guarded contents that a person must decide, by id"""
 
     checks: dict[str, Check] = field(default_factory=dict[str, Check])
-    """what guardrails decided on contents of the task, by their ids"""
+    """the decisions of guardrails on contents of the task, by id"""
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
-    """the questions that a person is to answer, by id"""
+    """the open questions to people, by id"""
 
     grants: list[Grant] = field(default_factory=list[Grant])
-    """approvals that hold for the rest of the task"""
+    """approvals for later calls of the task"""
 
     sleeps: dict[str, Sleep] = field(default_factory=dict[str, Sleep])
     """the sleeps of tools and of step functions, by id"""
 
     cut: dict[str, CallState] = field(default_factory=dict[str, CallState])
-    """the calls of this branch of whose results the model was shown a part, by the ids that it knows"""
+    """the calls of this branch with cut results, by the ids that the model knows"""
 
     tickets: dict[str, CallState] = field(default_factory=dict[str, CallState])
-    """the calls that were given tickets, by digest; also those that have ended or were taken back"""
+    """the calls with tickets, by digest; ended and undone ones too"""
 
     deferred: dict[str, CallState] = field(default_factory=dict[str, CallState])
-    """the calls whose work goes on in the background, by id"""
+    """the calls with work in the background, by id"""
 
     completed: dict[str, CallState] = field(default_factory=dict[str, CallState])
-    """the calls whose tickets were completed and that have not ended yet, by id"""
+    """the calls with completed tickets that have not ended yet, by id"""
 
     arrived: list[CallState] = field(default_factory=list[CallState])
     """the calls of this branch whose results came as input, in order"""
@@ -266,20 +268,20 @@ class TaskState:
     end_time: int = 0
     thread_version: int = 0
     closing: int = 0
-    """how many messages its end added: input that no step read, and how the task ended"""
+    """how many messages its end added: unread input, and the message about its end"""
 
     def key_of(self, call_id: str) -> str:
-        """Return the idempotency key of a call: the same in each attempt, and of no other call of any task."""
+        """Return the idempotency key of a call: the same in each attempt, and unique to the call."""
         return idempotency_key(self.task_id, self.incarnation, call_id)
 
     @property
     def task_input(self) -> tuple[Content, ...]:
-        """The input of the task as guardrails let it pass."""
+        """The input of the task after guardrails."""
         return self.input if self.passed_input is None else self.passed_input
 
     @property
     def view(self) -> MessageView:
-        """The conversation so far, shared and not copied."""
+        """The conversation so far, shared without a copy."""
         return MessageView(self.messages, len(self.messages))
 
     def find_call(self, call_id: str) -> CallState | None:
@@ -291,7 +293,7 @@ class TaskState:
         return None
 
     def under_way(self) -> Sequence[StepState]:
-        """The steps being worked on, and those that failed and are still next."""
+        """Return the steps under way, and the failed ones that are next."""
         if self.step is not None:
             return (self.step,)
         if self.graph is None:
@@ -300,37 +302,37 @@ class TaskState:
         return [node.step for node in nodes if node.step is not None]
 
     def open_call(self, call_id: str) -> CallState | None:
-        """Return a call of this id that has not ended: of a step being worked on, or in the background."""
+        """Return the call of this id that has not ended: in a step under way, or in the background."""
         for step in self.under_way():
             if call_id in step.open:
                 return step.open[call_id]
         return self.deferred.get(call_id)
 
     def begun_calls(self) -> list[CallState]:
-        """Return the tool calls that are in flight, or were when their driver crashed."""
+        """Return the tool calls in flight, or those that were when their driver crashed."""
         calls = [call for step in self.under_way() for call in step.open.values() if call.status == "begun"]
         if self.undo is not None:
             calls += [call for call in self.undo.queue if call.undo_status == "begun"]
         return calls
 
     def open_children(self) -> list[CallState]:
-        """The calls of agents whose tasks have not ended, as far as it is known here."""
+        """Return the calls of agents whose tasks have not ended, as far as it is known here."""
         return [call for step in self.under_way() for call in step.open.values() if call.child is not None]
 
     def in_flight(self) -> bool:
-        """Whether a model call or a tool call is begun and not ended."""
+        """Return whether a model call or a tool call is in flight."""
         if self.step is not None and self.step.model_call.status == "begun":
             return True
         return bool(self.begun_calls()) or bool(self.begun_model_calls())
 
     def timers(self) -> Iterator[Timer | Expiry | Sleep | TicketExpiry]:
-        """Yield the timers that the task waits for; none during an undo, which ends before anything is asked."""
+        """Return the timers that the task waits for; none during an undo, which ends before any request."""
         if self.undo is not None or self.ended is not None:
             return iter(())
         return iter((*self.unfired(), *self.expiries(), *self.sleeps.values(), *self.ticket_expiries()))
 
     def expiries(self) -> Iterator[Expiry]:
-        """Yield when the requests to people expire that are not answered."""
+        """Yield the expiries of the open requests to people."""
         for call in self.asked.values():
             if call.permit is not None and (request := call.permit.request) is not None:
                 yield Expiry(call.step, call.id, request.expires, request.number)
@@ -340,23 +342,23 @@ class TaskState:
                 yield Expiry(asked.step, asked.call, asked.expires, asked.number, is_question=True)
 
     def ticket_expiries(self) -> Iterator[TicketExpiry]:
-        """Yield when the tickets expire that are open."""
+        """Yield the expiries of the open tickets."""
         for call in self.deferred.values():
             if call.ticket is not None and call.ticket.completion is None:
                 yield TicketExpiry(call.step, call.id, call.ticket.expires)
 
     def unfired(self) -> Iterator[Timer]:
-        """Yield the timers that have not fired, of questions that are to be asked again."""
+        """Yield the retry timers of requests to the model that have not fired."""
         for step, call in self.open_model_calls():
             if call.tries is not None and call.tries.retry_at is not None:
                 yield Timer(step.id, call.id, call.tries.retry_at, call.tries)
 
     def next_due(self) -> int | None:
-        """When the first timer fires, in microseconds since 1970, UTC; None when there is none."""
+        """Return when the first timer fires, in microseconds since 1970, UTC; None if there is none."""
         return min((timer.due for timer in self.timers()), default=None)
 
     def open_model_calls(self) -> Iterator[tuple[StepState, ModelCall]]:
-        """Yield the questions of the steps under way: that of a plain step, those of functions until they end."""
+        """Yield the requests to the model of the steps under way: one of a plain step, all open ones of functions."""
         if self.step is not None:
             yield self.step, self.step.model_call
         elif self.graph is not None:
@@ -366,12 +368,12 @@ class TaskState:
                         yield node.step, call
 
     def begun_model_calls(self) -> list[tuple[StepState, ModelCall]]:
-        """Return the requests to the model that are in flight, or were when their driver crashed."""
+        """Return the requests to the model in flight, or those that were when their driver crashed."""
         return [(step, call) for step, call in self.open_model_calls() if call.status == "begun"]
 
 
 def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:
-    """Return the state of a task before its first event; `history` is what its thread holds."""
+    """Return the state of a task before its first event; `history` are the messages of its thread."""
     state = TaskState(task_id, history, messages=list(history))
     state.own_from = len(history)
     state.origin = Checkpoint(len(history), 0, 0, (), 0)
@@ -379,13 +381,13 @@ def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:
 
 
 def take_back_answer(state: TaskState) -> None:
-    """Let an answered task go on: there is something that it has not read."""
+    """Reopen an answered task that has unread input."""
     state.answered, state.output, state.output_text = False, None, ""
     state.finalized = False
 
 
 def end_undo(state: TaskState, event: Rewound, last: StepState | None) -> None:
-    """Begin the branch after an undo; `last` is the step that stays and may have given the task's answer."""
+    """Begin the branch after an undo; `last` is the last step that stays."""
     state.branch, state.last_undo, state.undo = event.branch, event.calls, None
     state.error = state.limit = None
     state.answered = last is not None and last.last and not state.unread
@@ -396,7 +398,7 @@ def end_undo(state: TaskState, event: Rewound, last: StepState | None) -> None:
 
 
 def change_extra_state(state: TaskState, change: StateChange, writer: Writer) -> None:
-    """Write a change to the JSON object kept with the task, by the event that is being applied."""
+    """Write a change to the task's extra state, by the event that is being applied."""
     if state.extra_state is None:
         state.extra_state = ExtraState()
     state.overwritten += state.extra_state.write(change, writer, state.seq)

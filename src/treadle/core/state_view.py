@@ -1,11 +1,11 @@
-"""`StateView`: the task's `extra_state` as one call sees it, and may change it; `StateAccess` is behind it.
+"""`StateView`: the task's `extra_state` as one call sees and changes it, by a `StateAccess`.
 
-An access reads the state as it was when its call began, and keeps what the call writes to itself. `close` returns that
-as one `StateChange`, for the event that ends the call. So a call changes all that it changed or nothing, and an attempt
-that begins again reads what the one before it read.
+An access reads the state as of its call's beginning, and keeps the writes of the call to itself. `close` returns these
+as one `StateChange`, for the event that ends the call. So the changes of a call are atomic, and an attempt that begins
+again reads the same values as the one before.
 
-A list or an object that is read is copied, once: what the call does to the copy is noticed when the access is closed.
-Only keys whose values then differ are part of the change.
+A list or an object that is read is copied once: changes of the copy are detected when the access is closed. Only keys
+with different values are part of the change.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class StateAccess:
     Args:
         state: the task.
         upto: the event at which the call began.
-        owner: what has the access, for errors, such as "tool 'add'".
-        refusal: why the state may not be changed; None if it may.
+        owner: the owner of the access, for errors, such as "tool 'add'".
+        refusal: why the state is read-only; None if it may be changed.
     """
 
     __slots__ = ("_calls", "_owner", "_refusal", "_state", "_upto", "_written")
@@ -41,13 +41,13 @@ class StateAccess:
     def __init__(self, state: TaskState, upto: int, owner: str, *, refusal: str | None = None) -> None:
         self._state, self._upto, self._owner, self._refusal = state, upto, owner, refusal
         self._written: dict[object, Any] = {}
-        """by key: what was set, copies of the lists and objects that were read, and `_REMOVED`"""
+        """by key: set values, copies of the lists and objects that were read, and `_REMOVED`"""
 
         self._calls: set[str] = set()
-        """ids of the calls whose changes are seen besides"""
+        """ids of the calls whose later changes are visible too"""
 
     def has(self, key: object) -> bool:
-        """Return whether a key is there."""
+        """Return whether a key exists."""
         value = self._written.get(key, _ABSENT)
         return value is not _REMOVED and (value is not _ABSENT or self._before(key) is not _ABSENT)
 
@@ -65,35 +65,35 @@ class StateAccess:
         return value
 
     def keys(self) -> list[str]:
-        """Return the keys that are there."""
+        """Return the existing keys."""
         written: dict[Any, Any] = self._written.copy()
         keys = dict.fromkeys([*self._base.keys(self._upto, self._calls), *written])
         return [key for key in keys if written.get(key) is not _REMOVED]
 
     def write(self, key: str, value: Json) -> None:
-        """Set a key; raises `TypeError` if that may not be."""
+        """Set a key; raises `TypeError` if the state is read-only."""
         self._check_writable(key)
         self._written[key] = value
 
     def remove(self, key: str) -> None:
-        """Remove a key; raises `KeyError` if it is not there, and `TypeError` if that may not be."""
+        """Remove a key; raises `KeyError` if it does not exist, and `TypeError` if the state is read-only."""
         self._check_writable(key)
         if not self.has(key):
             raise KeyError(key)
         self._written[key] = _REMOVED
 
     def see(self, call: CallState) -> None:
-        """Show what a call of the same step changed: it ended, and the step's function goes on after it."""
+        """Show the changes of an ended call of the same step to the step's function."""
         if call.changes is not None:
             self._calls.add(call.id)
             for key in (*call.changes.values, *call.changes.removed):
                 self._written.pop(key, None)
 
     def close(self) -> StateChange | None:
-        """Return what was changed, None if nothing was; from now on nothing can be.
+        """Return the changes, or None; the access is read-only from now on.
 
         Raises:
-            TypeError: a value is no JSON data; the message names the owner and the key.
+            TypeError: a value is not JSON data; the message names the owner and the key.
         """
         values, removed = dict[str, Json](), list[str]()
         written: dict[Any, Any] = self._written.copy()
@@ -125,7 +125,7 @@ class StateAccess:
         return base
 
     def _before(self, key: Any) -> Any:
-        """Return the value of a key as the call found it, or `_ABSENT`."""
+        """Return the value of a key before the call's own changes, or `_ABSENT`."""
         try:
             return self._base.read(key, self._upto, self._calls)
         except KeyError:
@@ -140,7 +140,7 @@ class StateAccess:
 
 
 class StateView(MutableMapping[str, Json]):
-    """The task's `extra_state` as a call sees it: JSON data by name; what the call changes is stored with its end."""
+    """The task's `extra_state` for a call: JSON data by name; the call's changes are stored with its end."""
 
     __slots__ = ("_access",)
 
@@ -169,15 +169,15 @@ class StateView(MutableMapping[str, Json]):
         return repr(dict(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (self.copy(),)  # a copy of any kind is a dict, and changes nothing
+        return dict, (self.copy(),)  # any copy is a plain dict, and changes nothing
 
     def copy(self) -> dict[str, Json]:
-        """Return a dict of the same, which may be changed without any effect on the state."""
+        """Return a copy as a dict; changes of it do not affect the state."""
         return copied(dict(self))
 
 
 def _is_same(before: Json, value: Json) -> bool:
-    """Whether two values are written alike: 1, 1.0 and True are not."""
+    """Return whether two values are equal as JSON text: 1, 1.0 and True differ."""
     if type(before) is not type(value) or before != value:
         return False
     return not isinstance(before, (dict, list)) or json.dumps(before) == json.dumps(value)

@@ -1,6 +1,6 @@
-"""The records of a task's steps: `StepState`, its tool calls (`CallState`) and its questions to a model (`ModelCall`).
+"""The records of a task's steps: `StepState`, its tool calls (`CallState`) and its requests to a model (`ModelCall`).
 
-Plain data. The rules that change these records are in `fold` and `schedule`, those of a question in `model_calls`.
+Plain data. The rules that change these records are in `fold` and `schedule`, those of a request in `model_calls`.
 """
 
 from __future__ import annotations
@@ -35,33 +35,35 @@ from treadle.core.tools import EffectClass
 CallStatus = Literal[
     "proposed", "begun", "asking", "sleeping", "deferred", "lost", "unresolved", "parked", "ended"
 ]
-"""`asking`: its tool asked a person, and starts again once there is an answer. `sleeping`: its tool sleeps, and starts
-again at its time. `deferred`: its tool returned, and its
-work goes on in the background.
+"""The statuses of a tool call.
 
-`lost`: the call began and its outcome is not known. `unresolved`: `reconcile=` could not tell the outcome either.
-`parked`: the call of an agent whose task is at rest and has not ended.
+`asking`: its tool asked a person, and starts again with the answer. `sleeping`: its tool sleeps, and starts again when
+the time is up. `deferred`: its tool returned, and its work goes on in the background. `lost`: the call began and its
+outcome is not known. `unresolved`: `reconcile=` could not tell the outcome either. `parked`: the call of an agent whose
+task has stopped and not ended.
 """
 
 UndoStatus = Literal["none", "begun", "lost", "not_happened", "done", "failed", "skipped"]
-"""How a call's compensation stands. The outcome of a `lost` one is not known. One found `not_happened` begins again.
+"""The statuses of a call's compensation.
 
-So does `none`: it never began, or it failed and was requested once more.
+The outcome of a `lost` one is not known. One found `not_happened` begins again. So does `none`: it never began, or it
+failed and was requested again.
 """
 
 ModelCallStatus = Literal["proposed", "begun", "held", "answered", "failed"]
-"""`proposed`: to be asked, for the first time or again. `failed`: the last attempt failed, and no timer asks again.
+"""The statuses of a request to a model.
 
-`held`: the answer is there, and guardrails have not let it pass yet.
+`proposed`: to be sent, for the first time or again. `failed`: the last attempt failed, and no timer sends it again.
+`held`: the answer has arrived, and guardrails have not passed it yet.
 """
 
 _FAILURES: Final = ("error", "timeout", "abandoned")
-"""The kinds of failure that belong to a call itself, where its outcome is unknown."""
+"""The kinds of failure of a call itself that leave its outcome unknown."""
 
 
 @frozen
 class Sleep:
-    """Until when a call sleeps, or a step function if `call` is empty, in microseconds since 1970, UTC.
+    """The sleep of a call, or of a step function if `call` is empty; `due` in microseconds since 1970, UTC.
 
     `place` counts the sleeps of the call, or of the step, from 1.
     """
@@ -73,44 +75,44 @@ class Sleep:
 
     @property
     def id(self) -> str:
-        """What no other sleep of the task has."""
+        """The id of the sleep, unique in the task."""
         return sleep_id(self.call or self.step, self.place)
 
 
 @mutable
 class ModelCall:
-    """A question to a model, from the request to the answer. A plain step has one; a step function has any number.
+    """A request to a model, and its answer. A plain step has one; a step function has any number.
 
-    A step function's request carries the `ModelRequested` event that made it. In a plain step there is no such event:
-    the question is the conversation, and the same record serves each time the step asks.
+    A step function's request has the `ModelRequested` event that made it. A plain step has no such event: its request
+    is the conversation, and the same record serves each request of the step.
     """
 
     id: str | None = None
-    """of a step function's request; None in a plain step"""
+    """id of a step function's request; None in a plain step"""
 
     request: ModelRequested | None = None
     status: ModelCallStatus = "proposed"
     attempt: int = 0
     asked_at: int = 0
-    """when the attempts began under the present epoch"""
+    """when the attempts began in the present epoch"""
 
     tries: Tries | None = None
-    """the failed attempts, while another is to follow"""
+    """the failed attempts, until another one follows"""
 
     offered: tuple[str, ...] | None = None
-    """names of the tools in the request, None for all the agent has; a repeated request offers the same tools"""
+    """names of the tools in the request, None for all of the agent's; a repeated request offers the same tools"""
 
     final: bool = False
     """whether the request asks for a last answer without tools"""
 
     permit: RequestVerdict | None = None
-    """what the policies say of the next request, where they judge requests to models"""
+    """the policies' verdict on the next request, if they judge requests to models"""
 
     held: AnswerHeld | None = None
-    """the answer, while guardrails have not let it pass"""
+    """the answer, until guardrails pass it"""
 
     void: bool = False
-    """the request in flight has input that guardrails rewrote since: its answer does not count"""
+    """whether guardrails have rewritten input of the request in flight: its answer is discarded"""
 
     message: Message | None = None
     finish: Finish = "stop"
@@ -147,7 +149,7 @@ class ModelCall:
 
 @frozen
 class FailedChild:
-    """A task that performed the call of an agent and failed, before another one took its place."""
+    """A failed task of an agent's call that another task replaced."""
 
     task: str
     error: Failure | None
@@ -164,14 +166,15 @@ class CallState:
     problem: str | None = None
     status: CallStatus = "proposed"
     before: int = 0
-    """how many calls the task had made when this one was, the earlier ones of its answer included"""
+    """how many calls the task had made before this one, earlier ones of its answer included"""
 
     attempt: int = 0
     effect: EffectClass = "write"
     undo: bool = False
     started: int = 0
     began: int = 0
-    """the event of its first start; also of the call that this one repeats: each attempt reads the same state"""
+    """the event of its first start, or of the call that it repeats: each attempt reads the same state
+    """
 
     ended: int = 0
     outcome: Outcome | None = None
@@ -180,23 +183,23 @@ class CallState:
     """whether guardrails replaced `output`"""
 
     returned: Json = None
-    """what the tool itself returned, if guardrails replaced it"""
+    """the tool's own output, if guardrails replaced it"""
 
     observation: tuple[Content, ...] | None = None
     label: Label | None = None
-    """of its result; None for that which any tool's result has"""
+    """the label of its result; None for the default of tool results"""
 
     frame: str = ""
     """the nonce of the frame around its result"""
 
     cut: bool = False
-    """whether the model was shown a part of its result"""
+    """whether the model saw only a part of its result"""
 
     whole: str | None = None
-    """the whole text of that, where it is not the output"""
+    """the whole text of a cut result, if it is not the output"""
 
     exposed: tuple[str, ...] = ()
-    """`private` if its tool declares that; of an agent's call, what the tools declare whose results that agent saw"""
+    """`private` if its tool declares it; for an agent's call, the declared effects of tools whose results it saw"""
 
     display: str | None = None
     error: Failure | None = None
@@ -207,10 +210,10 @@ class CallState:
     """the arguments that the last attempt ran with, if middleware changed them"""
 
     report: CallReport | None = None
-    """what else there is to tell of how it ran"""
+    """further facts about its run"""
 
     host: str | None = None
-    """where its function ran, if that was not the driver's process"""
+    """where its function ran, if not in the driver's process"""
 
     stopped: Failure | None = None
     """why the last attempt stopped, if it failed"""
@@ -219,19 +222,19 @@ class CallState:
     """why an attempt before that one stopped"""
 
     cut_off: int = 0
-    """how many attempts were stopped before their end; what these did is not known"""
+    """how many attempts were stopped before their end, with unknown effects"""
 
     offered: tuple[str, ...] | None = None
-    """names of the tools in the request that asked for the call, None for all the agent has"""
+    """names of the tools in the request that asked for the call, None for all of the agent's"""
 
     answers: bool = False
-    """the call gives the task's answer by a tool made for that: it never runs, and no limit counts it"""
+    """whether the call is the task's answer, by the output tool: it never runs, and no limit counts it"""
 
     asked: bool = False
-    """of a step function's call: the model asked for it in the step's own answer"""
+    """for a step function's call, whether the model asked for it in the step's own answer"""
 
     permit: Permit | None = None
-    """what was decided on its start; None if nothing was, or is to be"""
+    """the decision on its start; None if there is none"""
 
     requests: int = 0
     """how many requests for approval there were"""
@@ -240,25 +243,25 @@ class CallState:
     """how often a policy replaced its arguments"""
 
     questions: tuple[Question, ...] = ()
-    """what its tool asked, the newest at each place of its code"""
+    """the questions of its tool, the newest at each place of its code"""
 
     asked_questions: int = 0
-    """how many questions there were, also those that were asked anew"""
+    """how many questions there were, repeated ones included"""
 
     attempts_that_asked: int = 0
     """how many attempts ended in a question, or in a sleep"""
 
     is_halfway: bool = False
-    """whether an attempt that asked, or slept, may have changed something before; until a later one fails"""
+    """whether an attempt that asked or slept may have changed something before; until a later one fails"""
 
     slept: int = 0
-    """the place of the last sleep of its tool that is over"""
+    """the place of its tool's last finished sleep"""
 
     values: Mapping[str, Json] | None = None
-    """by name, what its tool keeps for the attempts that follow"""
+    """the values that its tool keeps for later attempts, by name"""
 
     ticket: Ticket | None = None
-    """how its ticket stands, if it was given one"""
+    """the status of its ticket, if it has one"""
 
     child: str | None = None
     """id of the task that performs the call, if the tool is an agent"""
@@ -270,13 +273,13 @@ class CallState:
     """the driven time of this task when the newest attempt to run the child began"""
 
     ran: int = 0
-    """for how many microseconds the earlier attempts to run this child lasted"""
+    """how many microseconds the earlier attempts to run this child took"""
 
     failed_children: tuple[FailedChild, ...] = ()
-    """the tasks that performed the call before this child, and failed"""
+    """the failed tasks of the call before this child"""
 
     acted: bool = False
-    """whether one of them may have changed something outside"""
+    """whether one of them may have had effects"""
 
     undo_status: UndoStatus = "none"
     undo_attempt: int = 0
@@ -289,12 +292,12 @@ class CallState:
 
     @property
     def took_effect(self) -> bool:
-        """Whether its tool is known to have returned, also if the call failed after that."""
+        """Whether its tool is known to have returned, even if the call failed after that."""
         return self.outcome == "ok" or (self.report is not None and self.report.took_effect)
 
     @property
     def doubts(self) -> int:
-        """How many attempts may have taken effect, for the call that replaces this one."""
+        """How many attempts may have taken effect, for the count of the call that replaces this one."""
         return self.cut_off or int(self.acted or (self.child is not None and self.effect != "read"))
 
     @property
@@ -304,20 +307,20 @@ class CallState:
 
     @property
     def failed(self) -> bool:
-        """Whether the call failed so that a new attempt of its step repeats it, with the same idempotency key."""
+        """Whether a new attempt of its step repeats the failed call, with the same idempotency key."""
         if self.outcome == "unknown":
             return self.effect == "idempotent" and self.error is not None and self.error.kind in _FAILURES
         return self.outcome in ("error", "timeout")
 
     @property
     def tasks(self) -> list[str]:
-        """The ids of the tasks that performed the call of an agent: those that failed, then its child."""
+        """The ids of the tasks of an agent's call: the failed ones, then its child."""
         failed = [failed.task for failed in self.failed_children]
         return failed if self.child is None else [*failed, self.child]
 
     @property
     def as_tool_call(self) -> ToolCall:
-        """The call as `undo=` and `reconcile=` receive it: as its tool ran, and what that returned."""
+        """The call for `undo=` and `reconcile=`: with the arguments and the output of its tool."""
         arguments = self.arguments if self.rewritten is None else self.rewritten
         output = self.returned if self.guarded else self.output
         if self.report is not None and self.report.took_effect:
@@ -326,11 +329,11 @@ class CallState:
 
 
 def repeat_call(step: StepState, call: CallState) -> CallState:
-    """Put a new call in the place of one that ended and is made again, and return it."""
+    """Replace an ended call by a new one that repeats it, and return the new one."""
     again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments, call.problem)
     again.asked, again.offered, again.frame = call.asked, call.offered, call.frame
     again.effect, again.cut_off, again.began = call.effect, call.doubts, call.began
-    # What expired without an answer is asked anew, and what came after it.
+    # Questions that expired without an answer are asked again, and all after them.
     again.questions = tuple(takewhile(lambda question: question.is_answered, call.questions))
     again.asked_questions, again.values = call.asked_questions, call.values
     step.calls[step.calls.index(call)] = step.open[again.id] = again
@@ -339,7 +342,7 @@ def repeat_call(step: StepState, call: CallState) -> CallState:
 
 @mutable
 class Checkpoint:
-    """Where a task stood at the end of a step: enough to return there."""
+    """The position of a task at the end of a step, for an undo."""
 
     messages: int
     turn: int
@@ -358,18 +361,18 @@ class StepState:
     index: int
     attempt: int = 1
     agent: str = ""
-    """whose step it is, after a handoff; before the first one it is that of the agent the task was created for"""
+    """the agent of the step after a handoff; before the first handoff it is the agent that the task was created for"""
 
     status: Literal["running", "completed", "failed", "skipped"] = "running"
     model_call: ModelCall = field(default_factory=ModelCall)
-    """the question of a plain step; step functions keep theirs in `StepNode.model_calls`"""
+    """the request of a plain step; step functions keep theirs in `StepNode.model_calls`"""
 
     paused: bool = False
-    """the policy asked for a pause after a failure in the step"""
+    """whether the failure policy asked for a pause after a failure in the step"""
 
     text: str = ""
     text_calls: tuple[str, ...] = ()
-    """the tools that this text reads like calls of"""
+    """the tools whose calls this text looks like"""
 
     typed: TypedAnswer | None = None
     calls: list[CallState] = field(default_factory=list[CallState])
@@ -384,20 +387,20 @@ class StepState:
     """the messages of `input`, as they arrived"""
 
     shown: tuple[str, ...] = ()
-    """untrusted origins of what its function showed a model beside the conversation, and of failed calls made again"""
+    """untrusted origins of its function's messages beside the conversation, and of failed calls that were repeated"""
 
     exposed: tuple[str, ...] = ()
-    """what the tools of these calls declare, as in `CallState`"""
+    """the effects that the tools of these calls declare, as in `CallState`"""
 
     routed: bool = False
-    """whether the agent's router said how the step goes on"""
+    """whether the agent's router has chosen the next step"""
 
     first_message: int = 0
     answer_at: int = 0
     """index of the model's newest answer in the conversation"""
 
     answered_calls: int = 0
-    """how many of `calls` belong to answers before the newest one, or before the one that is to come"""
+    """how many of `calls` belong to answers before the newest one, or before the coming one"""
 
     last: bool = False
     output: Json = None
@@ -412,6 +415,6 @@ class StepState:
 
     @property
     def unasked(self) -> bool:
-        """Whether the model is still, or again, to be asked: messages that arrive now belong to this step."""
+        """Whether the step will ask the model (again): messages that arrive now belong to this step."""
         status = self.model_call.status
         return (status == "proposed" or status == "failed") and len(self.calls) == self.answered_calls

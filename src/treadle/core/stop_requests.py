@@ -1,22 +1,22 @@
-"""The rule of stopping: what became of a request to cancel, pause or interrupt a task, as the task's journal tells.
+"""The fate of a request to cancel, pause or interrupt a task, according to the task's journal.
 
-A request is an item of the inbox that the owner turns into an event. The call that sent it returns when it was obeyed:
+A request is an inbox item that the owner turns into an event. The call that sent it returns once it was obeyed:
 
-    cancel               the task has ended. Nothing lifts a cancel.
-    pause, interrupt     the request is in force and nothing of the task runs any more; or the task has ended.
+    cancel               the task has ended. A cancel is never lifted.
+    pause, interrupt     the request is in force and the task's calls have stopped; or the task has ended.
 
-A pause or an interrupt is in force until a `Resumed` event. Where nothing ran when that was recorded, the request was
-obeyed first and lifted afterwards: the caller is told how the task stood in between. Where a call still ran, the
-request was lifted before it was obeyed: the caller is told how the task stops next. A pause and an interrupt that are
-both in force are obeyed together, and the task is `paused`. A request that the owner never recorded came too late for
-its attempt: it is sent again if another attempt has begun.
+A pause or an interrupt is in force until a `Resumed` event. If no call ran when that was recorded, the request was
+obeyed first and lifted afterwards: the caller gets the state in between. If a call still ran, the request was lifted
+before it was obeyed: the caller gets the state when the task stops next. A pause and an interrupt that are both in
+force are obeyed together, and the task is `paused`. A request that the owner never recorded came too late for its
+attempt: it is sent again if another attempt has begun.
 
     5  tool_started
     6  pause_requested     pause() waits, since a call runs
-    7  tool_ended          the request is obeyed: the task is given back, `paused`
+    7  tool_ended          the request is obeyed: the task is released, `paused`
     8  resumed             pause() returns the state as of event 7, however late it looks
 
-Were event 7 not there, `resumed` would have lifted the pause before it was obeyed.
+Without event 7, `resumed` would have lifted the pause before it was obeyed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ StopKind: TypeAlias = Literal["cancel", "pause", "interrupt"]
 
 @frozen
 class Fate:
-    """What became of a request.
+    """The fate of a request.
 
     Args:
-        kind: `unrecorded`: no event is its own; `refused`: the task is being cancelled; `in_force`; `lifted`, by the
-            event after `seq`; `ended`: the task ended at `seq`.
+        kind: `unrecorded`: it has no event; `refused`: the task is being cancelled; `in_force`; `lifted`, by the event
+            after `seq`; `ended`: the task ended at `seq`.
         seq: the last event under which the request was in force.
     """
 
@@ -45,7 +45,7 @@ class Fate:
 
 
 def fate_of(item_id: str, events: Iterable[e.Event]) -> Fate:
-    """Return what became of the request with this inbox id, by the events since it was sent."""
+    """Return the fate of the request with this inbox id, by the events since it was sent."""
     request: e.Event | None = None
     for event in events:
         if request is None:

@@ -1,4 +1,4 @@
-"""JSON taken strictly: objects as models write them, complete and with nothing guessed, and the equality of values."""
+"""Strict JSON: parse complete objects of models without guessing, and compare values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parse_object(raw: str) -> dict[str, Json]:
 
 
 def is_same_json(a: Json, b: Json) -> bool:
-    """Whether two values are the same in JSON: neither are 1 and true, nor 1 and 1.0."""
+    """Return whether two values are the same in JSON: 1 differs from true and from 1.0."""
     return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Which agent a task is with after a handoff, and what it keeps of the others. Plain data; `handoffs` has the rules."""
+"""The agent of a task after handoffs, and its records of former agents. Plain data; `handoffs` has the rules."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from treadle.core.events import AgentChanged, Event, NextAgent, Rewound, StepSta
 
 @frozen
 class Team:
-    """Where the conversation of a task is, on its present branch; a task without handoffs has none.
+    """The handoffs of a task on its present branch; a task without handoffs has none.
 
-    It is replaced and never changed: the checkpoint of a step holds the one that an undo returns to.
+    It is replaced, never changed: the checkpoint of a step keeps the one that an undo restores.
     """
 
     agent: str
-    """the agent that has the conversation"""
+    """the present agent of the conversation"""
 
     handoffs: int = 0
-    """how often the conversation moved so far"""
+    """the number of handoffs so far"""
 
     previous: str = ""
-    """the agent that it moved away from last"""
+    """the agent before the last handoff"""
 
     tool: str = ""
-    """the tool of that agent by which it moved"""
+    """that agent's tool for the handoff"""
 
     since: int = 0
-    """index in the conversation of the first message after that"""
+    """index in the conversation of the first message after it"""
 
     turns: Mapping[str, int] = field(default_factory=dict[str, int])
-    """how many answers the models of the other agents have given"""
+    """how many answers the models of the other agents gave"""
 
     next: NextAgent | None = None
-    """the agent that it is to move to, since the last step said so"""
+    """the agent of the handoff that the last step requested"""
 
 
 @frozen
 class AgentVersion:
-    """What a task keeps of an agent that the conversation moved away from.
+    """A task's record of an agent that handed its conversation over.
 
     Args:
         fingerprint: its version.
-        instructions: as they were worked out.
-        spent: what it spent, calls of tools aside.
+        instructions: as they were computed.
+        spent: its spending, without tool calls.
     """
 
     fingerprint: str
@@ -55,7 +55,7 @@ class AgentVersion:
 
 
 class AgentTrack:
-    """Tells which agent a task is with, event by event, where there is no state of it."""
+    """Tracks the agent of a task event by event, for readers without its state."""
 
     def __init__(self) -> None:
         self.agent = ""
@@ -65,10 +65,10 @@ class AgentTrack:
         """the indices of steps, by their ids"""
 
         self._moves: list[tuple[int, str]] = []
-        """the agent that the task began with, and those it moved to, each with the index of the step that ended so"""
+        """the first agent and those after each handoff, each with the index of the step that handed over"""
 
     def note(self, event: Event) -> str:
-        """Return the agent of the task's next event; events come in order, from the first on."""
+        """Return the agent of the task's next event. Pass all events in order, from the first on."""
         if isinstance(event, StepStarted):
             self._indices[event.step] = event.index
         elif isinstance(event, TaskCreated) or (isinstance(event, TaskForked) and event.fingerprint):

@@ -1,8 +1,8 @@
-"""Tickets: the text by which a call in the background is completed, and how such a call stands.
+"""Tickets: texts that complete background calls, and the status of such calls.
 
     tk_Zk3v...q8.order-17      a ticket: a secret, and the task that it belongs to
 
-Who holds the text may end the call. The journal has its digest only, so a reader of the journal cannot.
+The holder of the text may end the call. The journal has only its digest, so a reader of the journal cannot.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from treadle.core.events import InputReceived, TicketCompleted, TicketExpired, T
 from treadle.core.messages import Json
 
 Completion: TypeAlias = TicketCompleted | TicketFailed | TicketExpired
-"""What ends a call by its ticket."""
+"""The events that end a call by its ticket."""
 
 
 @mutable
 class Ticket:
-    """How a call stands that was given a ticket; all tickets of its starts share it."""
+    """The status of a call with a ticket; all tickets of its starts share it."""
 
     seq: int = 0
-    """the event that deferred the call; 0 while its tool has not returned so"""
+    """the event that deferred the call; 0 until its tool returned"""
 
     expires: int = 0
     """microseconds since 1970, UTC"""
 
     details: Json = None
-    """what the tool said of the work"""
+    """the tool's details of the work"""
 
     progress: Json = None
-    """what the holder reported last"""
+    """the holder's last report"""
 
     completion: Completion | None = None
     arrival: InputReceived | None = None
@@ -43,16 +43,16 @@ class Ticket:
 
 
 def ticket_text(secret: str, task_id: str) -> str:
-    """Return the ticket of a secret, which holds no dot, for a call of a task."""
+    """Return the ticket for a call of a task; the secret must not contain a dot."""
     return f"tk_{secret}.{task_id}"  # a secret may begin with a dash, as an option of a command does
 
 
 def task_of_ticket(ticket: str) -> str | None:
-    """Return the id of the task that a ticket names; None for what is no ticket."""
+    """Return the id of the task that a ticket names; None if the text is not a ticket."""
     secret, _, task_id = ticket.partition(".")
     return task_id if secret and task_id else None
 
 
 def digest_of_ticket(ticket: str) -> str:
-    """Return what the journal holds of a ticket."""
+    """Return the digest of a ticket, for the journal."""
     return hashlib.sha256(ticket.encode("utf-8", "surrogatepass")).hexdigest()

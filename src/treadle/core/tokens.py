@@ -1,7 +1,7 @@
-"""How many tokens text will be, estimated without any provider's tokenizer.
+"""Estimate the tokens of text, without any provider's tokenizer.
 
-A token is taken for three bytes of UTF-8: English prose has about four, code and JSON about three, Chinese and
-Japanese about one character of three bytes. So the estimate is rather too high than too low.
+One token is counted for three bytes of UTF-8: English prose has about four, code and JSON about three, Chinese and
+Japanese about one character of three bytes. So the estimate tends to be too high.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from treadle.core.tools import ToolSpec
 
 BYTES_PER_TOKEN: Final = 3
 PER_MESSAGE: Final = 4
-"""Tokens of what surrounds a message."""
+"""The overhead of a message, in tokens."""
 
 PER_PICTURE: Final = 1_600
 """Tokens of a picture, or of a document whose size is not known."""
@@ -34,13 +34,13 @@ def message_tokens(message: Message) -> int:
 
 
 def request_tokens(instructions: str, tools: Sequence[ToolSpec]) -> int:
-    """Estimate the tokens of what goes with every request: instructions and the tools' schemas."""
+    """Estimate the fixed tokens of every request: instructions and the tools' schemas."""
     described = [text_tokens(f"{tool.name}{tool.description}{_json(tool.parameters)}") for tool in tools]
     return PER_MESSAGE + text_tokens(instructions) + sum(described) + PER_MESSAGE * len(tools)
 
 
 def estimated_usage(request: ModelRequest, answer: Message | None) -> Usage:
-    """Estimate what a request came to whose model does not say; without an answer, what was asked alone."""
+    """Estimate the usage of a request whose model reported none; without an answer, its input alone."""
     asked = request_tokens(request.instructions, request.tools)
     asked += sum([message_tokens(message) for message in request.messages])
     return Usage(asked, message_tokens(answer) if answer is not None else 0, estimated=True)

@@ -1,4 +1,4 @@
-"""What the core knows about a tool: its specification, its declared effects, and the verdicts on a lost call."""
+"""A tool as the core knows it: its specification, its declared effects, and the verdicts on a lost call."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from treadle.core.labels import Label
 from treadle.core.messages import Json
 
 LOADING: Final = "TREADLE_LOADING_TOOLS"
-"""An environment variable that is set while a tool's process loads a module or a script: no task may run there."""
+"""An environment variable that is set while a tool's process loads a module or a script: no task may run then."""
 
 EffectClass = Literal["read", "idempotent", "write", "agent"]
-"""What a second start may do: nothing, the same again, or harm. Undeclared tools are `write`.
+"""The effect of a second start: none, the same again, or harm. Undeclared tools are `write`.
 
-The call of an agent is a task with a journal of its own: a second start goes on with that.
+The call of an agent is a task with a journal of its own: a second start continues it.
 """
 
 
@@ -29,28 +29,28 @@ class ToolSpec:
 
     Args:
         name: unique among an agent's tools; letters, digits, `_` and `-`, at most 64.
-        description: what the model reads.
+        description: the description for the model.
         parameters: JSON schema of the arguments, an object.
         read_only: changes nothing anywhere.
         idempotent: a second call with the same idempotency key changes nothing further.
         destructive, open_world, sends, spends, executes, private: further declared effects, for policy.
-        recipients: names of the arguments that say where it sends data, all of them: an approval may hold for a task
-            while they are the same.
+        recipients: names of all arguments that decide where it sends data: an approval may cover a task while they are
+            the same.
         return_direct: a successful result is the task's answer.
         timeout: seconds a call, its `undo=` and its `reconcile=` may take each; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
         undoable: it has `undo=`.
         reconcilable: it has `reconcile=`.
         needs_approval: a person may have to approve a call before it starts.
-        previews: it can tell an approver what a call would do.
+        previews: it can show an approver the effect of a call in advance.
         background: it may return with work left in the background, which ends the call by its ticket.
         secrets: names of the secrets that it may ask for.
-        trusted: what it says is the developer's own, such as a time or a sum: no text of strangers. Results of other
-            tools are untrusted.
-        origin: where its results come from, such as `mcp:files`; `tool:<name>` if it is empty.
-        defined_by: who wrote its name, description and schema, such as `mcp:files`, where that is a stranger; empty for
-            the developer. A request that offers the tool counts as one that read something untrusted.
-        declared: the author said something about its effects.
+        trusted: its results are the developer's own, such as a time or a sum, without text of strangers. Results of
+            other tools are untrusted.
+        origin: the origin of its results, such as `mcp:files`; `tool:<name>` if it is empty.
+        defined_by: the author of its name, description and schema, such as `mcp:files`, if that is a stranger; empty
+            for the developer. A request that offers the tool counts as one that read untrusted content.
+        declared: whether the author declared its effects.
         host: the kind of process that its function runs in, such as `subprocess`; None for this process.
     """
 
@@ -83,14 +83,14 @@ class ToolSpec:
 
     @property
     def label(self) -> Label | None:
-        """The label of its results, where it is not the one of any tool: untrusted, from `tool:<name>`."""
+        """The label of its results; None for the default of tools: untrusted, from `tool:<name>`."""
         if not self.trusted and not self.origin:
             return None
         return Label(self.origin or f"tool:{self.name}", "trusted" if self.trusted else "untrusted")
 
     @property
     def effect(self) -> EffectClass:
-        """What a second start may do."""
+        """The effect of a second start."""
         if self.read_only:
             return "read"
         return "idempotent" if self.idempotent else "write"
@@ -103,19 +103,19 @@ class ToolSpec:
 
 @frozen
 class Happened:
-    """The call whose outcome was unknown did take effect; `output` is what it would have returned."""
+    """The call with unknown outcome did take effect; `output` is what it would have returned."""
 
     output: Json = None
 
 
 @frozen
 class NotHappened:
-    """The call whose outcome was unknown took no effect, so it may start now."""
+    """The call with unknown outcome took no effect, so it may start now."""
 
 
 @frozen
 class Unknown:
-    """Whether the call took effect cannot be found out here."""
+    """It cannot be determined whether the call took effect."""
 
 
 Verdict: TypeAlias = Happened | NotHappened | Unknown

@@ -1,14 +1,14 @@
-"""The frames of the user's own code in the traceback of an error, as text; without values of variables.
+"""Extract the frames of the user's own code from tracebacks, as text without values of variables.
 
     frames of the error          kept
     Treadle's own                never
-    the standard library's       behind the first frame of the user, or if there is no such frame
+    the standard library's       after the first frame of the user, or if there is no such frame
     all others                   always
 
-An error that none but Treadle's own frames raised has no traceback here: its text explains it.
+An error that only Treadle's own frames raised has no traceback here: its text explains it.
 
-A function that took too long raised nothing. Where it was at that moment is told by the frames of its coroutines, or of
-its thread, which are looked at then alone.
+A function that took too long raised nothing. The frames of its coroutines, or of its thread, show its position at that
+moment; only then are they inspected.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from treadle.core.redaction import SECRET
 from treadle.errors import StoredTraceback
 
 TRACEBACK_CHARS: Final = 4_000
-"""How many characters of a traceback are kept: its end, where the error is."""
+"""How many characters of a traceback are kept, from its end, with the error."""
 
 _PIECE_CHARS: Final = 1_000
-"""How many characters of one frame or one message are kept, so that a long message leaves room for the frames."""
+"""How many characters of one frame or one message are kept, so that a long message leaves room for frames."""
 
 SEARCHED_CHARS: Final = 8 * _PIECE_CHARS
-"""How many characters of a piece are searched for secrets; of a longer one the middle is cut before that."""
+"""How many characters of a piece are searched for secrets; the middle of a longer one is cut first."""
 
 _MOST_PIECES: Final = 60
 _NO_MESSAGE: Final = ('File "', "Traceback (", "Exception Group Traceback (")
@@ -49,11 +49,11 @@ Stack: TypeAlias = Iterable[tuple[FrameType, int]]
 
 
 class StandsForCause(Exception):
-    """An error that a coroutine raises in place of its cause, which the event loop must not see, such as an exit."""
+    """Raised by a coroutine in place of its cause, if the event loop must not see the cause, such as an exit."""
 
 
 class HungThread(Exception):
-    """Where a thread was when the time of its work was up: the cause of the cancellation of its waiter."""
+    """The position of a thread when its time was up: the cause of the cancellation of its waiter."""
 
     def __init__(self, stack: Stack) -> None:
         super().__init__("its time was up")
@@ -61,7 +61,7 @@ class HungThread(Exception):
 
 
 class RaisedElsewhere(Exception):
-    """The report of another process on an error that it raised: the pieces of its traceback."""
+    """The report of an error in another process: the pieces of its traceback."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         super().__init__("raised in another process")
@@ -71,8 +71,8 @@ class RaisedElsewhere(Exception):
 class UserError(NamedTuple):
     """An error of the user's code, and its traceback in pieces: frames, and messages.
 
-    A message is one piece with its notes, since a secret of several lines is only found in a whole.
-    `is_whole` says that no piece was cut or left out.
+    A message and its notes are one piece, since a secret of several lines is only found in a whole.
+    `is_whole` is true if no piece was cut or left out.
     """
 
     error: BaseException
@@ -81,13 +81,13 @@ class UserError(NamedTuple):
 
 
 def user_error(error: BaseException) -> UserError | None:
-    """Return the error of the user's code that an error is, or was made of; None if no code of the user raised it.
+    """Return an error, or its cause, that the user's code raised; None if there is none.
 
-    None also for an error that raises when it is looked at, such as by its `__getattr__`.
+    Also None for an error that raises on inspection, for instance in its `__getattr__`.
     """
     try:
         return _user_error(error)
-    except BaseException:  # noqa: BLE001 - be it an exit
+    except BaseException:  # noqa: BLE001 - even an exit
         return None
 
 
@@ -112,7 +112,7 @@ def _user_error(error: BaseException) -> UserError | None:
 
 
 def hung_at(stack: Stack) -> UserError | None:
-    """Return where the user's code was when its time was up, as an error; None if a stack has none of it."""
+    """Return the position of the user's code when its time was up, as an error; None if it has no frame there."""
     try:
         frames = _frames_of(StackSummary.extract(iter(stack)))
     except BaseException:  # noqa: BLE001 - a file of the code may raise when its lines are read
@@ -124,12 +124,12 @@ def hung_at(stack: Stack) -> UserError | None:
 
 
 def stack_of_error(error: BaseException) -> Stack:
-    """Return the frames through which an error came, such as the cancellation of a late call."""
+    """Return the frames of an error's traceback, such as the cancellation of a late call."""
     return walk_tb(error.__traceback__)
 
 
 def stack_of_coroutine(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
-    """Yield the frames of a coroutine that waits, and of those that it waits for, as far as Python tells."""
+    """Yield the frames of a waiting coroutine, and of those that it awaits, as far as Python exposes them."""
     while coroutine is not None:
         for kind in ("cr", "gi", "ag"):
             frame = getattr(coroutine, f"{kind}_frame", None)
@@ -142,7 +142,7 @@ def stack_of_coroutine(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
 
 
 def stack_of_thread(thread: int) -> Stack:
-    """Return the frames of a thread, which goes on meanwhile; none of one that has ended.
+    """Return the present frames of a running thread; none if it has ended.
 
     Args:
         thread: its `threading.get_ident()`.
@@ -152,7 +152,7 @@ def stack_of_thread(thread: int) -> Stack:
 
 
 def traceback_text(pieces: Iterable[str]) -> str:
-    """Return the end of a traceback as text of a bounded length; secrets must be hidden in the pieces already."""
+    """Return the end of a traceback as bounded text; secrets must be masked in the pieces already."""
     kept: list[str] = []
     left = TRACEBACK_CHARS
     for piece in reversed([bounded(piece.rstrip("\n"), _PIECE_CHARS) + "\n" for piece in pieces]):
@@ -165,7 +165,7 @@ def traceback_text(pieces: Iterable[str]) -> str:
 
 
 def hidden_piece(piece: str, hide: Callable[[str], str]) -> str:
-    """Return a piece without secrets; of a cut one with secrets `SECRET` alone: half of one may be beside the cut."""
+    """Return a piece without secrets; a cut one with secrets becomes `SECRET`, since the cut may split another."""
     hidden = hide(piece)
     return SECRET if len(piece) > SEARCHED_CHARS and hidden != piece else hidden
 
@@ -184,7 +184,7 @@ def _bounded(error: BaseException, pieces: Sequence[str]) -> UserError:
 
 
 def _joined(pieces: Sequence[str]) -> list[str]:
-    """Return pieces in which the lines of a message and of its notes, which come one by one, are one piece."""
+    """Return pieces with the lines of a message and its notes joined into one piece."""
     joined = list[list[str]]()
     is_message = False
     for piece in pieces:
@@ -198,7 +198,7 @@ def _joined(pieces: Sequence[str]) -> list[str]:
 
 
 def _is_raised_outside(error: BaseException) -> bool:
-    """Whether a frame of an error, or of an error of its group, is none of Treadle's."""
+    """Return whether a frame of an error, or of an error of its group, is outside of Treadle."""
     if any(not name.startswith(_folders().ours) for name in _files_of(error)):
         return True
     return isinstance(error, BaseExceptionGroup) and any(
@@ -220,7 +220,7 @@ def _is_users(name: str) -> bool:
 
 
 def _leave_out_ours(error: BaseException) -> None:
-    """Let the traceback of an error begin at the first frame of the user, if it has one."""
+    """Cut the traceback of an error before the first frame of the user, if it has one."""
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
@@ -231,7 +231,7 @@ def _leave_out_ours(error: BaseException) -> None:
 
 
 def _strip(trace: TracebackException) -> None:
-    """Leave the user's frames alone, in a traceback and in those of its causes."""
+    """Keep only the user's frames in a traceback and in those of its causes."""
     traces, seen = [trace], set[int]()
     while traces:
         each = traces.pop()
@@ -239,7 +239,7 @@ def _strip(trace: TracebackException) -> None:
             continue
         seen.add(id(each))
         frames = _frames(each)
-        # Without frames only the message is written, and no title for them.
+        # Without frames only the message is written, without a title.
         each.stack = StackSummary.from_list(frames) if frames else None  # type: ignore[assignment]
         traces += [one for one in (each.__cause__, each.__context__) if one is not None]
         traces += each.exceptions or ()
@@ -276,7 +276,7 @@ def _folders() -> _Folders:
 
 
 class _Held:
-    """An error that can still be chained as it is."""
+    """An error that can still be chained."""
 
     __slots__ = ("__weakref__", "error")
 
@@ -289,7 +289,7 @@ _RECENT: Final = deque[_Held](maxlen=32)
 
 
 class _LinkedText(str):
-    """A traceback as the journal keeps it, that leads to the error itself as long as this is one of the last."""
+    """A traceback in the journal's form, linked to its error while that is one of the last."""
 
     __slots__ = ("held",)
 
@@ -300,7 +300,7 @@ class _LinkedText(str):
 
 
 def linked(text: str, error: BaseException) -> str:
-    """Return a traceback as text that leads to its error, as long as that is one of the last of this process."""
+    """Return a traceback as text that is linked to its error while that is one of the last of this process."""
     linked_text, held = _LinkedText(text), _Held(error)
     linked_text.held = ref(held)
     _RECENT.append(held)
@@ -313,6 +313,6 @@ def cause_of(failure: Failure | None) -> BaseException | None:
 
 
 def cause(text: str) -> BaseException:
-    """Return the error that a traceback tells of: itself if it is at hand, else one that carries the text."""
+    """Return the error of a traceback: itself if it is still in memory, else one that has the text."""
     held = text.held() if isinstance(text, _LinkedText) else None
     return held.error if held is not None else StoredTraceback(text)

@@ -1,8 +1,8 @@
 """Errors for names that do not exist: an attribute of an object, or an argument of a call.
 
-Each says what has no such name, and what to write instead: the counterpart of a name that other libraries use (see
-`foreign_names`, which is loaded with the first error), or the nearest name that exists. Nothing is looked up here, and
-nothing costs time, before Python itself has failed to find a name.
+Each error names the object without the name and gives advice: the counterpart of another library's name (see
+`foreign_names`, which is loaded with the first error), or the nearest name that exists. Lookups happen only after
+Python itself has failed to find a name.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_LISTED: Final = 12
-"""How many names that exist an error lists at most."""
+"""The most existing names that an error lists."""
 
 
 _SURE: Final = 0.7
-"""How alike two names are where one is proposed for the other without knowing either."""
+"""The similarity from which on one name is proposed for an unfamiliar one."""
 
 
 def near_name(name: str, known: Iterable[str], alike: float = 0.6) -> str | None:
-    """Return the known name that `name` was probably meant to be, or None.
+    """Return the known name that `name` was probably meant to be; None if none is similar.
 
     Args:
         name: the name.
-        known: the names that there are.
-        alike: how much of the two names has to agree, from 0 to 1.
+        known: the existing names.
+        alike: the least similarity of the two names, from 0 to 1.
     """
     from difflib import get_close_matches
 
@@ -49,22 +49,20 @@ def _folded(name: str) -> str:
 
 
 def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]], type[T]]:
-    """Make a class decorator: an unknown attribute of an instance raises an error with what to write instead.
+    """Return a class decorator: an unknown attribute of an instance raises an error with advice.
 
-    A type checker does not see it, and `hasattr`, `copy` and `pickle` work as without it.
+    It is invisible to type checkers, and `hasattr`, `copy` and `pickle` work as without it.
 
     Args:
-        label: what messages call an instance, such as `Agent`; the key of its names in `foreign_names`.
-        subscript: explain `result["name"]` too, for classes that stand where other libraries have a dict.
+        label: the name of an instance in messages, such as `Agent`; the key of its names in `foreign_names`.
+        subscript: whether to explain `result["name"]` too, for classes that are dicts in other libraries.
     """
 
     def decorate(cls: type[T]) -> type[T]:
         def missing(self: Any, name: str) -> Any:
             if not name.startswith("_") and not any(name in vars(each) for each in type(self).__mro__):
                 raise UnknownAttribute(name, lambda: unknown_attribute(label, name, dir(self)))
-            return object.__getattribute__(
-                self, name
-            )  # raises what was raised before: of a property, its own
+            return object.__getattribute__(self, name)  # raises the original error: a property's own
 
         def item(self: Any, key: Any) -> Any:
             if isinstance(key, str) and not key.startswith("_") and hasattr(self, key):
@@ -87,11 +85,11 @@ def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]]
 
 
 def refuses_names(label: str, *names: str) -> Callable[[F], F]:
-    """Make a decorator of a function: a call of one of these names of it raises an error with advice.
+    """Return a decorator of functions: these attributes of the function raise an error with advice when called.
 
     Args:
         label: the function's name in messages; the key of its names in `foreign_names`.
-        names: names under which other libraries have something like the function.
+        names: names of similar functions in other libraries.
     """
 
     def refuse(name: str) -> Callable[..., Any]:
@@ -109,10 +107,10 @@ def refuses_names(label: str, *names: str) -> Callable[[F], F]:
 
 
 def refuses_assignment(*own: str) -> Callable[[type[T]], type[T]]:
-    """Make a class decorator: an attribute that instances do not have cannot be set; the error has advice.
+    """Return a class decorator: setting an unknown attribute of an instance raises an error with advice.
 
-    Python would keep it, and nothing would look at it: a policy that was set so would judge nothing. Methods can be
-    replaced, as tests do. A class that a user derives may set attributes under names that are not explained.
+    Python would store it, and nothing would read it: a policy that was set like this would judge nothing. Methods can
+    be replaced, as tests do. A user's subclass may set attributes under names that are not explained.
 
     Args:
         own: the public attributes that instances set themselves.
@@ -161,9 +159,9 @@ def _unset_attribute(instance: object, name: str) -> str:
 
 
 class ExplainsNames(ABCMeta):
-    """The metaclass of a class that `explains_names`: an unknown attribute of the class itself is explained too.
+    """The metaclass of classes that `explains_names`: explains unknown attributes of the class itself, too.
 
-    It is an `ABCMeta`, so that a class may have such a class and an abstract one as its bases.
+    It is an `ABCMeta`, so that a class may derive from such a class and an abstract one.
     """
 
     if not TYPE_CHECKING:  # for a type checker, a class with this method has every name
@@ -177,16 +175,16 @@ class ExplainsNames(ABCMeta):
 
 @explains_names("agent.tools")
 class Listed(tuple[T, ...]):
-    """A tuple that a newcomer takes for a list: `append` and the like raise advice."""
+    """A tuple; `append` and other methods of lists raise an error with advice."""
 
     __slots__ = ()
 
 
 def unknown_attribute(label: str, name: str, known: Iterable[str]) -> str:
-    """Return what to tell of a name that something does not have.
+    """Return the error message for an unknown name.
 
     Args:
-        label: what it is, as in `foreign_names`.
+        label: the name of the object, as in `foreign_names`.
         name: the name.
         known: the names that it has.
     """
@@ -208,7 +206,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_in_module(module: str, name: str, known: Iterable[str]) -> Exception:
-    """Return what the `__getattr__` of a module raises: the error of an import statement, or that of an attribute.
+    """Return the error for the `__getattr__` of a module: of an import statement, or of an attribute.
 
     Args:
         module: the module.
@@ -220,7 +218,7 @@ def unknown_in_module(module: str, name: str, known: Iterable[str]) -> Exception
 
     if name.startswith("_"):
         return AttributeError(f"module {module!r} has no attribute {name!r}")
-    # An import statement would put a message of its own in the place of an AttributeError's.
+    # An import statement would replace the message of an AttributeError by its own.
     frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM":
         return ImportError(_unknown_public(module, name, known), name=module)
@@ -228,7 +226,7 @@ def unknown_in_module(module: str, name: str, known: Iterable[str]) -> Exception
 
 
 def _unknown_public(module: str, name: str, known: Iterable[str]) -> str:
-    """Return the error message for a name that a module does not have: another public module may have it."""
+    """Return the error message for an unknown name of a module; another public module may have it."""
     from importlib import import_module
 
     from treadle.core.foreign_names import ATTRIBUTES, PUBLIC_MODULES
@@ -251,7 +249,7 @@ def _unknown_public(module: str, name: str, known: Iterable[str]) -> str:
 
 
 def explains_arguments(cls: type[T]) -> type[T]:
-    """Decorate a class: arguments that its constructor does not take raise an error with what to write instead."""
+    """Decorate a class: wrong arguments of its constructor raise an error with advice."""
     init: Any = vars(cls)["__init__"]
 
     @wraps(init)
@@ -269,7 +267,7 @@ def explains_arguments(cls: type[T]) -> type[T]:
 
 
 def explains_call(function: F) -> F:
-    """Decorate a function, or what a classmethod is made of: the same for its arguments."""
+    """Decorate a function, or the function of a classmethod: wrong arguments raise an error with advice."""
     name = function.__qualname__.rpartition("<locals>.")[2]
     is_method = "." in name
 
@@ -295,14 +293,14 @@ def misfit(
     *,
     has_instance: bool = True,
 ) -> WrongArguments | None:
-    """Return the error of a call whose arguments do not fit the parameters of the function; None if they fit.
+    """Return the error for arguments that do not fit the parameters of a function; None if they fit.
 
     Args:
-        label: the name of what was called; the key of its arguments in `foreign_names`.
+        label: the name of the function in messages; the key of its arguments in `foreign_names`.
         function: a method, or a function.
         args: the arguments by position, without the instance.
         kwargs: the arguments by name.
-        form: how a call is written, up to the bracket.
+        form: a call as it is written, up to the bracket.
         has_instance: whether the first parameter is the instance.
     """
     from inspect import signature
@@ -337,7 +335,7 @@ def misfit(
 
 
 def _advice(label: str, name: str, names: list[str]) -> str:
-    """Return what to write instead of an argument; what it recommends is an argument that there is."""
+    """Return the advice for an unknown argument; it recommends only existing arguments."""
     from treadle.core.foreign_names import ARGUMENTS, VERB_ARGUMENTS
 
     of_verbs = () if label[:1].isupper() else VERB_ARGUMENTS.get(name, ())

@@ -1,4 +1,4 @@
-"""What is wrong with data from a model, as briefly as it needs to correct it."""
+"""Describe invalid data from a model, as briefly as the model needs to correct it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_TEXT = 1_000
 
 
 def holds_own_words(details: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether a validator of the data's own wrote the message of one of these errors, and not pydantic."""
+    """Return whether a custom validator, not pydantic, wrote the message of one of these errors."""
     from pydantic_core.core_schema import ErrorType
 
     standard = {*get_args(ErrorType)} - {"value_error", "assertion_error"}
@@ -29,13 +29,13 @@ def clauses(details: list[ErrorDetails], given: Json, known: Sequence[str], whol
     """Return one clause a place: `a: missing; b: should be a number, got 'x'; c: unknown, did you mean 'd'?`.
 
     Args:
-        details: what pydantic found.
-        given: the data it looked at.
-        known: the names there are at the top, of which a wrong one may have meant one.
+        details: the errors of pydantic.
+        given: the validated data.
+        known: the valid names at the top level, for suggestions.
         whole: the name of the data as a whole.
 
-    The text is bounded, unless a validator of the data's own wrote a part of it: such a part may hold a secret, which
-    has to be hidden before the text is cut.
+    The text is bounded, unless a custom validator wrote a part of it: such a part may contain a secret, which must be
+    masked before the text is cut.
     """
     own = holds_own_words(details)
     found: dict[str, list[str]] = {}
@@ -63,7 +63,7 @@ def clauses(details: list[ErrorDetails], given: Json, known: Sequence[str], whol
 
 
 def _place(loc: tuple[int | str, ...], given: Json) -> list[str]:
-    """Return where in the arguments a problem is, without the names of the union's members tried there."""
+    """Return the path of a problem in the arguments, without the names of union members."""
     place: list[str] = []
     for step in loc:
         if isinstance(given, dict) and step in given:

@@ -1,4 +1,4 @@
-"""What watchers are not shown of events: texts of answers that guardrails have not let pass. The journal has them."""
+"""Withhold from watchers the texts of answers that guardrails have not passed. The journal has them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _like(event: Any, **changes: Any) -> Event:
 
 
 def for_watchers(items: Sequence[T]) -> Sequence[T]:
-    """Return events as watchers are shown them; the same sequence, if nothing in it is withheld."""
+    """Return events for watchers; the same sequence, if nothing in it is withheld."""
     if not any(type(item) in _WITHHELD for item in items):
         return items
     return [_WITHHELD[type(item)](item) if type(item) in _WITHHELD else item for item in items]  # type: ignore[misc]

@@ -1,8 +1,8 @@
-"""What can happen to a task: one closed list of facts, past tense, journalled and never changed.
+"""The events of a task: a closed list of facts, in the past tense, journalled and never changed.
 
-`seq` is an event's position in its task's journal (from 1) and `time` microseconds since 1970, UTC; neither is a
-field of its own in the stored record. The tag of an event is the snake_case of its class name. `Delta`s are not
-events: they tell watchers what is being written just now and are never journalled.
+`seq` is an event's position in its task's journal (from 1) and `time` is in microseconds since 1970, UTC; the stored
+record has no separate field for them. The tag of an event is the snake_case of its class name. `Delta`s are not events:
+they show watchers the text that is being written, and are never journalled.
 """
 
 from __future__ import annotations
@@ -249,9 +249,9 @@ __all__ = [
 class UnknownEvent(Event):
     """An event that this version does not know, kept as inert data: of an unknown kind, or with unknown content.
 
-    A task that has one is not driven by this version, unless the event is marked `inert`: ignorable by any driver.
-    `known` is the known part of an event of a known kind that has further fields, or other values. Views go by
-    it, and `data` keeps all.
+    This version does not drive a task that has one, unless the event is marked `inert`: ignorable by any driver.
+    `known` is the known part of an event of a known kind with further fields or other values. Views use it, and `data`
+    has everything.
     """
 
     says = "an event of the unknown kind {it.tag}"
@@ -263,7 +263,7 @@ class UnknownEvent(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: one that this version does not, unless the event is inert."""
+        """The journal format that a driver must know: newer than this version's, unless the event is inert."""
         return 1 if self.inert else JOURNAL_FORMAT + 1
 
 

@@ -1,4 +1,4 @@
-"""Events of what policies and people decided on calls before they start."""
+"""Events of the decisions of policies and people on calls, before they start."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from treadle.core.messages import Json
 
 JudgedVerdict = Literal["allow", "deny", "replace"]
 ApprovalScope = Literal["once", "task", "thread", "always"]
-"""What an approval holds for: this call, or every call of the task that the same rule asks about for the same tool."""
+"""The scope of an approval: this call, or every call of the tool that the same rule asks about, in a task or more."""
 
 
 def _reads_bound(event: ApprovalRequested | ApprovalGiven) -> int:
-    """Return the journal format of an approval: older versions would let it hold for other arguments as well."""
+    """Return the journal format of an approval: older versions would apply it to other arguments as well."""
     return 5 if event.same else 4
 
 
@@ -23,12 +23,11 @@ _format_of_approval: Any = property(_reads_bound)
 
 @mutable
 class CallJudged(Event, CallOccurrence):
-    """A policy decided on a call before it started, by `rule`; None if no rule applies to it.
+    """A policy judged a call before it started, by `rule`; None if no rule applies to it.
 
-    With `replace` the call has other `arguments`, in place of the `previous` ones, and is judged anew. With `allow`,
-    `grant` is the id of the approval for later calls by which no person is asked about what the rule asks about.
-    `traceback` shows where a function raised an error instead of judging. `policy` is the fingerprint of the runner's
-    policy, if `set_policy` set it.
+    With `replace` the call gets other `arguments` in place of the `previous` ones, and is judged again. With `allow`,
+    `grant` is the id of the earlier approval that answers the question of the rule. `traceback` is that of an error in
+    a function that judges. `policy` is the fingerprint of the runner's policy, if `set_policy` set it.
     """
 
     says = "{it.tool} was judged ({it.call}): {it.verdict}"
@@ -48,15 +47,15 @@ class CallJudged(Event, CallOccurrence):
 
 @mutable
 class ApprovalRequested(Event, CallOccurrence):
-    """A person is to decide whether a call starts: request `number` of this call, which `rule` asks for.
+    """A person must decide whether a call starts: request `number` of this call, by `rule`.
 
-    `definition` and `digest` bind an approval to the tool as it is defined now, and to the arguments of the call.
-    Unanswered until `expires`, in microseconds since 1970, UTC, the call is denied. `preview` is what the tool says it
-    would do. Only `approvers` may decide, if there are any, and none of the `excluded`. `thread` is the thread of the
-    conversation, if it is not that of the task. An approval has to come with `argument`, where one is named.
-    With `every_call` it holds for this call alone; with `same` for later calls only while these arguments are the same.
-    `untrusted` are the origins of the untrusted content that the model had read then. `traceback` shows where
-    `preview=` raised an error. `policy` is the fingerprint of the runner's policy, if `set_policy` set it.
+    `definition` and `digest` bind an approval to the present definition of the tool, and to the arguments of the call.
+    At `expires`, in microseconds since 1970, UTC, an unanswered call is denied. `preview` is the tool's description of
+    the effect. Only `approvers` may decide, if there are any, and none of the `excluded`. `thread` is the thread of the
+    conversation, if it is not that of the task. An approval must fill in `argument`, if one is named.
+    With `every_call` it covers this call alone; with `same` it covers later calls only while these arguments are the
+    same. `untrusted` are the origins of the untrusted content that the model had read then. `traceback` is that of an
+    error in `preview=`. `policy` is the fingerprint of the runner's policy, if `set_policy` set it.
     """
 
     says = "{it.tool} needs an approval ({it.call})"
@@ -87,8 +86,8 @@ class ApprovalRequested(Event, CallOccurrence):
 class ApprovalGiven(Event, CallOccurrence):
     """A call was approved; with `arguments` in place of the `previous` ones, which are checked before it starts.
 
-    With a `scope` beyond `once` it also holds for later calls of the tool that the same rule asks about: in the task,
-    in the thread of the conversation, or in all tasks of the store. The approver may bind it to calls in which the
+    With a `scope` beyond `once` it also covers later calls of the tool that the same rule asks about: in the task, in
+    the thread of the conversation, or in all tasks of the store. The approver may limit it to calls in which the
     arguments named by `same` are those of this call.
     """
 
@@ -109,7 +108,7 @@ class ApprovalGiven(Event, CallOccurrence):
 
 @mutable
 class ApprovalDenied(Event, CallOccurrence):
-    """A call was denied: it does not start, and the model is told the reason. With `stop` the task is cancelled too."""
+    """A call was denied: it does not start, and the model gets the reason. With `stop` the task is cancelled too."""
 
     says = "{it.tool} was denied ({it.call})"
 
@@ -137,7 +136,7 @@ class ApprovalExpired(Event, CallOccurrence):
 
 @mutable
 class ApprovalVoided(Event, CallOccurrence):
-    """An approval does not hold for what was about to start, for the reason `why`: the call is judged anew."""
+    """An approval does not cover the call that was about to start, for the reason `why`: the call is judged again."""
 
     says = "the approval of {it.tool} does not hold ({it.call})"
 

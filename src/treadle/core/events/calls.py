@@ -34,12 +34,11 @@ _format_of_start: Any = property(_reads_start)
 
 @mutable
 class ToolStarted(Event, CallOccurrence):
-    """A call began: durable before a call that may write starts. With `undoes` it takes back that call.
+    """A call began: durable before a call that may write starts. With `undoes` it undoes that call.
 
-    The call of an agent is the task `child`; it begins again, and that task goes on, each time its parent does.
-    `label` is that of all that the tool says, where it declares another one than tools have by default. `host` says
-    where the tool's function runs, if that is not the driver's process. `exposed` is `private` if the tool declares its
-    results to be that.
+    The call of an agent is the task `child`; both begin again each time the parent is resumed. `label` is the label of
+    the tool's results, if it is not the default of tools. `host` is where the tool's function runs, if not in the
+    driver's process. `exposed` is `private` if the tool declares its results to be private.
     """
 
     says = "{it.tool} began ({it.call}), attempt {it.attempt}"
@@ -58,7 +57,7 @@ class ToolStarted(Event, CallOccurrence):
 
 
 def _needed_to_know(event: Any) -> int:
-    """Return the journal format of a stop: older drivers would go on with the task that failed."""
+    """Return the journal format of a stop: older drivers would resume the failed task."""
     return 1 if event.failed is None else 5
 
 
@@ -67,9 +66,9 @@ _format_of_stop: Any = property(_needed_to_know)
 
 @mutable
 class ArgumentsRewritten(Event, CallOccurrence):
-    """The tool of a begun call runs with other `arguments` than were asked for: middleware `by` these names wrote them.
+    """The tool of a begun call runs with other `arguments` than requested: middleware `by` these names wrote them.
 
-    It is durable before a tool that may write runs. The next start of the call begins with what was asked for again.
+    It is durable before a tool that may write runs. The next start of the call begins with the requested ones again.
     """
 
     says = "the arguments of {it.tool} were rewritten ({it.call})"
@@ -84,15 +83,13 @@ class ArgumentsRewritten(Event, CallOccurrence):
 
 @mutable
 class ToolStopped(Event, CallOccurrence):
-    """A begun call was given up; unless its `reason` is `error`, it is not known what it did.
+    """A begun call was stopped; unless its `reason` is `error`, its effect is not known.
 
-    Reads and idempotent calls start again when the task goes on. Of any other call the outcome is unknown.
-
-    That of an agent rests with its task: it goes on with it. `parked` says that this task stopped of its own, and
-    `error` what it waits for; `spent` is what it spent so far, by agent. `unseen` are microseconds for which both were
-    driven and of which, since a driver was killed, only that task's journal tells. With `failed` that task, which it
-    names, has ended for `error`, and the call begins again with a new one; `harmless` says as in `ToolEnded` what the
-    one that failed changed.
+    Reads and idempotent calls start again when the task goes on. The outcome of any other call is unknown. An agent's
+    call stops and goes on with its task. `parked` means that this task stopped by itself, and `error` is the reason;
+    `spent` is its spending so far, by agent. `unseen` are microseconds of driven time that, because a driver was
+    killed, only that task's journal has. With `failed`, that task has ended with `error`, and the call begins again
+    with a new one; `harmless` is as in `ToolEnded`, for the failed task.
     """
 
     says = "{it.tool} was stopped ({it.call}): {it.reason}"
@@ -110,12 +107,12 @@ class ToolStopped(Event, CallOccurrence):
 
 @frozen
 class CallReport:
-    """What else there is to tell of how a call ran.
+    """Further facts about the run of a call.
 
-    `answered_by` is the middleware whose answer the result is, without the tool having run; `notes` are what middleware
-    noted, by name; `secrets` are the names of the secrets that the tool was given. `ran` is false where the tool has a
-    host, and its function began in no process of that. `took_effect` is true of a call that failed after its tool had
-    returned, as when middleware raised then; `returned` is the tool's output for its `undo=`, if it has one.
+    `answered_by` is the middleware that returned the result without running the tool; `notes` are the notes of
+    middleware, by name; `secrets` are the names of the secrets that the tool received. `ran` is false if the tool has a
+    host and its function began in no process of it. `took_effect` is true for a call that failed after its tool had
+    returned, for instance because middleware raised; `returned` is the tool's output for its `undo=`, if it has one.
     """
 
     answered_by: str | None = None
@@ -138,15 +135,14 @@ _format_of_end: Any = property(_reads_end)
 
 @mutable
 class ToolEnded(Event, CallOccurrence):
-    """The one end of a call, also of one that never ran. `observation` None means: the output as text.
+    """The end of a call, also of one that never ran. Without `observation`, the model sees the output as text.
 
-    `sources` say what the result rests on, `artifacts` what the call made: both are kept with the task. Of an agent's
-    call, `spent` is what it and all below it spent, by agent, and `harmless` that none of its calls changed anything;
-    `unseen` as in `ToolStopped`. `changes` are what the call changed in the task's `extra_state`, and
-    `report` tells of the part that middleware had. `label` says where the result comes from and whether it is trusted,
-    where that is not what the call began with. `cut` says that the observation is a part, and `whole` is its whole
-    text, where that is not the output. Of an agent's call, `exposed` are the declared effects of the tools whose
-    results that agent has seen.
+    `sources` are the sources of the result, `artifacts` the files that the call made: both are stored with the task.
+    For an agent's call, `spent` is the spending of it and all tasks below it, by agent, and `harmless` is true if none
+    of its calls changed anything; `unseen` as in `ToolStopped`. `changes` are the call's changes of the task's
+    `extra_state`, and `report` is the part of middleware. `label` is the origin and trust of the result, if they differ
+    from those at the start. `cut` is true if the observation is a part, and `whole` is its whole text, if that is not
+    the output. For an agent's call, `exposed` are the declared effects of the tools whose results that agent has seen.
     """
 
     says = "{it.tool} ended ({it.call}): {it.outcome}"
@@ -214,7 +210,7 @@ class CallEdited(Event, CallOccurrence):
 
 @mutable
 class ResultReplaced(Event, CallOccurrence):
-    """In a fork: what if this call had returned something else."""
+    """A fork replaced the result of this call, to explore another course."""
 
     says = "the result of {it.tool} was replaced ({it.call})"
 

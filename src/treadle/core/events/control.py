@@ -10,7 +10,7 @@ from treadle.core.events.occurrence import Event
 
 @mutable
 class PauseRequested(Event):
-    """Running calls may end, nothing new starts."""
+    """A pause was requested: running calls may end, but no call starts."""
 
     says = "a pause was requested"
 
@@ -21,7 +21,7 @@ class PauseRequested(Event):
 
 @mutable
 class InterruptRequested(Event):
-    """What runs is stopped; the task can be resumed."""
+    """An interrupt was requested: running calls are stopped; the task can be resumed."""
 
     says = "an interrupt was requested"
 
@@ -44,7 +44,7 @@ class Resumed(Event):
 class StepRequested(Event):
     """A caller asked for these steps in a command that it may repeat; `with_input`: the next event is its input.
 
-    The event changes nothing. A repeat of the command finds in it which steps it ran.
+    The event changes nothing. A repeat of the command finds the steps that it ran in it.
     """
 
     says = "a caller asked for a step"
@@ -58,7 +58,7 @@ class StepRequested(Event):
 
 @mutable
 class CancelRequested(Event):
-    """The task is to end, for good."""
+    """A cancel was requested: the task will end for good."""
 
     says = "a cancel was requested"
 
@@ -69,7 +69,7 @@ class CancelRequested(Event):
 
 @mutable
 class CommandRejected(Event):
-    """A command from the inbox did not fit the task any more."""
+    """A command from the inbox no longer fitted the task."""
 
     says = "the command {it.command} no longer fitted the task"
 
@@ -80,7 +80,7 @@ class CommandRejected(Event):
 
 @mutable
 class DriverSurvived(Event):
-    """The driver that owned the task under `epoch` lost it, or gave it back, and lives: it did not die of it."""
+    """The driver of `epoch` lost or released the task and is alive: the task did not crash it."""
 
     says = "the driver of epoch {it.epoch} is alive"
 
@@ -90,7 +90,7 @@ class DriverSurvived(Event):
 
 @mutable
 class UndoRequested(Event):
-    """Steps are to be taken back: those after index `to`; `calls` are compensated first, in this order."""
+    """An undo was requested of the steps after index `to`; `calls` are compensated first, in this order."""
 
     says = "an undo to step {it.to} was requested"
 
@@ -107,7 +107,7 @@ UndoVerdict = Literal["compensated", "not_compensated", "nothing_to_compensate",
 
 @frozen
 class UndoneCall:
-    """What became of one call of an undone step."""
+    """The outcome of one call of an undone step."""
 
     call: str
     tool: str
@@ -117,9 +117,9 @@ class UndoneCall:
 
 @mutable
 class Rewound(Event):
-    """The task stands again where it stood after step index `to`; what comes next is a new branch.
+    """The task was rewound to the state after step index `to`; the next event begins a new branch.
 
-    `steps` are those taken back, if steps depend on each other.
+    `steps` are the undone steps, if steps depend on each other.
     """
 
     says = "rewound to step {it.to}"

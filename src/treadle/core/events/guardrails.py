@@ -1,4 +1,4 @@
-"""Events of guardrails: answers that wait for them, and what they decided on a content."""
+"""Events of guardrails: answers that wait for them, and their decisions on contents."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from treadle.core.messages import Json, Message
 from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 
 GuardedContent = Literal["input", "output", "result"]
-"""What a guardrail checks: what a user says, what the agent answers, what the model is to read of a call."""
+"""The contents that guardrails check: user input, the agent's answers, and results of calls for the model."""
 
 GuardrailWord = Literal["allow", "rewrite", "ask", "deny"]
 
 
 @mutable
 class AnswerHeld(Event):
-    """The model answered, and guardrails have not let the answer pass yet; `ModelReturned` follows once they do.
+    """The model answered, and guardrails have not passed the answer yet; `ModelReturned` follows once they do.
 
-    The fields are those of `ModelReturned`. Its texts are in the journal alone: watchers get the event without them.
+    The fields are those of `ModelReturned`. Only the journal has its texts: watchers get the event without them.
     """
 
     says = "an answer of the model waits for its guardrails"
@@ -39,11 +39,11 @@ class AnswerHeld(Event):
 
 @mutable
 class GuardrailJudged(Event):
-    """Guardrails decided on a content of the task: `place` is its id, `rule` the id of the guardrail that decided.
+    """Guardrails judged a content of the task: `place` is its id, `rule` the id of the deciding guardrail.
 
-    With `rewrite` the `content` takes the place of the `previous` one, and is judged anew; with `ask` it is what a
-    person is asked about. `grant` is the earlier approval that let it pass. Watchers get no contents of answers.
-    `traceback` shows where a guardrail raised an error instead of judging.
+    With `rewrite` the `content` replaces the `previous` one and is judged again; with `ask` a person decides on it.
+    `grant` is the earlier approval that let it pass. Watchers get no contents of answers. `traceback` is that of an
+    error in a guardrail.
     """
 
     says = "the {it.guards} {it.place} was judged by guardrails: {it.verdict}"

@@ -1,4 +1,4 @@
-"""What watchers are told while it happens: it is never journalled."""
+"""Live occurrences for watchers, which are never journalled."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from treadle.core.events.occurrence import CallOccurrence, Event, Occurrence, Of
 from treadle.core.messages import Json
 
 Channel: TypeAlias = Literal["draft", "final", "reasoning", "arguments"]
-"""What is being written: text that may or must be the answer, reasoning, or arguments of a call."""
+"""The kind of text that is being written: text that may or must be the answer, reasoning, or arguments of a call."""
 
 
 @mutable
 class Delta(OfTask):
     """A piece of the answer that a model is writing, in a `channel`: `draft`, `final`, `reasoning` or `arguments`.
 
-    `final` is text that can only be the answer to this request, `draft` text after which the model may still
-    call tools, or which a step that is a function asked for.
+    `final` is text that is certainly the answer to this request. `draft` is text after which the model may still call
+    tools, or text for a step function.
     """
 
     says = "the model is writing: {it.channel}"
@@ -30,22 +30,22 @@ class Delta(OfTask):
     """sequence number of the last event when this was written"""
 
     index: int = 0
-    """of `arguments`: which call of the answer, from 0"""
+    """for `arguments`: the index of the call in the answer, from 0"""
 
     tool: str = ""
-    """of `arguments`: some more of the called tool's name, which comes first"""
+    """for `arguments`: more of the called tool's name, which comes first"""
 
     call: str | None = None
-    """of a function's request: which of them, as in `ModelStarted`"""
+    """for a function's request: its id, as in `ModelStarted`"""
 
     at: int = 0
-    """how many characters of this channel, of `arguments` those of this call, the attempt had written before"""
+    """how many characters of this channel (for `arguments`, of this call) the attempt had written before"""
 
     call_id: str | None = None
-    """of `arguments`: the id of the call"""
+    """for `arguments`: the id of the call"""
 
     tool_at: int = 0
-    """of `arguments`: how many characters of the called tool's name the attempt had written before"""
+    """for `arguments`: how many characters of the called tool's name the attempt had written before"""
 
     @property
     def is_text(self) -> bool:
@@ -55,7 +55,7 @@ class Delta(OfTask):
 
 @mutable
 class ModelRestarted(OfTask):
-    """What was told of an answer until now is void: another attempt at it begins, with nothing said yet."""
+    """The deltas of an answer so far are void: another attempt at it begins, with nothing written yet."""
 
     says = "model {it.model} begins its answer anew, attempt {it.attempt}"
 
@@ -69,7 +69,7 @@ class ModelRestarted(OfTask):
 
 @mutable
 class RawChunk(OfTask):
-    """A piece of an answer as the provider sent it, if it was requested: JSON data in the provider's own shape."""
+    """A raw piece of an answer from the provider, if it was requested: JSON data in the provider's own form."""
 
     says = "a piece of the provider's answer"
 
@@ -82,7 +82,7 @@ class RawChunk(OfTask):
 
 @mutable
 class ToolProgress(CallOccurrence):
-    """A tool says how far it is."""
+    """A tool reported its progress."""
 
     says = "{it.tool} tells how far it is ({it.call})"
 
@@ -95,10 +95,9 @@ class ToolProgress(CallOccurrence):
 
 @mutable
 class ChildEvent(Occurrence):
-    """Something happened in a task below: in `task_id`, which the agents of `path` lead to, from the first below on.
+    """An event happened in the task `task_id` below; `path` are the agents that lead to it, from the first below on.
 
-    It comes as it happens and may be missed; the journal of that task has it. `call` is the call of this task's that it
-    belongs to.
+    It is sent live and may be missed; the journal of that task has it. `call` is this task's call that it belongs to.
     """
 
     says = "in task {it.task_id}: {it.event.description}"
@@ -119,12 +118,12 @@ class ChildEvent(Occurrence):
 
 @mutable
 class TaskStood(OfTask):
-    """How a followed task stands: at first, then whenever that changes. `head` is its journal's last event then.
+    """The state of a followed task: at first, then at each change. `head` is its journal's last event then.
 
     Args:
-        state: the task's state; `running` as long as it is driven.
-        driven: whether a living driver has it, in any process.
-        live: whether the driver is in this process, so that deltas come.
+        state: the task's state; `running` while it is driven.
+        driven: whether a living driver of any process drives it.
+        live: whether that driver is in this process, so that deltas come.
     """
 
     says = "the task is {it.state}"
@@ -137,7 +136,7 @@ class TaskStood(OfTask):
 
     @property
     def after(self) -> int:
-        """The sequence number of the last event when this was so: `head`."""
+        """The sequence number of the last event at that time: `head`."""
         return self.head
 
 

@@ -1,4 +1,4 @@
-"""What every event and delta has: where it comes from, how it is described, and which drivers may know it."""
+"""The bases of events and deltas: origin, description, and the drivers that may handle them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from treadle.errors import PASSING
 
 StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error", "parked"]
 JOURNAL_FORMAT: Final = 5
-"""The newest journal format that this version knows: with it, a task can be driven on over every event of a journal.
+"""The newest journal format that this version knows: it can drive tasks over every event of that format.
 
-A release that adds a kind of event raises it, and the class says so in `since`: a driver that does not know the kind
-leaves the task alone, since what it does not know may forbid what it would do next.
+A release that adds a kind of event raises it, and the class has it in `since`. A driver that does not know the kind
+leaves the task alone, since the event may forbid the driver's next action.
 """
 
 
 @frozen
 class Failure:
-    """An error as it is journalled: its kind, its message and where it came from.
+    """An error in its journal form: its kind, its message and its source.
 
-    `model` is who failed, as `provider:model`, if a model did. Of a content that a guardrail refused, `kind` says what
-    it was (`input`, `output` or `result`), `rule` is the id of the guardrail, and `by` the name of the person that it
-    asked and who refused. `traceback` shows where the user's own code raised the error; it is for people, and no model
-    sees it.
+    `model` is the model that failed, as `provider:model`, if any. For content that a guardrail refused, `kind` is
+    `input`, `output` or `result`, `rule` is the id of the guardrail, and `by` the name of the person that it asked and
+    who refused. `traceback` is that of an error in the user's own code; it is for people, and no model sees it.
     """
 
     source: Literal["model", "tool", "agent", "subagent", "limit", "worker", "store", "guardrail"]
@@ -44,7 +43,7 @@ class Failure:
 
     @property
     def provider(self) -> str:
-        """The provider of the model that failed; an empty text if none did."""
+        """The provider of the model that failed; empty if there is none."""
         return self.model.partition(":")[0]
 
     @property
@@ -55,7 +54,7 @@ class Failure:
 
 @frozen
 class StateChange:
-    """What a call changed in the task's `extra_state`: keys with their new values, and keys that are gone."""
+    """A call's changes of the task's `extra_state`: keys with their new values, and removed keys."""
 
     values: dict[str, Json] = field(default_factory=dict[str, Json])
     removed: tuple[str, ...] = ()
@@ -63,14 +62,14 @@ class StateChange:
 
 @frozen
 class EventOrigin:
-    """Where an event comes from: the task, and the agents on the path to it, from that of the root task on."""
+    """The origin of an event: the task, and the agents on the path to it, from that of the root task on."""
 
     task_id: str
     agent_path: tuple[str, ...]
 
 
 class Occurrence(Displayed):
-    """What events and deltas tell when they are handed out, beside their fields: none of it is stored with them.
+    """The facts of events and deltas that are handed out, beside their fields: they are not stored with them.
 
     Their unknown attributes are explained once `explain_names` was called.
     """
@@ -79,13 +78,13 @@ class Occurrence(Displayed):
 
     kind: ClassVar[str]
     says: ClassVar[str] = ""
-    """the description, with `{it.field}` where a field stands"""
+    """the description, with `{it.field}` for each field"""
 
     origin: EventOrigin
     """set when the event is handed out"""
 
     tool_name: str
-    """set, of events that tell of a call, when they are applied to the task's state or read from its journal"""
+    """for events of a call: set when they are applied to the task's state or read from its journal"""
 
     @property
     def agent_path(self) -> tuple[str, ...]:
@@ -94,7 +93,7 @@ class Occurrence(Displayed):
 
     @property
     def description(self) -> str:
-        """What happened, as one plain line: facts alone, no messages, arguments, results or texts of errors."""
+        """The description in one plain line: facts alone, no messages, arguments, results or texts of errors."""
         said = self.says.format(it=self) if self.says else self.kind.replace("_", " ")
         line = one_line(said, 200)
         return line if line.isprintable() else "".join([sign if sign.isprintable() else "�" for sign in line])
@@ -103,7 +102,7 @@ class Occurrence(Displayed):
         return self.description
 
     def _shown(self) -> list[tuple[str, Any]]:
-        """Return the fields that do not have their default, by name."""
+        """Return the fields that differ from their defaults, by name."""
         shown: list[tuple[str, Any]] = []
         for item in fields(self):  # pyright: ignore[reportArgumentType]  all that derive from it are data classes
             value: Any = getattr(self, item.name)
@@ -129,35 +128,35 @@ class Occurrence(Displayed):
 
 
 def explain_names() -> None:
-    """Let events explain unknown attributes from now on: call it before a program gets events, or their classes.
+    """Make events explain unknown attributes from now on: call it before a program gets events, or their classes.
 
-    Python then reads every attribute of an event more slowly, and driving a step reads more than a hundred: a process
-    in which no program looks at events is spared that.
+    Python then reads every attribute of an event more slowly, and driving a step reads more than a hundred. Processes
+    whose programs do not inspect events avoid that.
     """
     if "__getattr__" not in vars(Occurrence):
         explains_names("event")(Occurrence)
 
 
 def path_of(occurrence: Occurrence) -> tuple[str, ...]:
-    """Return the agents on the path to what an occurrence tells of; empty if it was not handed out."""
+    """Return the agents on the path to an occurrence; empty if it was not handed out."""
     origin: EventOrigin | None = getattr(occurrence, "origin", None)
     return origin.agent_path if origin is not None else ()
 
 
 class OfTask(Occurrence):
-    """What happened to the task that it is handed out by."""
+    """An occurrence in the task that hands it out."""
 
     __slots__ = ()
 
     @property
     def task_id(self) -> str:
-        """The task it happened to; empty if the event was not handed out."""
+        """The task of the event; empty if it was not handed out."""
         origin: EventOrigin | None = getattr(self, "origin", None)
         return origin.task_id if origin is not None else ""
 
 
 class CallOccurrence(OfTask):
-    """What tells of a call: `tool` is the name of the called tool."""
+    """An occurrence of a call: `tool` is the name of the called tool."""
 
     __slots__ = ()
 
@@ -173,15 +172,15 @@ class CallOccurrence(OfTask):
 class Event(OfTask):
     """The envelope of every event.
 
-    A kind added later says in `since` which journal format has it, or that it is `ignorable`: that a driver which does
-    not know it decides right without it. Its documents are marked so, for such drivers.
+    A kind that was added later has its journal format in `since`, or is `ignorable`: a driver that does not know it
+    decides correctly without it. Its documents are marked accordingly, for such drivers.
     """
 
     kind: ClassVar[str] = ""
     since: ClassVar[int] = 1
     ignorable: ClassVar[bool] = False
     format: ClassVar[int] = 1
-    """the journal format that a driver must know to drive a task on over this event"""
+    """the journal format that a driver must know to drive a task over this event"""
 
     seq: int = field(default=0, kw_only=True, compare=False)
     time: int = field(default=0, kw_only=True, compare=False)
@@ -193,11 +192,11 @@ class Event(OfTask):
 
 
 class IllegalEvent(ValueError):
-    """An event that cannot follow what happened before it."""
+    """An event that cannot follow the events before it."""
 
 
 def _changes_state(event: Any) -> int:
-    """Return the journal format of an event that may change the state: older drivers would go on without the change."""
+    """Return the journal format of an event that may change the state: older drivers would ignore the change."""
     return 1 if event.changes is None else 3
 
 

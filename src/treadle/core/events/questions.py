@@ -1,4 +1,4 @@
-"""Questions to people: what a call or a step function asks, and what became of it."""
+"""Questions of calls or step functions to people, and their outcomes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from treadle.core.messages import Json
 
 
 class QuestionOccurrence(CallOccurrence):
-    """What tells of a question: `request_id` is its id, as `list_pending` names it."""
+    """An occurrence of a question: `request_id` is its id, as in `list_pending`."""
 
     __slots__ = ()
 
@@ -26,10 +26,10 @@ class QuestionOccurrence(CallOccurrence):
 class QuestionAsked(Event, QuestionOccurrence):
     """A call, or a step function if `call` is empty, asks a person; a call starts again once there is an answer.
 
-    `number` counts the questions of the call, or the requests of the step; `place` says which question of the call's
-    code it is, from 1, and `key` how a step function knows it again. An answer fits the JSON `schema`, and is bound to
-    `digest`, that of question and schema. `expires` is in microseconds since 1970, UTC; from then on `default` is the
-    answer if there is one (`has_default`). `problem` says why the tool did not accept the answer before.
+    `number` counts the questions of the call, or the requests of the step; `place` is the number of the question in the
+    call's code, from 1, and `key` is its key for a step function. An answer fits the JSON `schema`, and is bound to
+    `digest`, that of question and schema. At `expires`, in microseconds since 1970, UTC, `default` becomes the answer
+    if there is one (`has_default`). `problem` is why the tool rejected the previous answer.
     """
 
     says = "a person is asked ({it.request_id})"
@@ -66,7 +66,7 @@ class QuestionAnswered(Event, QuestionOccurrence):
 
 @mutable
 class QuestionExpired(Event, QuestionOccurrence):
-    """A question was not answered in time: its default is the answer, or the code that asked is told."""
+    """A question expired: its default is the answer, or the code that asked gets an error."""
 
     says = "the question expired ({it.request_id})"
 

@@ -22,9 +22,9 @@ _format_of_request: Any = property(_reads_origins)
 
 @mutable
 class ModelStarted(Event):
-    """A request went out to the model. `final` asks for a last answer without tools; `call` is a function's request.
+    """A request was sent to the model. `final` asks for a last answer without tools; `call` is a function's request.
 
-    `offered` names the tools in it, if the agent offers but some of its own (`Agent.offer`); None: all of them.
+    `offered` names the tools in it, if the agent offers only some of its own (`Agent.offer`); None: all of them.
     `untrusted` are the origins of further content beside the conversation: definitions of tools by strangers.
     """
 
@@ -46,9 +46,9 @@ _AGAIN: Final = ". Give the whole answer again"
 
 @frozen
 class TypedAnswer:
-    """How an answer reads as the agent's output type: the value, or what is wrong with it, as the model is told.
+    """An answer as the agent's output type: the value, or its defect in the words for the model.
 
-    `call` is the id of the call that gives the answer, if a tool is there for it; such a call never runs.
+    `call` is the id of the call that has the answer, if the agent has an output tool; such a call never runs.
     """
 
     output: Json = None
@@ -57,7 +57,7 @@ class TypedAnswer:
 
     @classmethod
     def rejected(cls, why: str, call: str | None = None, *, how: str = "") -> TypedAnswer:
-        """Return an answer that is not of the type; `why` is a clause with its defect, `how` advises the model."""
+        """Return a rejected answer; `why` is a clause with its defect, `how` advises the model."""
         return cls(None, f"{_REJECTED}{why}{_AGAIN}{how}.", call)
 
     @property
@@ -71,10 +71,10 @@ class TypedAnswer:
 class ModelReturned(Event):
     """The model answered; ids of the calls in `message` are their places in the task.
 
-    `typed` is there if the answer is to be of a type, and is one: not when it calls tools, and not when it was refused.
-    `model` is who answered, if not the one that was asked; `also` are other requests that were sent on the way. `cost`
-    is in pico-dollars (see `treadle.core.spending`), computed when the answer came; None: it is not known.
-    `text_calls` are the tools that the text of the answer reads like calls of: nothing was run.
+    `typed` is set if the agent has an output type and the message is an answer: not if it calls tools, and not if it
+    was refused. `model` is the model that answered, if not the one that was asked; `also` are further requests on the
+    way. `cost` is in pico-dollars (see `treadle.core.spending`), computed when the answer came; None: it is not known.
+    `text_calls` are the tools whose calls the text of the answer looks like: none was run.
     """
 
     says = "the model answered ({it.finish}), {it.usage.input_tokens} tokens in, {it.usage.output_tokens} out"
@@ -93,11 +93,11 @@ class ModelReturned(Event):
 
 @mutable
 class ModelFailed(Event):
-    """The model did not answer. With `retry_at` it is asked again, not before that: microseconds since 1970, UTC.
+    """The model did not answer. With `retry_at`, in microseconds since 1970, UTC, it is asked again from then on.
 
-    `model` is who failed, if not the one that was asked; `route` says which of several it was, and `next_route` which
-    is to be asked next (see `FailedAttempt`). `also` are other requests that were sent on the way. `usage` and `cost`
-    are those of an answer that came and was of no use; of one that broke off they are estimated.
+    `model` is the model that failed, if not the one that was asked; `route` is its choice among several, and
+    `next_route` the next choice (see `FailedAttempt`). `also` are further requests on the way. `usage` and `cost` are
+    those of an unusable answer; for one that broke off they are estimates.
     """
 
     says = "the model failed: {it.error.kind}"
@@ -116,10 +116,10 @@ class ModelFailed(Event):
 
 @mutable
 class RequestJudged(Event):
-    """A policy decided on a request to `model` before it went out, by `rule`; `call` is a function's request.
+    """A policy judged a request to `model` before it was sent, by `rule`; `call` is a function's request.
 
-    A request that is asked about goes out once the task, which pauses for it, is resumed. `policy` is the fingerprint
-    of the runner's policy, if `set_policy` set it.
+    The task pauses for a request that a person must decide, and sends it when it is resumed. `policy` is the
+    fingerprint of the runner's policy, if `set_policy` set it.
     """
 
     says = "a request to {it.model} was judged: {it.verdict}"
@@ -136,7 +136,7 @@ class RequestJudged(Event):
 
 @mutable
 class TimerFired(Event):
-    """The time has come at which the model may be asked again; `call` is a function's request."""
+    """The time has come to ask the model again; `call` is a function's request."""
 
     says = "the model may be asked again"
 
@@ -146,7 +146,7 @@ class TimerFired(Event):
 
 @mutable
 class ModelStopped(Event):
-    """A request was given up before its answer arrived: it is asked again when the task goes on.
+    """A request was stopped before its answer arrived: it is sent again when the task goes on.
 
     `usage` and `cost` are estimates of the request and of the answer so far, if it had begun.
     """

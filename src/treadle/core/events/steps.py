@@ -1,4 +1,4 @@
-"""Events of steps, and of what steps that are functions asked for."""
+"""Events of steps, and of the requests of step functions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class StepStarted(Event):
 
 
 Join: TypeAlias = Literal["all", "any", "optional"] | int
-"""Which of the steps that a step waits for have to end well: all, one, none (but all have to end), or so many."""
+"""How many of the steps that a step waits for must end well: all, one, none (but all must end), or a number."""
 
 
 @frozen
 class NextStep:
-    """A step that is to follow. `after` names steps it waits for, of the same plan or that came before.
+    """A planned step. `after` names the steps that it waits for, of the same plan or earlier.
 
-    `input` is JSON data for it. `join` says how many of those it waits for have to end well: `all`, `any` (one, and the
-    others are stopped), `Quorum(n)`, or `optional`: it begins once all have ended, however they did. `retries` is how
-    often the step is tried again after it failed: its function is entered anew, and so are its calls that failed.
+    `input` is JSON data for it. `join` is how many of the steps in `after` must end well: `all`, `any` (one, and the
+    others are stopped), `Quorum(n)`, or `optional`: it begins once all have ended, with any outcome. `retries` is how
+    often the step is tried again after it failed: its function is entered again, and its failed calls are repeated.
     """
 
     name: str
@@ -42,7 +42,7 @@ class NextStep:
 
 @mutable
 class RouteChosen(Event):
-    """The router of an agent said how a step goes on: by the calls in `message`, in place of an answer of the model.
+    """The router of an agent chose the next calls of a step: those in `message`, in place of a model's answer.
 
     Without a message the model is asked.
     """
@@ -56,7 +56,7 @@ class RouteChosen(Event):
 
 @mutable
 class StepsPlanned(Event):
-    """The first steps of a task whose steps are functions."""
+    """The first steps of a task of step functions were planned."""
 
     says = "the first steps were planned"
 
@@ -64,17 +64,17 @@ class StepsPlanned(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: older ones try no step again."""
+        """The journal format that a driver must know: older ones retry no step."""
         return 5 if any(step.retries for step in self.steps) else 1
 
 
 @mutable
 class ModelRequested(Event):
-    """A step that is a function wants the model asked. Without `messages`: with the conversation as the step sees it.
+    """A step function requests an answer of the model. Without `messages`: to the conversation as the step sees it.
 
-    With `after_conversation`, `messages` follow it, but neither they nor the answer come into it. `key` is how the
-    request is known when the function is entered again, `digest` what was asked; without `tools` the agent's offer
-    chooses. With `follows`, what that request of the same step told, and its answer, come before `messages`.
+    With `after_conversation`, `messages` follow the conversation, but neither they nor the answer are added to it.
+    `key` identifies the request when the function is entered again, `digest` its content; without `tools` the agent's
+    offer chooses. With `follows`, the messages and the answer of that request of the same step precede `messages`.
     """
 
     says = "step {it.step} asks the model"
@@ -92,7 +92,7 @@ class ModelRequested(Event):
 
 @mutable
 class CallRequested(Event):
-    """A step that is a function wants a tool called; `asked` if the model asked for it in this step's own answer."""
+    """A step function requests a call of a tool; `asked` if the model asked for it in this step's own answer."""
 
     says = "step {it.step} asks for a call of {it.name}"
 
@@ -108,7 +108,7 @@ class CallRequested(Event):
 
 @mutable
 class ValueKept(Event):
-    """A value that a step function, or a `call`, found: it is the same when the function is entered again."""
+    """A step function, or a `call`, stored a value: it stays the same when the function is entered again."""
 
     says = "step {it.step} stored a value"
 
@@ -119,13 +119,13 @@ class ValueKept(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: older ones know of no values of calls."""
+        """The journal format that a driver must know: older ones do not support values of calls."""
         return 5 if self.call else 1
 
 
 @mutable
 class WorkerFailed(Event):
-    """A worker could not say what comes first, or have its last look at the answer."""
+    """A worker failed to choose the first step, or to inspect the answer."""
 
     says = "the worker failed: {it.error.kind}"
 
@@ -134,9 +134,9 @@ class WorkerFailed(Event):
 
 @mutable
 class AnswerFinalized(Event):
-    """The answer is to be the task's end: a caller asked for that, or a worker had its last look at the answer.
+    """The answer was finalized: a caller requested it, or a worker inspected the answer.
 
-    `by` is the name of the caller and `inbox` that of its command; of a worker both are None.
+    `by` is the name of the caller and `inbox` the id of its command; for a worker both are None.
     """
 
     says = "the answer was finalized"
@@ -153,9 +153,9 @@ class AnswerFinalized(Event):
 
 @mutable
 class StateOverwritten(Event):
-    """Two that ran beside each other changed the same `keys` of the task's `extra_state`: the values of `kept` stand.
+    """Parallel calls or steps changed the same `keys` of the task's `extra_state`: the values of `kept` win.
 
-    `kept` and `lost` are ids of calls, or of steps that are functions; `kept` comes later in call order.
+    `kept` and `lost` are ids of calls, or of step functions; `kept` comes later in call order.
     """
 
     says = "{it.kept} overwrote what {it.lost} had set in the extra state"
@@ -169,7 +169,7 @@ class StateOverwritten(Event):
 
 @frozen
 class NextAgent:
-    """The agent that the conversation moves to when a step has ended, and the call that asked for it."""
+    """The next agent of the conversation after a step, and the call that asked for it."""
 
     agent: str
     call: str
@@ -178,7 +178,7 @@ class NextAgent:
 
 
 def _format_of_end(event: Any) -> int:
-    """Return the journal format of the end of a step: older drivers know no other agent and no retries."""
+    """Return the journal format of the end of a step: older drivers do not support handoffs and retries."""
     if event.next_agent is not None or (event.next and any(step.retries for step in event.next)):
         return 5
     return 1 if event.changes is None else 3
@@ -189,12 +189,12 @@ _format: Any = property(_format_of_end)
 
 @mutable
 class StepCompleted(Event):
-    """A step ended well. `last` means it holds the task's answer; `direct` that a tool's result is the answer.
+    """A step ended well. `last`: its output is the task's answer; `direct`: the answer is a tool's result.
 
     With `next_agent` the next step belongs to another agent: `AgentChanged` follows before it begins.
 
-    Of a step that is a function, `next` are the steps it planned, `sources` and `artifacts` what it adds itself, and
-    `changes` what it changed in the task's `extra_state`.
+    For a step function, `next` are the steps it planned, `sources` and `artifacts` its own additions, and `changes` its
+    changes of the task's `extra_state`.
     """
 
     says = "step {it.step} completed"
@@ -214,9 +214,9 @@ class StepCompleted(Event):
 
 @mutable
 class StepFailed(Event):
-    """A step could not be finished; it stays the next one, unless the steps after it can do without it.
+    """A step failed; it stays the next one, unless the steps after it can start without it.
 
-    `degrades`: the task is degraded if it goes on without the step, and no other step takes its place.
+    `degrades`: the task is degraded if it goes on without the step, unless another step replaces it.
     """
 
     says = "step {it.step} failed: {it.error.kind}"
@@ -228,10 +228,10 @@ class StepFailed(Event):
 
 @mutable
 class StepSkipped(Event):
-    """A step was given up, and the task goes on without it: it failed and a caller skipped it, or no step needs it.
+    """A step was skipped, and the task goes on without it: it failed and a caller skipped it, or no step needs it.
 
-    A step that is a function may give itself up (`by` is then `step`): `reason` says why, `error` what failed, and
-    `degrades` is as in `StepFailed`.
+    A step function may skip itself (`by` is then `step`): `reason` is why, `error` the failure, and `degrades` is as in
+    `StepFailed`.
     """
 
     says = "step {it.step} was given up"

@@ -1,4 +1,4 @@
-"""Events of a task as a whole: how it began, what it is driven with, its input and its ends."""
+"""Events of a task as a whole: its beginning, its options, its input and its ends."""
 
 from __future__ import annotations
 
@@ -20,18 +20,14 @@ EndState = Literal["completed", "degraded", "failed", "cancelled"]
 
 @mutable
 class TaskCreated(Event):
-    """A task exists. `base` is the version of the thread whose messages it starts from.
+    """A task was created. `base` is the version of the thread whose messages it starts from.
 
-    `incarnation` tells apart the tasks that had one id, one after the other: it is part of the idempotency keys. It is
-    empty where the id was made by chance, and in journals that were written before there was one.
-
-    `frame_key` is random: the nonces of the frames around untrusted content are made with it. No tool and no model is
-    told it. Journals that were written before there was one make them from what else is here.
-
-    `untrusted` are the origins of what was untrusted in what the task takes over, from its parent or its thread, and
-    `exposed` declared effects of the tools whose results its parent, or an earlier task of its thread, had seen.
-
-    `by` is the name of the caller, if it gave one.
+    `incarnation` distinguishes successive tasks with the same id: it is part of the idempotency keys. It is empty if
+    the id is random, and in older journals. `frame_key` is random: the nonces of the frames around untrusted content
+    are derived from it. No tool and no model gets it. For older journals they are derived from other fields of this
+    event. `untrusted` are the untrusted origins of the content that the task inherits from its parent or its thread,
+    and `exposed` the declared effects of the tools whose results its parent, or an earlier task of its thread, had
+    seen. `by` is the name of the caller, if it gave one.
     """
 
     says = "a task was created for agent {it.agent}"
@@ -56,7 +52,7 @@ class TaskCreated(Event):
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The journal format that a driver must know: without the incarnation it would change the keys of calls.
 
-        Older versions cannot read an event with the key of frames, with what the task takes over, or with a caller.
+        Older versions cannot read an event with the key of frames, inherited origins or effects, or a caller.
         """
         if self.frame_key or self.untrusted or self.exposed or self.by is not None:
             return 5
@@ -65,12 +61,12 @@ class TaskCreated(Event):
 
 @frozen
 class AgentOverride:
-    """What a fork has in place of what the code of its agent says, also if that code changes.
+    """The overrides of a fork over the code of its agent; they stay if that code changes.
 
     Args:
-        agent: the name of the agent; empty for the one that the task was with where the fork begins.
-        instructions: in place of its instructions; None for its own.
-        model: `provider:model`, in place of its model; None for its own.
+        agent: the name of the agent; empty for the task's agent at the fork point.
+        instructions: replace its instructions; None for its own.
+        model: `provider:model`, replaces its model; None for its own.
     """
 
     agent: str = ""
@@ -80,9 +76,9 @@ class AgentOverride:
 
 @mutable
 class TaskForked(Event):
-    """All events before this one are those of `parent`; from here on this task goes its own way.
+    """A task was forked: all events before this one are those of `parent`.
 
-    `override` is what the fork has in place of what its agent says, and `by` the name of the caller.
+    `override` are its overrides over its agent's code, and `by` is the name of the caller.
     """
 
     says = "forked from task {it.parent}"
@@ -103,7 +99,7 @@ class TaskForked(Event):
 
 @mutable
 class ThreadAwaited(Event):
-    """The task waits for its thread, which other tasks have: `holders`. Waiting is not counted as driven time."""
+    """The task waits for its thread, which other tasks (`holders`) use. Waiting is not counted as driven time."""
 
     says = "waits for its thread"
 
@@ -112,10 +108,10 @@ class ThreadAwaited(Event):
 
 @mutable
 class ThreadEntered(Event):
-    """The task has its thread. `base` is the version of the thread it starts from; None: as before.
+    """The task entered its thread. `base` is the version of the thread that it starts from; None: as before.
 
-    `untrusted` are the origins of what is untrusted in that version, and `exposed` declared effects of the tools whose
-    results its tasks have seen.
+    `untrusted` are the untrusted origins in that version, and `exposed` the declared effects of the tools whose results
+    its tasks have seen.
     """
 
     says = "entered its thread"
@@ -132,7 +128,7 @@ class ThreadEntered(Event):
 
 @mutable
 class SummaryRequested(Event):
-    """The task's answer is to replace, for models, what its thread held at `version`, up to version `covers`."""
+    """The task's answer will replace, for models, the messages of its thread at `version`, up to version `covers`."""
 
     says = "is to summarise its thread up to version {it.covers}"
 
@@ -142,7 +138,7 @@ class SummaryRequested(Event):
 
 @mutable
 class MessagesImported(Event):
-    """Imported messages: all that the task adds to its thread."""
+    """Messages were imported: they are all that the task adds to its thread."""
 
     says = "messages were imported into the thread"
 
@@ -151,7 +147,7 @@ class MessagesImported(Event):
 
 @mutable
 class InstructionsSet(Event):
-    """The agent's instructions, as they were worked out for this task, and what that changed in its `extra_state`."""
+    """The agent's instructions were computed for this task; `changes` are changes of its `extra_state`."""
 
     says = "the instructions were worked out"
 
@@ -172,9 +168,9 @@ class VersionChanged(Event):
 
 @mutable
 class AgentChanged(Event):
-    """The conversation moved to another agent, as the end of `step` says; the steps from now on are its own.
+    """The conversation moved to another agent, as the end of `step` requested; later steps belong to it.
 
-    `previous` is the agent that it moved away from, and `call` the call that asked for it.
+    `previous` is the former agent, and `call` the call that asked for the move.
     """
 
     says = "the conversation moved from agent {it.previous} to agent {it.agent}"
@@ -225,9 +221,9 @@ class InputEdited(Event):
 
 @mutable
 class LimitReached(Event):
-    """A limit was reached: `limit` is the name of the field of `Limits`; `detail` says more, where there is more.
+    """A limit was reached: `limit` is the field of `Limits`; `detail` has further facts, if any.
 
-    `room` says whether a last request to the model fits, as far as tasks above and beside it have a say in that.
+    `room` is true if a last request to the model fits, counting tasks above and beside it.
     """
 
     says = "the limit on {it.limit} was reached: {it.used:g} of {it.allowed:g}"
@@ -243,7 +239,7 @@ class LimitReached(Event):
 class TaskEnded(Event):
     """An attempt ended. `thread_version` is the thread's version with this task in it, 0 if it is not in it.
 
-    `kept` says that the messages of a task that did not end well stay in its thread.
+    `kept`: the messages of a task that did not end well stay in its thread.
     """
 
     says = "the task ended: {it.state}"

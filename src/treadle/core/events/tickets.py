@@ -1,4 +1,4 @@
-"""Events of calls that go on later: work outside of the task, which a ticket completes from anywhere, and sleeps."""
+"""Events of delayed calls: background work, which a ticket completes from anywhere, and sleeps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from treadle.core.messages import Json
 
 @mutable
 class TicketIssued(Event, CallOccurrence):
-    """A call that is about to start was given a ticket, by which it may end: `ticket` is its digest.
+    """A call that is about to start got a ticket, which can end it: `ticket` is its digest.
 
-    Each start of the call has a ticket of its own, and each of them ends the call: what an earlier start handed out
-    before its driver crashed stays good.
+    Each start of the call has a ticket of its own, and each of them ends the call: tickets from a start before a crash
+    stay valid.
     """
 
     says = "{it.tool} was given a ticket ({it.call})"
@@ -29,9 +29,9 @@ class TicketIssued(Event, CallOccurrence):
 class CallDeferred(Event, CallOccurrence):
     """A tool returned and its work goes on in the background: the call ends when its ticket is completed.
 
-    Not completed until `expires`, in microseconds since 1970, UTC, it ends as one that took too long. `details` are
-    what the tool says of the work, `changes` what it changed in the task's `extra_state`, `report` what its middleware
-    did, and `label` as in `ToolEnded`.
+    If it is not completed by `expires`, in microseconds since 1970, UTC, it ends with a timeout. `details` are the
+    tool's details of the work, `changes` its changes of the task's `extra_state`, `report` the part of middleware, and
+    `label` is as in `ToolEnded`.
     """
 
     says = "{it.tool} goes on in the background ({it.call})"
@@ -48,7 +48,7 @@ class CallDeferred(Event, CallOccurrence):
 
 @mutable
 class TicketProgressed(Event, CallOccurrence):
-    """The holder of a ticket reported how far the work is; it may follow the end of the task."""
+    """The holder of a ticket reported progress; the event may follow the end of the task."""
 
     says = "the work of {it.tool} in the background progressed ({it.call})"
 
@@ -64,7 +64,7 @@ class TicketProgressed(Event, CallOccurrence):
 class TicketCompleted(Event, CallOccurrence):
     """The holder of a ticket delivered the result of its call, which ends with it; it may come before `CallDeferred`.
 
-    Like `TicketProgressed` and the end of the call, it may follow the end of the task: the result is kept.
+    Like `TicketProgressed` and the end of the call, it may follow the end of the task: the result is stored.
     """
 
     says = "the work of {it.tool} in the background is done ({it.call})"
@@ -79,7 +79,7 @@ class TicketCompleted(Event, CallOccurrence):
 
 @mutable
 class TicketFailed(Event, CallOccurrence):
-    """The holder of a ticket reported that the work failed, and why; else as `TicketCompleted`."""
+    """The holder of a ticket reported that the work failed, and why; otherwise as `TicketCompleted`."""
 
     says = "the work of {it.tool} in the background failed ({it.call})"
 
@@ -93,7 +93,7 @@ class TicketFailed(Event, CallOccurrence):
 
 @mutable
 class TicketExpired(Event, CallOccurrence):
-    """A ticket was not completed in time: its call ends as one that took too long."""
+    """A ticket expired: its call ends with a timeout."""
 
     says = "the ticket of {it.tool} expired ({it.call})"
 
@@ -106,7 +106,7 @@ class TicketExpired(Event, CallOccurrence):
 class SleepStarted(Event, CallOccurrence):
     """A tool, or a step function if `call` is empty, sleeps until a time, in microseconds since 1970, UTC.
 
-    That of a tool ends its attempt: it starts again from its top under the same key. `place` counts the sleeps of the
+    A tool's sleep ends its attempt: it starts again from its top under the same key. `place` counts the sleeps of the
     call, or of the step, from 1.
     """
 
@@ -121,7 +121,7 @@ class SleepStarted(Event, CallOccurrence):
 
 @mutable
 class SleepEnded(Event, CallOccurrence):
-    """The time of a sleep has come."""
+    """A sleep is over."""
 
     says = "a sleep in step {it.step} is over"
 

@@ -1,1 +1,1 @@
-"""The rules: how each event changes the state of a task, and what is decided from it."""
+"""The rules: how each event changes the state of a task, and the decisions that follow."""

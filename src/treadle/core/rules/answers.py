@@ -1,7 +1,7 @@
 """How events change questions to people: asked, answered, expired, dropped. Rules of `fold`.
 
-A call that asked is at rest until the last of its open questions is answered or has expired; then it is proposed again.
-A step function that asked goes on running, or is entered again; its questions are known by the keys of its memo.
+A call that asked stops until the last of its open questions is answered or has expired; then it is proposed again. A
+step function that asked goes on running, or is entered again; its memo identifies its questions by their keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from treadle.core.steps import CallState
 
 
 def ask(state: TaskState, event: e.QuestionAsked) -> None:
-    """Note a question of a call, which ends its attempt, or of a step function."""
+    """Record a question of a call, which ends its attempt, or of a step function."""
     question = Question(event)
     if event.call:
         _ask_by_call(state, event, question)
@@ -40,7 +40,7 @@ def _ask_by_call(state: TaskState, event: e.QuestionAsked, question: Question) -
     if not may_ask or not in_order or (earlier is not None and earlier.status == "open"):
         raise IllegalEvent(f"task {state.task_id}: {event.kind} of call {call.id}, which is {call.status}")
     if call.status == "begun":
-        # What comes before the first question changes nothing, unless `once` kept a value of it.
+        # Code before the first question changes nothing, unless `once` stored a value for it.
         if call.effect != "read" and (call.values or event.place > 1):
             call.is_halfway = True
         call.attempts_that_asked += 1
@@ -49,14 +49,14 @@ def _ask_by_call(state: TaskState, event: e.QuestionAsked, question: Question) -
 
 
 def answer(state: TaskState, event: e.QuestionAnswered) -> None:
-    """Note the answer of a person."""
+    """Record the answer of a person."""
     question = _open_question(state, event)
     question.status, question.value, question.by = "answered", event.value, event.by
     _settle(state, event, question)
 
 
 def expire(state: TaskState, event: e.QuestionExpired) -> None:
-    """Note that time ran out; it must have come."""
+    """Record the expiry; its time must have come."""
     question = _open_question(state, event)
     if question.asked.expires is None or event.time < question.asked.expires:
         raise IllegalEvent(f"task {state.task_id}: the question {event.request_id} has not expired")
@@ -65,7 +65,7 @@ def expire(state: TaskState, event: e.QuestionExpired) -> None:
 
 
 def keep(state: TaskState, event: e.ValueKept) -> None:
-    """Note a value that a call keeps for its later attempts."""
+    """Record a value that a call stores for its later attempts."""
     call = state.open_call(event.call)
     values = call.values or {} if call is not None else {}
     if call is None or call.status != "begun" or event.key in values:
@@ -81,7 +81,7 @@ def close_call(state: TaskState, call: CallState) -> None:
 
 
 def close_step(state: TaskState, node: StepNode) -> None:
-    """Drop the open questions of a step function that does not run any more: it asks them anew if it does again."""
+    """Drop the open questions of a stopped step function: it asks them again if it is resumed."""
     for key, entry in list(node.memo.items()):
         done = entry.done
         if isinstance(done, Question) and not done.is_answered:
@@ -91,7 +91,7 @@ def close_step(state: TaskState, node: StepNode) -> None:
 
 
 def forget(state: TaskState) -> None:
-    """Drop what open calls asked and kept, and what is not answered: a fork asks anew, under keys of its own."""
+    """Drop the questions and values of open calls, and unanswered questions: a fork asks again, under its own keys."""
     if state.graph is not None:
         for node in state.graph.running.values():
             close_step(state, node)
@@ -104,7 +104,7 @@ def forget(state: TaskState) -> None:
 
 
 def _open_question(state: TaskState, event: e.QuestionAnswered | e.QuestionExpired) -> Question:
-    """Return the open question that an event is about; it is then open no more."""
+    """Remove and return the open question of an event."""
     question = state.questions.pop(event.request_id, None)
     if question is None:
         raise IllegalEvent(f"task {state.task_id}: {event.kind} of {event.request_id}, which is not open")
@@ -112,7 +112,7 @@ def _open_question(state: TaskState, event: e.QuestionAnswered | e.QuestionExpir
 
 
 def _settle(state: TaskState, event: e.QuestionAnswered | e.QuestionExpired, question: Question) -> None:
-    """Let a call whose last question this was start again."""
+    """Propose a call again after its last open question."""
     asked = question.asked
     if not asked.call:
         assert state.graph is not None, "a step function asked"

@@ -1,4 +1,4 @@
-"""How events change the permit of a call: judged, asked for, approved, denied, expired, voided. Rules of `fold`."""
+"""How events change the permit of a call: judged, asked, approved, denied, expired, voided. Rules of `fold`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PermitEvent: TypeAlias = (
 
 
 def judge(state: TaskState, event: e.CallJudged) -> None:
-    """Note the verdict of a policy on a call that is not judged yet, or whose arguments an approver edited."""
+    """Record the verdict of a policy on a call that is not judged yet, or whose arguments an approver edited."""
     call = _proposed(state, event)
     edited = call.permit is not None and call.permit.status == "edited"
     if call.permit is not None and not edited:
@@ -43,7 +43,7 @@ def judge(state: TaskState, event: e.CallJudged) -> None:
 
 
 def request(state: TaskState, event: e.ApprovalRequested) -> None:
-    """Note that a person is to decide on a call."""
+    """Record a request to approve a call."""
     call = _proposed(state, event)
     if call.permit is not None or event.number != call.requests + 1:
         raise _illegal(state, event, call)
@@ -53,7 +53,7 @@ def request(state: TaskState, event: e.ApprovalRequested) -> None:
 
 
 def give(state: TaskState, event: e.ApprovalGiven) -> None:
-    """Note that a call was approved, with its arguments or others."""
+    """Record that a call was approved, with its arguments or others."""
     call, permit, request = _asked(state, event)
     permit.status, permit.by = "approved", event.by
     if event.arguments is not None:
@@ -68,7 +68,7 @@ def give(state: TaskState, event: e.ApprovalGiven) -> None:
 
 
 def deny(state: TaskState, event: e.ApprovalDenied) -> None:
-    """Note that a person denied a call."""
+    """Record that a person denied a call."""
     call, permit, _ = _asked(state, event)
     permit.status, permit.by = "denied", event.by
     permit.reason = _because("the approver denied it", event.reason)
@@ -76,7 +76,7 @@ def deny(state: TaskState, event: e.ApprovalDenied) -> None:
 
 
 def expire(state: TaskState, event: e.ApprovalExpired) -> None:
-    """Note that time ran out; it must have come."""
+    """Record the expiry; its time must have come."""
     call, permit, request = _asked(state, event)
     if event.time < request.expires:
         raise IllegalEvent(f"task {state.task_id}: the request to approve {call.id} has not expired")
@@ -85,7 +85,7 @@ def expire(state: TaskState, event: e.ApprovalExpired) -> None:
 
 
 def void(state: TaskState, event: e.ApprovalVoided) -> None:
-    """Note that an approval does not hold: the call is judged anew."""
+    """Record that an approval does not apply: the call is judged again."""
     call = _proposed(state, event)
     permit = call.permit
     if permit is None or permit.status != "approved" or call.requests != event.number:
@@ -94,14 +94,14 @@ def void(state: TaskState, event: e.ApprovalVoided) -> None:
 
 
 def use(state: TaskState, call: CallState, permit: Permit) -> None:
-    """Note that a call starts, which consumes its permit."""
+    """Record the start of a call, which consumes its permit."""
     if permit.status not in ("allowed", "approved", "used"):
         raise IllegalEvent(f"task {state.task_id}: call {call.id} starts and is {permit.status}")
     permit.status = "used"
 
 
 def clear(state: TaskState, call: CallState) -> None:
-    """Drop what was decided on a call: it is another one now, and judged anew."""
+    """Drop the decision on a call: it changed, and is judged again."""
     call.permit = None
     state.asked.pop(call.id, None)
 
@@ -115,7 +115,7 @@ def forget(state: TaskState) -> None:
 
 
 def _settle(state: TaskState, call: CallState | Check) -> None:
-    """Change the task by a content that a person decided on; a call waits for its start."""
+    """Apply a person's decision on content to the task; a call waits for its start."""
     if isinstance(call, Check):
         guardrails.settle(state, call)
 
@@ -133,7 +133,7 @@ def _proposed(state: TaskState, event: PermitEvent) -> CallState | Check:
 def _asked(
     state: TaskState, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired
 ) -> tuple[CallState | Check, Permit, e.ApprovalRequested]:
-    """Return the call that a person is asked about, with its permit and request; it is then asked about no more."""
+    """Return the call of an open request, with its permit and request, and close the request."""
     call = _proposed(state, event)
     permit = call.permit
     if (

@@ -1,14 +1,14 @@
-"""How events change a call that ends by its ticket: deferred, completed, expired, delivered. Rules of `fold`.
+"""How events change a call with a ticket: deferred, completed, expired, delivered. Rules of `fold`.
 
-A deferred call of a plain step holds nothing up. Its place among the results says that it goes on in the background,
-and its own result follows as input, which the next step reads, unless it came before those results were written. So
-the model gets each result once: in the results of its step, or as input. In a task whose steps are functions the call
-stays open, and its function waits for it.
+A deferred call of a plain step does not block the task. Its entry among the results says that it goes on in the
+background, and its own result follows as input for the next step, unless it came before those results were written. So
+the model gets each result once: in the results of its step, or as input. In a task of step functions the call stays
+open, and its function waits for it.
 
     results of the step not written yet       the result is one of them
     written                                   input (`Ticket.arrival`), read by the next step that starts
     and the task has answered                 the same, once no other ticket is open: the task then goes on
-    and the task has ended                    the same, kept: read if the task is ever taken up again
+    and the task has ended                    the same, stored: read if the task is reopened
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from treadle.core.tickets import Completion, Ticket
 
 
 def issue(state: TaskState, event: e.TicketIssued) -> None:
-    """Note the digest of a ticket that a call has when it starts."""
+    """Record the digest of a ticket that a call has when it starts."""
     call = _open(state, event)
     if call.status != "proposed":
         raise _illegal(state, event, call)
@@ -32,7 +32,7 @@ def issue(state: TaskState, event: e.TicketIssued) -> None:
 
 
 def defer(state: TaskState, step: StepState, call: CallState, event: e.CallDeferred) -> None:
-    """Note that a call goes on in the background: its start returned, so nothing of it is in doubt."""
+    """Record that a call goes on in the background: its start returned, so its effect is not in doubt."""
     if call.status != "begun" or call.ticket is None:
         raise _illegal(state, event, call)
     ticket = call.ticket
@@ -45,19 +45,19 @@ def defer(state: TaskState, step: StepState, call: CallState, event: e.CallDefer
 
 
 def report(state: TaskState, event: e.TicketProgressed) -> None:
-    """Note how far the work is."""
+    """Record the progress of the work."""
     _of_ticket(state, event)[1].progress = event.value
 
 
 def complete(state: TaskState, event: e.TicketCompleted | e.TicketFailed) -> None:
-    """Note how the work ended; the end of its call follows as an event of its own."""
+    """Record the end of the work; the end of its call follows as an event of its own."""
     call, ticket = _of_ticket(state, event)
     ticket.completion = event
     state.completed[call.id] = call
 
 
 def expire(state: TaskState, event: e.TicketExpired) -> None:
-    """Note that the work took too long; its time must have come."""
+    """Record the expiry of a ticket; its time must have come."""
     call, ticket = _of_ticket(state, event)
     if call.status != "deferred" or event.time < ticket.expires:
         raise IllegalEvent(f"task {state.task_id}: the ticket of {call.id} has not expired")
@@ -66,7 +66,7 @@ def expire(state: TaskState, event: e.TicketExpired) -> None:
 
 
 def end(state: TaskState, step: StepState, call: CallState, ticket: Ticket, event: e.ToolEnded) -> bool:
-    """Note the end of a call with a ticket; True if the results of its step do not wait for it."""
+    """Record the end of a call with a ticket; return True if the results of its step do not wait for it."""
     state.completed.pop(call.id, None)
     if state.deferred.pop(call.id, None) is None or state.graph is not None:
         return False
@@ -78,14 +78,14 @@ def end(state: TaskState, step: StepState, call: CallState, ticket: Ticket, even
 
 
 def note_read(state: TaskState, seq: int) -> None:
-    """Note that a step reads all results that have arrived."""
+    """Record that a step reads all results that have arrived."""
     for call in state.arrived:
         if call.ticket is not None and not call.ticket.read:
             call.ticket.read = seq
 
 
 def withdraw(state: TaskState, step: StepState) -> None:
-    """Take back the results of a step that no step has read: they will be among the results of its next attempt."""
+    """Withdraw the unread results of a step: they will be among the results of its next attempt."""
     for call in step.calls:
         ticket = call.ticket
         if ticket is not None and ticket.arrival is not None and not ticket.read:
@@ -95,7 +95,7 @@ def withdraw(state: TaskState, step: StepState) -> None:
 
 
 def carry_over(state: TaskState, call: CallState, again: CallState) -> None:
-    """Let the tickets of a call that failed end the one that repeats it: the work may have gone on."""
+    """Let the tickets of a failed call end the call that repeats it: the work may have gone on."""
     ticket = call.ticket
     if ticket is None or isinstance(ticket.completion, (e.TicketCompleted, e.TicketFailed)):
         return
@@ -106,11 +106,11 @@ def carry_over(state: TaskState, call: CallState, again: CallState) -> None:
 
 
 def taken_back(state: TaskState, after: int, kept: set[str]) -> list[e.InputReceived]:
-    """Return the results that are to be read again, or still: those of kept steps that no step read up to an event.
+    """Return the results to be read (again): those of kept steps that no step up to an event read.
 
     Args:
-        state: when the steps that were taken back are gone.
-        after: the last event of what stays.
+        state: the state without the undone steps.
+        after: the last event that stays.
         kept: the ids of the steps that stay.
     """
     state.arrived = [call for call in state.arrived if call.step in kept]
@@ -124,8 +124,8 @@ def taken_back(state: TaskState, after: int, kept: set[str]) -> list[e.InputRece
 
 
 def is_arrival(state: TaskState, received: e.InputReceived) -> bool:
-    """Whether input is the result of a call in the background."""
-    # Not by identity: guardrails may have replaced what a checkpoint holds as it was.
+    """Return whether input is the result of a background call."""
+    # Not by identity: guardrails may have replaced the input in a checkpoint.
     arrivals = (call.ticket.arrival for call in state.arrived if call.ticket is not None)
     return any(arrival is not None and arrival.seq == received.seq for arrival in arrivals)
 

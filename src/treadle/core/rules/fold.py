@@ -1,22 +1,22 @@
-"""`apply(state, event)`: the one place where state changes. Each rule is O(1), or O(what an undo takes back).
+"""`apply(state, event)`: the only place where state changes. Each rule is O(1), or O(undone steps).
 
     event --> apply --> common to all events: sequence, epoch, driven time, progress
                  |
                  +----> RULES of `schedule`, if the task has a graph and the event differs there
                  +----> _RULES here, for all other events
                             |
-                            +----> `model_calls`, for the questions of both
+                            +----> `model_calls`, for the requests of both
 
-State grows in place. `TaskState` holds the task, `step` the step under way and `steps` those that ended; `StepState`
-holds its calls and its question. What has not ended is indexed (`StepState.open`), so no rule walks through the past.
-The tables of states are in `docs/architecture.md`. An event that no table allows is an `IllegalEvent`, and the state is
-then not to be used any more. `apply` trusts the order of the journal, which the store guards, and nothing else in it.
+State grows in place. `TaskState` has the task, `step` the step under way and `steps` those that ended; `StepState` has
+its calls and its request. Open calls are indexed (`StepState.open`), so no rule walks through the past. The tables of
+states are in `docs/architecture.md`. An event that no table allows is an `IllegalEvent`, after which the state must not
+be used. `apply` trusts only the order of the journal, which the store guards.
 
-Example, one step with a call, and what each event changes:
+Example, one step with a call, and the change by each event:
 
     task_created      unread input
     step_started      the input becomes a message; `step` is s1
-    model_started     its question is begun
+    model_started     its request is begun
     model_returned    the answer is a message, its call s1-0 is open
     tool_started      s1-0 is begun
     tool_ended        s1-0 is ended; it was the last open call, so its results are a message
@@ -24,7 +24,7 @@ Example, one step with a call, and what each event changes:
 
 Undo. A step that ends keeps a `Checkpoint`: lengths, not copies. `Rewound` cuts the conversation to the length in the
 checkpoint of the step that stays, drops the steps after it and begins a new branch, so that new steps get new ids. A
-list that was handed out is replaced, never cut: a view of the old conversation stays what it was.
+list that was handed out is replaced, never cut: a view of the old conversation does not change.
 
 Invariant: the same events give the same state, at any pace and in any process.
 """
@@ -70,17 +70,17 @@ E = TypeVar("E", bound=e.Event)
 
 
 RUNNER = "runner"
-"""Who asked for an interrupt when a driver's process shut down."""
+"""The requester of an interrupt by a driver's shutdown."""
 
 INVALID_OUTPUT = "invalid_output"
-"""The kind of failure of a step whose answer was not of the agent's output type, time and again."""
+"""The kind of failure of a step whose answers repeatedly did not fit the agent's output type."""
 
 FAILURE_POLICY = "failure policy"
-"""Who asked for a pause after a failure."""
+"""The requester of a pause after a failure."""
 
 
 def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
-    """Change the state by one event. `epoch` is the ownership it was written under; driven time is counted by it."""
+    """Change the state by one event. `epoch` is that of its record; driven time is counted per epoch."""
     kind, seq, time = type(event), event.seq, event.time
     if seq != state.seq + 1:
         raise IllegalEvent(f"task {state.task_id}: event {seq} cannot follow event {state.seq}")
@@ -123,14 +123,14 @@ def begin_with_history(
     untrusted: tuple[str, ...] = (),
     exposed: tuple[str, ...] = (),
 ) -> None:
-    """Let a task that has said nothing yet begin after the messages of its thread, which its journal only refers to.
+    """Let a new task begin after the messages of its thread, which its journal only refers to.
 
     Args:
         state: a task before its first message of its own.
-        messages: what its thread holds; shared, and never changed.
+        messages: the messages of its thread; shared, and never changed.
         summarised: whether the first of them is a summary of older ones.
-        untrusted: origins of what was untrusted in the tasks that the messages come from.
-        exposed: declared effects of the tools whose results these have seen.
+        untrusted: untrusted origins in the tasks of these messages.
+        exposed: declared effects of the tools whose results these tasks have seen.
     """
     state.history, state.summarised = messages, summarised
     state.history_untrusted, state.history_exposed = untrusted, exposed
@@ -158,7 +158,7 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
 
 
 def _task_forked(state: TaskState, event: e.TaskForked) -> None:
-    _open(state)  # how the parent ended is not part of its fork's conversation
+    _open(state)  # the parent's end is not part of its fork's conversation
     state.created = event.time
     state.forked_from, state.fork_seq = event.parent, event.seq - 1
     state.parent, state.parent_call, state.depth = None, None, 0
@@ -171,7 +171,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     _override(state, event.override)
     if event.options is not None:
         state.options = event.options
-    # A step that is under way at the point of the fork is the parent's: what it did is not the fork's to take back.
+    # A step under way at the fork point is the parent's: its fork cannot undo it.
     state.floor = len(state.steps) + (state.step is not None)
     if state.graph is not None:
         schedule.inherit(state.graph)
@@ -179,7 +179,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.pausing = state.interrupting = state.cancelling = state.in_line = state.shutdown = False
     state.ended = state.undo = None
     if state.step is None or not state.step.model_call.final:
-        state.limit = None  # else it is why no more than an answer was asked for
+        state.limit = None  # else it is why only an answer was requested
     state.attempt, state.thread_version, state.driven = 1, 0, 0
     state.began = False
     if not state.answered:
@@ -197,7 +197,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
 
 
 def _override(state: TaskState, override: e.AgentOverride | None) -> None:
-    """Have a fork go on with instructions and a model of its own, or with those of its agent."""
+    """Apply a fork's overrides of instructions and model, or return to those of its agent."""
     if override is not None and not override.agent:
         override = replace(override, agent=state.agent)
     before, state.override = state.override, override
@@ -248,7 +248,7 @@ def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
 
 def _agent_changed(state: TaskState, event: e.AgentChanged) -> None:
     handoffs.change(state, event)
-    # The move belongs to the end of the step: there an undo returns to, and a fork begins.
+    # The move belongs to the end of the step: undo returns there, and forks begin there.
     last = state.steps[-1]
     last.checkpoint, last.ended_seq = _here(state), event.seq
     if len(state.steps) == state.floor:
@@ -256,7 +256,7 @@ def _agent_changed(state: TaskState, event: e.AgentChanged) -> None:
 
 
 def _become(state: TaskState, fingerprint: str) -> None:
-    """Go on as another agent: it offers other tools, or chooses in another way, and waits for nothing yet."""
+    """Continue as another agent, with other tools or choices, and without pending timers."""
     state.fingerprint = fingerprint
     for timer in state.unfired():
         timer.tries.retry_at = None  # the timer belonged to a request of the former agent
@@ -272,21 +272,21 @@ def _options_changed(state: TaskState, event: e.OptionsChanged) -> None:
 def _input_received(state: TaskState, event: e.InputReceived) -> None:
     state.unread.append(event)
     if state.limit == "repeats":
-        state.limit = None  # now there is something new to go on from
+        state.limit = None  # now there is new input
     if state.answered:
-        # Input after the answer and before the end takes the task up again.
+        # Input after the answer and before the end reopens the task.
         take_back_answer(state)
         if state.graph is not None:
             schedule.begin_again(state, state.graph)
     if not state.began and not state.under_way() and len(state.steps) == state.floor:
-        # Input before the first step belongs to what a task, or a fork, began with.
+        # Input before the first step belongs to the beginning of a task, or a fork.
         state.origin = replace(state.origin, unread=(*state.origin.unread, event))
 
 
 def _input_edited(state: TaskState, event: e.InputEdited) -> None:
     step = state.step
     if step is not None and step.unasked and not step.calls:
-        # The step has read its input already and got no answer: it reads the new input in its place.
+        # The step has read its input and got no answer: it reads the new input instead.
         state.messages, step.input, step.read = state.messages[: step.first_message], (), ()
         if state.arrived:
             state.unread = deferring.taken_back(
@@ -326,7 +326,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         step.first_message, step.started, step.started_seq = len(state.messages), event.time, event.seq
     state.error, state.began = None, True
     if step.open or answered:
-        return  # no message may stand between calls and their results, also of calls that are repeated
+        return  # no message may separate calls from their results, repeated calls included
     if state.unread:
         step.model_call.offered = None
         if state.arrived:
@@ -339,7 +339,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
 
 
 def _ask_again(state: TaskState, step: StepState) -> None:
-    """Have the model asked for another answer: the wrong one stands in the conversation, with what is wrong with it."""
+    """Ask the model for another answer: the conversation has the wrong one and its defect."""
     step.model_call.status, step.model_call.offered = "proposed", None
     step.typed, step.answered_calls, state.rejected = None, len(step.calls), 0
 
@@ -426,7 +426,7 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     call.label, call.exposed = event.label, event.exposed
     call.host = event.host
     if event.child is None or event.child != call.child:
-        call.rewritten = None  # a task keeps the input that it began with
+        call.rewritten = None  # a task keeps its first input
     if not call.started:
         call.started, call.began = event.time, call.began or event.seq
     if event.child is not None:
@@ -493,11 +493,11 @@ def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
     in_doubt = call.status in ("lost", "unresolved") or (call.status == "proposed" and call.cut_off)
     if not in_doubt or call.outcome is not None:
         raise _illegal(state, event, call.status)
-    # Where the tool was not entered, the attempts before count as if this one had not begun.
+    # If the tool was not entered, the state is that before this attempt.
     call.status, call.stopped = "proposed", call.stopped_before if event.by == "runner" else None
     call.cut_off = max(0, call.cut_off - 1)
     if event.verdict == "happened":
-        # Its end follows as an event of its own; until then it is not to be started.
+        # Its end follows as an event of its own; it must not start until then.
         call.status, call.output = "unresolved", event.output
         call.outcome = "ok"
 
@@ -572,7 +572,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
 
 
 def _note_arrival(state: TaskState) -> None:
-    """Let a task go on with what arrived; one that has answered does so once it waits for nothing more."""
+    """Let a task go on with an arrived result; an answered one does so once no ticket is open."""
     if state.ended is not None:
         return
     if state.limit == "repeats":
@@ -634,7 +634,7 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
     step.status = "skipped"
     state.error, state.rejected = None, 0
     if len(state.messages) > step.first_message and state.messages[-1].role == "assistant":
-        # An answer that did not count: no model is asked to answer its own message.
+        # A rejected answer: a model must not be asked to answer its own message.
         state.messages = state.messages[:-1]
     _close(state, step, event)
 
@@ -645,12 +645,12 @@ def _close(state: TaskState, step: StepState, event: e.Event) -> None:
     state.steps.append(step)
     state.step, state.began = None, True
     if len(state.steps) == state.floor:
-        # The fork has ended the step that its parent began: further back it cannot go.
+        # The fork has ended the step that its parent began: it cannot go back further.
         state.origin = step.checkpoint
 
 
 def _here(state: TaskState) -> Checkpoint:
-    """Return where the task stands now."""
+    """Return a checkpoint of the present position."""
     return Checkpoint(
         len(state.messages),
         state.turn,
@@ -749,7 +749,7 @@ def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
     if event.kept or event.state in ("completed", "degraded"):
         closing += [
             spoken(received, state.frame_key) for received in state.unread
-        ]  # input that no step read stays in the thread
+        ]  # unread input stays in the thread
         if event.state in _NOTE:
             closing.append(Message("assistant", (Text(f"[This task {_NOTE[event.state]}.]"),)))
         state.messages += closing
@@ -760,7 +760,7 @@ _NOTE = {"failed": "failed before it had an answer", "cancelled": "was cancelled
 
 
 def _open(state: TaskState) -> None:
-    """Take back what the end of a task added to its conversation."""
+    """Remove the messages that the end of a task added to its conversation."""
     if state.closing:
         state.messages = state.messages[: -state.closing]
         state.closing = 0
@@ -774,7 +774,7 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
     state.limit = state.error = None
     step = state.step
     if step is not None and step.status == "running":
-        step.error = None  # a failure of the model that was tolerated: now it is asked again
+        step.error = None  # a tolerated failure of the model: now it is asked again
         if step.typed is not None and step.typed.problem is not None and not step.open:
             _ask_again(state, step)
     if state.answered and state.steps[-1].model_call.final:
@@ -788,7 +788,7 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
 
 
 def _take_up(state: TaskState, step: StepState) -> None:
-    """Drop an answer that was only given because a limit was reached: the task goes on from before it."""
+    """Drop an answer that was forced by a limit: the task goes on from before it."""
     state.messages = state.messages[: step.answer_at]
     state.answered, state.output, state.output_text = False, None, ""
     step.last = False
@@ -800,7 +800,7 @@ def _take_up(state: TaskState, step: StepState) -> None:
 
 
 def _propose_again(state: TaskState, step: StepState) -> None:
-    """Put a new call in the place of each that failed; finished siblings keep their results."""
+    """Replace each failed call by a new one; finished siblings keep their results."""
     failed = [call for call in step.calls if call.status == "ended" and call.failed]
     if not failed or step.open:
         return
@@ -842,7 +842,7 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     checkpoint = last.checkpoint if last is not None and len(state.steps) > state.floor else state.origin
     if checkpoint is None:
         raise IllegalEvent(f"task {state.task_id}: step {keep} has no checkpoint to go back to")
-    # Copied, not cut: views of the list that were handed out stay what they were.
+    # Copied, not cut: views of the list that were handed out must not change.
     state.messages = state.messages[: checkpoint.messages]
     if state.team is not checkpoint.team:
         handoffs.go_back(state, checkpoint.team)
@@ -858,7 +858,7 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
 
 
 def _arrive_again(state: TaskState, last: StepState | None) -> None:
-    """Let the next step read the results that belong to what stays, and that only steps read which were taken back."""
+    """Let the next step read the results of kept steps that only undone steps had read."""
     others = [received for received in state.unread if not deferring.is_arrival(state, received)]
     after = max(last.ended_seq if last is not None else 0, state.fork_seq)
     again = deferring.taken_back(state, after, {step.id for step in state.steps})
@@ -1004,7 +1004,7 @@ _NO_PROGRESS: frozenset[type[e.Event]] = frozenset(
         e.TicketIssued,
     }
 )
-"""What each driver may record anew without getting anywhere."""
+"""Events that each new driver may repeat without making progress."""
 
 _AFTER_THE_END: frozenset[type[e.Event]] = frozenset(
     {
@@ -1012,4 +1012,4 @@ _AFTER_THE_END: frozenset[type[e.Event]] = frozenset(
         *(e.TicketProgressed, e.TicketCompleted, e.TicketFailed),
     }
 )
-"""Events that may follow the end of a task; of calls only progress and end of one that goes on in the background."""
+"""Events that may follow the end of a task; for calls only the progress and the end of background work."""

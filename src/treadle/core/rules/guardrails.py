@@ -1,10 +1,10 @@
-"""How events change what guardrails decided: an answer is held, a content is judged. Rules of `fold`.
+"""How events change checks of guardrails: an answer is held, a content is judged. Rules of `fold`.
 
-A content is settled when guardrails or a person let it pass, or refuse it. Then the task is changed by it, here alone:
+A content is settled when guardrails or a person pass or refuse it. Then, and only here, the task changes:
 
     input passed, rewritten     the message has the new text; a request that went out with the old one is void
-    input refused               the message says so, for a model that reads it once its step was skipped
-    answer passed               `ModelReturned` follows, with what guardrails made of it
+    input refused               the message says so, for a model that reads it after its step was skipped
+    answer passed               `ModelReturned` follows, with the rewrites of guardrails
     result passed, rewritten    the call has the new output, and the model reads it
     result refused              the model reads that it was withheld
 """
@@ -26,7 +26,7 @@ from treadle.core.steps import CallState
 
 
 def hold(state: TaskState, event: AnswerHeld) -> None:
-    """Note an answer that guardrails have not let pass; one to input that was rewritten meanwhile is dropped."""
+    """Record an answer that guardrails have not passed; drop it if its input was rewritten meanwhile."""
     step, call = model_calls.finish(state, event)
     if call.held is not None:
         place = answer_place(call.id or step.id, call.attempt)
@@ -34,7 +34,7 @@ def hold(state: TaskState, event: AnswerHeld) -> None:
 
 
 def judge(state: TaskState, event: GuardrailJudged) -> None:
-    """Note what guardrails decided on a content that is not settled."""
+    """Record the verdict of guardrails on a content that is not settled."""
     check = state.checks.get(event.place)
     if check is None:
         content = event.previous if event.verdict == "rewrite" else event.content
@@ -61,7 +61,7 @@ def judge(state: TaskState, event: GuardrailJudged) -> None:
 
 
 def settle(state: TaskState, check: Check) -> None:
-    """Change the task by a content that has passed or is refused."""
+    """Apply a passed or refused content to the task."""
     stands = standing(check)
     if stands not in ("refused", "passed") or (stands == "passed" and not check.changed):
         return
@@ -72,7 +72,7 @@ def settle(state: TaskState, check: Check) -> None:
 
 
 def draw_consequence(state: TaskState, step: str) -> None:
-    """Note that a step has failed for the contents in it that were refused: its next attempt goes on without them."""
+    """Record that a step failed because of its refused contents: its next attempt goes on without them."""
     for check in state.checks.values():
         permit = check.permit
         if (
@@ -85,7 +85,7 @@ def draw_consequence(state: TaskState, step: str) -> None:
 
 
 def as_judged(state: TaskState, received: InputReceived) -> InputReceived:
-    """Return input as guardrails left it."""
+    """Return input after the decisions of guardrails."""
     check = state.checks.get(input_place(received.seq))
     stands = standing(check)
     if check is not None and stands == "refused":
@@ -98,7 +98,7 @@ def as_judged(state: TaskState, received: InputReceived) -> InputReceived:
 
 
 def _judge_unread(state: TaskState) -> None:
-    """Let input that no step has read be as guardrails left it; results of calls in the background are among it."""
+    """Apply the decisions of guardrails to unread input, results of background calls included."""
     for place, received in enumerate(state.unread):
         judged = as_judged(state, received)
         if judged is not received:
@@ -109,12 +109,12 @@ def _judge_unread(state: TaskState) -> None:
 
 
 def _note(check: Check) -> str:
-    """Return what a model reads in the place of a content that was refused."""
+    """Return the text for the model in place of refused content."""
     return f"[{refusal(check).message}]"
 
 
 def take_back(state: TaskState, gone: set[str]) -> None:
-    """Drop what was decided on contents of steps that were taken back; input stays as it was left."""
+    """Drop the decisions on contents of undone steps; input stays as guardrails left it."""
     _judge_unread(state)
     unread = {input_place(received.seq) for received in state.unread}
     for check in list(state.checks.values()):
@@ -125,9 +125,9 @@ def take_back(state: TaskState, gone: set[str]) -> None:
 
 
 def forget(state: TaskState) -> None:
-    """Have judged anew, for a fork, what is not settled, and input that no step has read.
+    """Reset, for a fork, the checks of unsettled contents and of unread input.
 
-    Questions to people are counted on: an answer to one before the fork is none to one after it.
+    The numbers of questions to people continue: an answer from before the fork does not fit a question after it.
     """
     unread = {input_place(received.seq) for received in state.unread}
     for check in state.checks.values():
@@ -137,9 +137,9 @@ def forget(state: TaskState) -> None:
 
 
 def drop_open(state: TaskState) -> None:
-    """Drop the questions to people of a task that ends: if it goes on, they are asked anew.
+    """Drop the questions to people of a task that ends: if it is reopened, they are asked again.
 
-    A refused result of a call in the background has stopped the task: if that goes on, the model reads of the refusal.
+    A refused result of a background call has stopped the task: if that is reopened, the model reads the refusal.
     """
     for check in state.checks.values():
         permit = check.permit
@@ -181,7 +181,7 @@ def _replace_result(state: TaskState, check: Check, output: Json) -> None:
         call.guarded, call.returned = True, call.output
     call.output, call.observation, call.display = output, None, None
     call.cut, call.whole = False, None
-    state.cut.pop(base_call_id(call.id), None)  # what passed is all that may be read
+    state.cut.pop(base_call_id(call.id), None)  # only the passed text may be read
     if call.error is not None:
         call.error = replace(call.error, message=as_text(output))
     step = next(step for step in state.under_way() if step.id == call.step)
@@ -201,7 +201,7 @@ def _read(call: CallState) -> ToolResult:
 
 
 def with_result(messages: list[Message], new: ToolResult) -> list[Message]:
-    """Return messages with another result for a call."""
+    """Return messages with the result of a call replaced."""
     messages = list(messages)
     for index in range(len(messages) - 1, -1, -1):
         parts = messages[index].parts

@@ -2,9 +2,9 @@
 
 event                          the task is then with
 StepCompleted, next_agent      the same agent, and the next step cannot begin
-AgentChanged                   the next agent, whose instructions and version are those it had when it was last left
-Rewound                        the agent that it was with after the step that stays
-TaskForked, another agent      that agent, and what was before is not its own
+AgentChanged                   the next agent, with its last instructions and version in this task
+Rewound                        the agent after the step that stays
+TaskForked, another agent      that agent; earlier steps are not its own
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from treadle.core.team import AgentVersion, Team
 
 
 def ask(state: TaskState, next_agent: NextAgent) -> None:
-    """Note that the conversation is to move, since a step ended so."""
+    """Record the handoff that the end of a step requested."""
     state.team = replace(state.team or Team(state.agent), next=next_agent)
 
 
 def step_agent(state: TaskState, team: Team) -> str:
-    """Return the agent of a step that begins; none begins while the conversation is to move."""
+    """Return the agent of a step that begins; raises while a handoff is pending."""
     if team.next is not None:
         raise IllegalEvent(
             f"task {state.task_id}: a step begins before the conversation moved to {team.next.agent}"
@@ -33,12 +33,12 @@ def step_agent(state: TaskState, team: Team) -> str:
 
 
 def agent_of(state: TaskState, step: StepState) -> str:
-    """Return the agent that a step belongs to."""
+    """Return the agent of a step."""
     return step.agent or state.created_for
 
 
 def change(state: TaskState, event: AgentChanged) -> None:
-    """Move the conversation to the agent that is to have it."""
+    """Move the conversation to the requested agent."""
     team = state.team
     if team is None or team.next is None or (team.next.agent, team.next.call) != (event.agent, event.call):
         raise IllegalEvent(f"task {state.task_id}: {event.kind} to {event.agent}, and no step ended so")
@@ -50,7 +50,7 @@ def change(state: TaskState, event: AgentChanged) -> None:
 
 
 def go_back(state: TaskState, team: Team | None) -> None:
-    """Return to the agent that the conversation was with, since steps were taken back."""
+    """Return to the former agent of the conversation, after an undo."""
     agent = team.agent if team is not None else state.created_for
     if agent != state.agent:
         version = state.versions.get(agent)
@@ -65,7 +65,7 @@ def begin_anew(state: TaskState, event: TaskForked) -> None:
 
 
 def spent_by_present(state: TaskState) -> SpentBy:
-    """Return what the agent that a task is with has spent in it, calls of tools aside: all that no other agent did."""
+    """Return the spending of the task's present agent, without tool calls: all that no other agent spent."""
     others = [version.spent for agent, version in state.versions.items() if agent != state.agent]
     usage, model_calls, cost = state.usage, state.model_calls, state.cost
     unpriced = set(state.unpriced)
@@ -79,7 +79,7 @@ def spent_by_present(state: TaskState) -> SpentBy:
 
 
 def _leave(state: TaskState, agent: str, fingerprint: str) -> None:
-    """Keep version and instructions of the present agent, and take up those of another."""
+    """Store version and instructions of the present agent, and restore those of another."""
     state.versions[state.agent] = AgentVersion(state.fingerprint, state.instructions, spent_by_present(state))
     known = state.versions.get(agent)
     is_same = known is not None and known.fingerprint == fingerprint

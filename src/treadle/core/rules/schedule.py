@@ -1,21 +1,20 @@
-"""What events do to a graph of steps: plan, begin, end, fail, give up, take back. The rules of `fold` for such tasks.
+"""How events change a graph of steps: plan, begin, end, fail, skip, undo. The rules of `fold` for such tasks.
 
 States. The table is in `docs/architecture.md`; a step in `Graph.unneeded` is stopped, and then skipped.
 
     planned --> ready --> running --> completed
                   ^          |
-                  |          +------> failed: it runs again, or the steps that wait for it can do without it
-                  |          +------> skipped: it gave itself up, or no step needs it
+                  |          +------> failed: it runs again, or the steps that wait for it start without it
+                  |          +------> skipped: it skipped itself, or no step needs it
     enough of the steps it waits for have ended well (`StepNode.need`)
 
-Order. A step's `path` is its place in the plan, and all that depends on order goes by paths, not by the clock: which
-ready step starts first, whose messages come first, which id a planned step gets. A replay with other speeds gives the
-same conversation.
+Order. A step's `path` is its place in the plan, and every order uses paths, not the clock: of starts of ready steps, of
+messages, of ids of planned steps. A replay at another speed gives the same conversation.
 
-The conversation. A step beside which nothing runs is `alone`: its messages go into the conversation at once. All others
+The conversation. A step without parallel steps is `alone`: its messages go into the conversation at once. All others
 keep theirs in `StepNode.messages`. Ended steps are in `Graph.unmerged`, and the next step that is alone merges them, in
-order of path. A step sees the conversation as it was when steps began to run beside each other, and the messages of
-the steps that it waited for (`ahead`).
+order of path. A step sees the conversation from before the parallel steps began, and the messages of the steps that it
+waited for (`ahead`).
 
 Example: `plan` runs alone and plans `a` and `b`, and `sum` after both.
 
@@ -24,7 +23,7 @@ Example: `plan` runs alone and plans `a` and `b`, and `sum` after both.
     b completes, then a   both unmerged; sum is ready                    conversation: plan
     sum starts alone      merges a, then b, although b was faster        conversation: plan a b sum
 
-Invariant: what a step sees, and the order of the conversation, follow from the plan and the outcomes alone.
+Invariant: the view of a step, and the order of the conversation, follow from the plan and the outcomes alone.
 """
 
 from __future__ import annotations
@@ -49,25 +48,25 @@ from treadle.core.state import TaskState, change_extra_state, end_undo, not_runn
 from treadle.core.steps import CallState, ModelCall, StepState, repeat_call
 
 UNNEEDED: Final = "join"
-"""`StepSkipped.by` of a step that no other step needs any more."""
+"""`StepSkipped.by` of a step that no other step needs."""
 
 ITSELF: Final = "step"
-"""`StepSkipped.by` of a step that gave itself up."""
+"""`StepSkipped.by` of a step that skipped itself."""
 
 
 class InvalidPlan(ValueError):
-    """A plan that cannot be carried out; the message names the step and the reason."""
+    """A plan cannot be carried out; the message names the step and the reason."""
 
 
 # -------------------------------------------------------------------------------------------- plans
 
 
 def check(steps: Sequence[e.NextStep], earlier: Container[str]) -> None:
-    """Raise `InvalidPlan` for steps that wait for unknown steps, for each other in a circle, or share a name.
+    """Raise `InvalidPlan` for steps that wait for unknown steps, wait for each other in a circle, or share a name.
 
     Args:
         steps: the plan.
-        earlier: the names of steps that came before.
+        earlier: the names of earlier steps.
     """
     names = Counter(step.name for step in steps)
     twice = next((name for name, count in names.items() if count > 1), None)
@@ -109,14 +108,14 @@ def _paths(graph: Graph, by: StepNode | None, count: int) -> list[StepPath]:
         first = graph.top + 1
         graph.top += count
         return [(first + i,) for i in range(count)]
-    if count == 1:  # a chain beside others counts on, and does not grow longer names with each link
+    if count == 1:  # a parallel chain counts on, so its ids do not grow with each link
         own = by.path
         return [(*own[:-1], own[-1] + 1) if len(own) > 1 else (*own, 1)]
     return [(*by.path, i + 1, 1) for i in range(count)]
 
 
 def names_before(graph: Graph, by: StepNode | None) -> Mapping[str, str]:
-    """Return the ids of the earlier steps that a plan may name, by name: those its step waited for, and merged ones."""
+    """Return the ids of the earlier steps that a plan may name, by name: merged ones, and those its step waited for."""
     if by is None:
         return {}
     unmerged = [graph.nodes[step] for step in graph.ancestors(by)]
@@ -126,7 +125,7 @@ def names_before(graph: Graph, by: StepNode | None) -> Mapping[str, str]:
 
 
 def _join(graph: Graph, planned: list[StepNode]) -> None:
-    """Connect planned steps to those they wait for, then see which are ready: that may make others unneeded."""
+    """Connect planned steps to those they wait for, then make steps ready, which may make others unneeded."""
     for node in planned:
         _wait(graph, node)
     for node in planned:
@@ -226,7 +225,7 @@ def _read(state: TaskState, node: StepNode, step: StepState) -> None:
 
 
 def _fix_view(state: TaskState, graph: Graph, node: StepNode) -> None:
-    """Fix what a step sees: the whole conversation if nothing runs beside it, else what came before it."""
+    """Fix the view of a step: the whole conversation if it is alone, else the messages before it."""
     before = graph.ancestors(node)
     node.alone = not graph.running and not graph.ready and not graph.planned_beside(node)
     node.alone = node.alone and all(other.id in before for other in graph.unmerged)
@@ -253,11 +252,11 @@ def seen_by(state: TaskState, node: StepNode) -> Sequence[Message]:
 
 
 def messages_of(node: StepNode, key: str = "") -> list[Message]:
-    """Return what a step adds to the conversation; if it did not end well, only the input it read.
+    """Return the messages that a step adds to the conversation; if it did not end well, only its input.
 
     Args:
         node: the step.
-        key: the task's, from which the nonces of frames are made.
+        key: the task's key for the nonces of frames.
     """
     if node.alone or node.status == "completed":
         return node.messages
@@ -282,7 +281,7 @@ def _add_message(state: TaskState, node: StepNode, message: Message) -> None:
 
 
 def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
-    """Complete a step: steps that wait for it may be ready, and what it planned is planned."""
+    """Complete a step: make steps ready that wait for it, and add the steps that it planned."""
     node = _running(state, graph, event)
     step = _ended(state, graph, node, event)
     _add_results(state, node, step)
@@ -322,9 +321,9 @@ def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> N
 
 
 def begin_again(state: TaskState, graph: Graph) -> None:
-    """Take the task's answer back, since input came that no step has read: the task begins again with its first steps.
+    """Withdraw the task's answer, since unread input arrived: the task restarts with its first steps.
 
-    Steps that have not ended are given up, as they would be if the answer stood.
+    Steps that have not ended are skipped, as after an answer.
     """
     for step in state.steps:
         if step.last:
@@ -335,7 +334,7 @@ def begin_again(state: TaskState, graph: Graph) -> None:
 
 
 def _give_up_overtaken(state: TaskState, graph: Graph) -> None:
-    """Mark the steps as unneeded that were planned before the task began again and have not ended."""
+    """Mark as unneeded the open steps that were planned before the task restarted."""
     overtaken = {node.overtaken: node for node in graph.nodes.values() if node.overtaken is not None}
     if not overtaken:
         return
@@ -344,7 +343,7 @@ def _give_up_overtaken(state: TaskState, graph: Graph) -> None:
         unended = node.status in ("planned", "ready", "running") or node.id in graph.failed
         if unended and node.round <= newest:
             if not node.merged:
-                insort(graph.unmerged, node, key=_by_path)  # the input it read is in no other step
+                insort(graph.unmerged, node, key=_by_path)  # no other step has its input
             _mark_unneeded(graph, node, overtaken[newest].id)
     _merge(state, graph)
 
@@ -375,7 +374,7 @@ def _add_ended(state: TaskState, graph: Graph, node: StepNode, step: StepState) 
 
 
 def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
-    """Fail a step: without retries, the task goes on if steps wait for it and all of them can do without it."""
+    """Fail a step: without retries, the task goes on if steps wait for it and all of them can start without it."""
     node = _running(state, graph, event)
     step = _ended(state, graph, node, event)
     _add_results(state, node, step)
@@ -401,7 +400,7 @@ def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
 def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
     """Skip a step: a failed one that a caller skips counts as ended well from then on, an unneeded one does not.
 
-    A step that gives itself up is waited for no longer; steps that start early wait for another in its place.
+    No step waits for one that skips itself; steps that start early wait for another instead.
     """
     node = graph.nodes[event.step]
     if node.status in ("completed", "skipped"):
@@ -431,7 +430,7 @@ def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
 
 
 def _degrade(state: TaskState, graph: Graph, node: StepNode, error: e.Failure) -> None:
-    """Note that the task goes on without a step that failed, unless others may take its place."""
+    """Record that the task goes on without a failed step, unless others may replace it."""
     waiting = [graph.nodes[other] for other in node.needed_by]
     if waiting and all(other.starts_early and other.won + other.waits >= other.need for other in waiting):
         return
@@ -442,7 +441,7 @@ def _degrade(state: TaskState, graph: Graph, node: StepNode, error: e.Failure) -
 def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
     """Drop the failed requests of a failed step from its memo, so that its function makes them again.
 
-    Calls whose failure the model read before its newest answer stay: the conversation went on from them.
+    Calls whose failure the model read before its newest answer stay: the conversation continued from them.
     """
     read = {base_call_id(call.id) for call in step.calls if call.asked} - set(node.newest_calls)
     for key, entry in list(node.memo.items()):
@@ -469,7 +468,7 @@ def reopen(state: TaskState, graph: Graph) -> None:
 
 
 def _was_refused(call: CallState) -> bool:
-    """Whether a call was refused its start, or its next attempt: its function saw no result."""
+    """Return whether a call's start, or next attempt, was refused: its function saw no result."""
     return call.outcome == "refused" or (call.error is not None and call.error.kind == "refused")
 
 
@@ -493,7 +492,7 @@ def _count(state: TaskState, node: StepNode, call: CallState) -> None:
 
 
 def _remove_results(state: TaskState, node: StepNode) -> None:
-    """Take the results of the newest answer out of the conversation: one of them will be another."""
+    """Remove the results of the newest answer from the conversation: one of them will change."""
     index = next(i for i in range(len(node.messages) - 1, -1, -1) if node.messages[i].role == "tool")
     if node.alone:
         at = len(state.messages) - len(node.messages) + index
@@ -502,11 +501,11 @@ def _remove_results(state: TaskState, node: StepNode) -> None:
     node.owes_results = True
 
 
-# ------------------------------------------------------------------------------ what functions do
+# --------------------------------------------------------------------------------- requests of functions
 
 
 def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) -> None:
-    """Note a function's request to the model."""
+    """Record a function's request to the model."""
     node = _running(state, graph, event)
     step = node.step
     call = ModelCall(event.call, event, attempt=node.tried.get(event.key, 0))
@@ -528,7 +527,7 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
 
 
 def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> None:
-    """Note the answer to a function's request; one in the conversation becomes a message there."""
+    """Record the answer to a function's request; one in the conversation becomes a message there."""
     step, call = model_calls.finish(state, event)
     node, call_id = graph.nodes[step.id], str(event.call)
     del node.model_calls[call_id]
@@ -545,23 +544,23 @@ def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> N
 
 
 def _model_failed(state: TaskState, graph: Graph, event: e.ModelFailed) -> None:
-    """Note that a function's request was not answered; it ends unless it is to be asked again."""
+    """Record that a function's request failed; it ends unless it will be sent again."""
     step, call = model_calls.fail(state, event)
     if call.status == "failed":
         del graph.nodes[step.id].model_calls[str(event.call)]
 
 
 def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> None:
-    """Note a function's request for a tool call."""
+    """Record a function's request for a tool call."""
     node = _running(state, graph, event)
     step = node.step
     assert step is not None, "it runs"
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
     call.asked, call.frame = event.asked, nonce_of(state.frame_key, event.call)
-    # A call that no request asked for is the function's own.
+    # A call that no answer asked for is the function's own.
     call.offered = node.offers.get(asking_id(event.call))
     if event.asked and not node.owes_results:
-        _remove_results(state, node)  # the task had ended before its function came to make the call
+        _remove_results(state, node)  # the task had ended before its function made the call
     node.requests += 1
     step.calls.append(call)
     step.open[call.id] = call
@@ -579,7 +578,7 @@ def call_ended(state: TaskState, node: StepNode, step: StepState) -> None:
 
 
 def leave(state: TaskState, graph: Graph) -> list[Message]:
-    """Return the messages of all steps that are not in the conversation yet, in order of path, as the task ends.
+    """Return the messages that are not in the conversation yet, of all steps in order of path, as the task ends.
 
     Calls whose functions were cut off get their results first, so that the conversation is well-formed.
     """
@@ -593,7 +592,7 @@ def leave(state: TaskState, graph: Graph) -> list[Message]:
 
 
 def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
-    """Note a value that a function, or a call, asked to keep."""
+    """Record a value that a function, or a call, stores."""
     if event.call:
         answers.keep(state, event)
         return
@@ -609,7 +608,7 @@ def _running(state: TaskState, graph: Graph, event: Any) -> StepNode:
 
 
 def _add_results(state: TaskState, node: StepNode, step: StepState) -> None:
-    """Add the results of the calls in a step's newest answer; calls that its function did not make did not run."""
+    """Add the results of the calls in a step's newest answer; calls that its function did not make were not run."""
     if not node.owes_results:
         return
     made = {base_call_id(call.id): call for call in step.calls if call.asked and call.status == "ended"}
@@ -645,7 +644,7 @@ def _insert(state: TaskState, node: StepNode, index: int, message: Message) -> N
 
 
 def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
-    """Take steps back with all their dependents; steps planned by one that stays are planned again."""
+    """Undo steps with all their dependents; steps planned by one that stays are planned again."""
     ids = graph.dependents({step for step in event.steps if step in graph.nodes})
     gone = sorted([graph.nodes.pop(step) for step in ids], key=_by_path)
     merged = [node.since for node in gone if node.merged]
@@ -708,10 +707,10 @@ def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
 
 
 def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
-    """Plan again the steps that were taken back while their planner stays: new ids, old paths.
+    """Plan the undone steps again whose planner stays: new ids, old paths.
 
-    The first steps of a later round were planned because input overtook an answer. They are not planned again when that
-    answer was taken back too: the steps that gave it read the input.
+    The first steps of a later round were planned because input overtook an answer. They are not planned again if that
+    answer was undone too: the steps that gave it read the input.
     """
     again = [node for node in gone if node.by is None or node.by in graph.nodes]
     overtaken = {node.overtaken for node in gone if node.overtaken is not None}
@@ -732,7 +731,7 @@ def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
 
 
 def inherit(graph: Graph) -> None:
-    """Checkpoint what has begun as the parent's: what it did is not its fork's to take back."""
+    """Mark the begun steps as the parent's: a fork cannot undo them."""
     for node in graph.nodes.values():
         node.inherited = node.step is not None
 

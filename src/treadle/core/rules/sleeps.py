@@ -1,7 +1,7 @@
 """Sleeps of tools and step functions, and how events change them. Rules of `fold`.
 
-A call that sleeps is at rest, and proposed again when its time has come: its tool then starts from its top, and goes on
-after the sleeps that are over. A step function that sleeps goes on running, or is entered again, and likewise.
+A sleeping call stops, and is proposed again when its time has come: its tool then starts from its top, and skips the
+sleeps that are over. A sleeping step function goes on running, or is entered again, with the same effect.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from treadle.core.steps import CallState, Sleep
 
 
 def begin(state: TaskState, event: e.SleepStarted) -> None:
-    """Note that a tool or a step function sleeps."""
+    """Record that a tool or a step function sleeps."""
     sleep = Sleep(event.step, event.call, event.until, event.place)
     if event.call:
         call = state.open_call(event.call)
@@ -24,7 +24,7 @@ def begin(state: TaskState, event: e.SleepStarted) -> None:
         may_sleep = call.status == "begun" and call.effect != "write" and call.child is None
         if not may_sleep or event.place <= call.slept:
             raise _illegal(state, event, call.status)
-        # What its tool did before it slept may have changed something, and what comes after may not follow.
+        # The tool may have had effects before it slept, without those that follow.
         call.status, call.is_halfway = "sleeping", call.is_halfway or call.effect != "read"
         call.attempts_that_asked += 1
     else:
@@ -36,7 +36,7 @@ def begin(state: TaskState, event: e.SleepStarted) -> None:
 
 
 def end(state: TaskState, event: e.SleepEnded) -> None:
-    """Note that a sleep is over; its time must have come."""
+    """Record that a sleep is over; its time must have come."""
     sleep = state.sleeps.pop(Sleep(event.step, event.call, 0, event.place).id, None)
     if sleep is None:
         raise _illegal(state, event, "not asleep")
@@ -60,14 +60,14 @@ def close_call(state: TaskState, call: CallState) -> None:
 
 
 def close_step(state: TaskState, node: StepNode) -> None:
-    """Drop the sleeps of a step function that does not run any more: it sleeps anew if it does again."""
+    """Drop the sleeps of a stopped step function: it sleeps again if it is resumed."""
     for sleep in node.sleeps.values():
         state.sleeps.pop(sleep.id, None)
     node.sleeps.clear()
 
 
 def forget(state: TaskState) -> None:
-    """Wake all that sleep: a fork sleeps anew, for its tools start under keys of its own."""
+    """End all sleeps: a fork sleeps again, since its tools start under its own keys."""
     for step in state.under_way():
         for call in step.open.values():
             if call.status == "sleeping":
