@@ -94,7 +94,7 @@ def verbs(cls: type) -> Iterator[tuple[str, list[inspect.Parameter]]]:
         found = next(vars(each)[name] for each in cls.__mro__ if name in vars(each))
         function = getattr(found, "_function", found)
         if not name.startswith("_") and name not in SKIPPED and inspect.isfunction(function):
-            yield name, list(inspect.signature(function).parameters.values())[1:]
+            yield name, list(inspect.signature(found).parameters.values())[1:]
 
 
 def usual(runner: Runner, folder: Path) -> dict[str, Any]:

@@ -66,6 +66,18 @@ def test_streams_and_handles_without_asyncio(store: Any) -> None:
         assert handle.result().final_text == "3"
 
 
+def test_a_plain_for_goes_over_all_pages_without_asyncio() -> None:
+    with Runner("memory:").sync as sync:
+        task = sync.create_task(adder(), "1 + 2?", thread_id="t")
+        sync.run_step(task)
+        forks = [sync.fork(task).task_id for _ in range(3)]
+        page = sync.list_tasks(limit=2)
+        assert len(page.items) == 2
+        assert len(list(page)) == 4
+        for lineage in (sync.get_lineage(task, limit=1), sync.handle(task).get_lineage(limit=2)):
+            assert [each.task_id for each in lineage.forks] == forks[::-1]
+
+
 def test_steering_and_stopping_without_asyncio(store: Any) -> None:
     slow = Agent(ScriptedModel([text("later", delay=30), "x"]), name="slow")
     with Runner(store, agents=[slow]).sync as sync:

@@ -554,22 +554,39 @@ Cursor = TypeVar("Cursor")
 )
 @explains_names("page", subscript=True)
 class Page(Displayed, Generic[Item_co, Cursor]):
-    """Some items of a list: `for` iterates over these, `async for` also over those of all later pages."""
+    """Some items of a list: `for` iterates over these, `async for` also over those of all later pages.
 
-    __slots__ = ("turn",)
+    For a page of `runner.sync`, a plain `for` also iterates over those of all later pages.
+    """
+
+    __slots__ = ("_waits", "turn")
 
     items: tuple[Item_co, ...]
     cursor: Cursor | None
     turn: Callable[[Cursor], Awaitable[Page[Item_co, Cursor]]]
     """returns the page after a cursor"""
 
-    def followed_by(self, turn: Callable[[Cursor], Awaitable[Page[Any, Cursor]]]) -> Self:
-        """Return this page, with the function that returns the page after a cursor."""
-        object.__setattr__(self, "turn", turn)
+    def followed_by(
+        self,
+        turn: Callable[[Cursor], Awaitable[Page[Any, Cursor]]] | None = None,
+        *,
+        waits: Callable[[AsyncIterator[Any]], Iterator[Any]] | None = None,
+    ) -> Self:
+        """Return this page, with the functions that later pages need; one that is None stays as it is.
+
+        Args:
+            turn: returns the page after a cursor.
+            waits: makes a plain iterator of an asynchronous one: a plain `for` then iterates over all pages.
+        """
+        if turn is not None:
+            object.__setattr__(self, "turn", turn)
+        if waits is not None:
+            object.__setattr__(self, "_waits", waits)
         return self
 
     def __iter__(self) -> Iterator[Item_co]:
-        return iter(self.items)
+        waits = getattr(self, "_waits", None)
+        return iter(self.items) if waits is None else waits(aiter(self))
 
     async def __aiter__(self) -> AsyncIterator[Item_co]:
         page: Page[Item_co, Cursor] = self

@@ -13,6 +13,7 @@ from treadle.core import events as e
 from treadle.core.checks import Check
 from treadle.core.codec import storable
 from treadle.core.data import frozen
+from treadle.core.events import ApprovalScope
 from treadle.core.ids import approval_id, approved_call, is_question, question_id
 from treadle.core.journal import events_with_epochs
 from treadle.core.json_schema import misfit
@@ -61,7 +62,7 @@ class _Verdict:
     kind: Literal["approve", "deny", "answer"]
     by: str | None
     arguments: dict[str, Json] | None = None
-    scope: e.ApprovalScope = "once"
+    scope: ApprovalScope = "once"
     reason: str | None = None
     stop: bool = False
     value: Json = None
@@ -209,7 +210,7 @@ class ApprovalVerbs(ControlVerbs):
         request_id: str | None = None,
         *,
         arguments: dict[str, Json] | None = None,
-        scope: e.ApprovalScope = "once",
+        scope: ApprovalScope = "once",
         same: Sequence[str] = (),
         by: str | None = None,
         command_id: str | None = None,

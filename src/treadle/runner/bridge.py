@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -16,6 +16,7 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Bridge:
@@ -80,3 +81,13 @@ def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
 
 BRIDGE = Bridge()
 """Shared by all runners of the process: it holds no state of theirs."""
+
+
+def one_by_one(events: AsyncIterator[T]) -> Iterator[T]:
+    """Yield the items of an asynchronous iterator, none of which is None; each is fetched when it is asked for."""
+
+    async def following() -> T | None:
+        return await anext(events, None)
+
+    while (event := BRIDGE.run(following())) is not None:
+        yield event

@@ -3,36 +3,58 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Generic, Literal, cast, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-from treadle.agents.agent import Agent
-from treadle.core.events import ApprovalScope, Ephemeral, Event
-from treadle.core.messages import File, Json
+from treadle.core.events import Ephemeral, Event
+from treadle.core.messages import Json
 from treadle.core.refused_uses import refuses
-from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_arguments, explains_names, refuses_assignment
-from treadle.engine.options import RunOptions
 from treadle.errors import StoreUnavailable, TaskNotFound
-from treadle.ports import ContextT, Observers, OutputT, OutputT_co
-from treadle.results.read_results import EventPage, Lineage, PastRequest, StepPage
-from treadle.results.results import PendingPage, RunResult, Task, UndoReport
+from treadle.ports import OutputT_co
+from treadle.results.results import PendingPage, RunResult
 from treadle.runner.background import BackgroundVerbs
 from treadle.runner.history import HistoryVerbs
 from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.stream import EventStream
 from treadle.runner.subscription import in_event_loop
 from treadle.runner.undo_fork import UndoForkVerbs
-from treadle.runner.verbs import called_on, documented_by, on_instances
-from treadle.runner.views import Input, Role, driver_of
+from treadle.runner.verbs import called_on, documented_by, face, on_instances
+from treadle.runner.views import Ref, driver_of
 from treadle.runner.watching import WatchedEvents
 from treadle.runner.watching import follow as follow_task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class TaskVerbs(RunVerbs, BackgroundVerbs, UndoForkVerbs, HistoryVerbs):
     """The verbs on one task."""
+
+
+def of_task(
+    verb: Callable[Concatenate[Any, Ref[T], P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[RunHandle[T], P], Coroutine[Any, Any, R]]:
+    """Return the method of a handle that calls a verb on the handle's task; see `verbs`."""
+    function: Callable[..., Any] = inspect.unwrap(verb)
+    name = function.__name__
+
+    def call(handle: RunHandle[Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        function(handle, handle.task_id, *args, **kwargs).close()
+        return getattr(handle._runner, name)(handle.task_id, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its own
+
+    return face("handle", call, function, knows_task=True)
+
+
+def of_task_with_agent(
+    verb: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, RunResult[Any]]],
+) -> Callable[Concatenate[RunHandle[T], P], Coroutine[Any, Any, RunResult[T]]]:
+    """Return the same for a verb that may get an agent with any output type: that of the handle stays."""
+    return of_task(cast("Any", verb))
 
 
 @called_on("handle")
@@ -132,140 +154,25 @@ class RunHandle(Generic[OutputT_co]):
                 False  # the store was closed, or the task deleted, after that drive: its result is the last
             )
 
-    async def get_events(
-        self, *, after: int = 0, limit: int = 100, kinds: str | Collection[str] | None = None
-    ) -> EventPage:
-        """See `Runner.get_events`."""
-        return await self._runner.get_events(self.task_id, after=after, limit=limit, kinds=kinds)
-
-    async def get_steps(self, *, after: int = 0, limit: int = 100) -> StepPage[OutputT_co]:
-        """See `Runner.get_steps`."""
-        return await self._runner.get_steps(self.task_id, after=after, limit=limit)
-
-    async def get_request(self, step: str | int, *, call: str | None = None) -> PastRequest:
-        """See `Runner.get_request`."""
-        return await self._runner.get_request(self.task_id, step, call=call)
-
-    async def get_lineage(self, *, limit: int = 100) -> Lineage:
-        """See `Runner.get_lineage`."""
-        return await self._runner.get_lineage(self.task_id, limit=limit)
-
-    async def get_artifact(self, artifact_id: str) -> File:
-        """See `Runner.get_artifact`."""
-        return await self._runner.get_artifact(self.task_id, artifact_id)
-
-    async def pause(
-        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
-    ) -> RunResult[OutputT_co]:
-        """See `Runner.pause`."""
-        return await self._runner.pause(self.task_id, reason=reason, by=by, command_id=command_id)
-
-    async def resume(
-        self,
-        *,
-        agent: Agent[ContextT, Any] | None = None,
-        context: ContextT | None = None,
-        observers: Observers = (),
-        options: RunOptions | None = None,
-        drive: bool = True,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> RunResult[OutputT_co]:
-        """See `Runner.resume`."""
-        return await self._runner.resume(
-            self.task_id,
-            agent=agent,
-            context=context,
-            observers=observers,
-            options=options,
-            drive=drive,
-            expect=expect,
-            by=by,
-            command_id=command_id,
-        )
-
-    async def interrupt(
-        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
-    ) -> RunResult[OutputT_co]:
-        """See `Runner.interrupt`."""
-        return await self._runner.interrupt(self.task_id, reason=reason, by=by, command_id=command_id)
-
-    async def cancel(
-        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
-    ) -> RunResult[OutputT_co]:
-        """See `Runner.cancel`."""
-        return await self._runner.cancel(self.task_id, reason=reason, by=by, command_id=command_id)
-
-    async def send(
-        self, message: Input, *, role: Role = "user", by: str | None = None, command_id: str | None = None
-    ) -> None:
-        """See `Runner.send`."""
-        await self._runner.send(self.task_id, message, role=role, by=by, command_id=command_id)
-
-    async def settle(
-        self,
-        request_id: str,
-        verdict: Happened | NotHappened,
-        *,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.settle`."""
-        await self._runner.settle(
-            self.task_id, request_id, verdict, expect=expect, by=by, command_id=command_id
-        )
+    get_events = of_task(TaskVerbs.get_events)
+    get_steps = of_task(TaskVerbs.get_steps)
+    get_request = of_task(TaskVerbs.get_request)
+    get_lineage = of_task(TaskVerbs.get_lineage)
+    get_artifact = of_task(TaskVerbs.get_artifact)
+    pause = of_task(TaskVerbs.pause)
+    resume = of_task_with_agent(TaskVerbs.resume)
+    interrupt = of_task(TaskVerbs.interrupt)
+    cancel = of_task(TaskVerbs.cancel)
+    send = of_task(TaskVerbs.send)
+    settle = of_task(TaskVerbs.settle)
 
     async def list_pending(self, *, limit: int = 100, cursor: str | None = None) -> PendingPage:
         """See `Runner.list_pending`. Of this task and of those below it."""
         return await self._runner.list_pending(self.task_id, limit=limit, cursor=cursor)
 
-    async def approve(
-        self,
-        request_id: str | None = None,
-        *,
-        arguments: dict[str, Json] | None = None,
-        scope: ApprovalScope = "once",
-        same: Sequence[str] = (),
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.approve`."""
-        await self._runner.approve(
-            self.task_id,
-            request_id,
-            arguments=arguments,
-            scope=scope,
-            same=same,
-            by=by,
-            command_id=command_id,
-        )
-
-    async def deny(
-        self,
-        request_id: str | None = None,
-        *,
-        reason: str | None = None,
-        stop: bool = False,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.deny`."""
-        await self._runner.deny(
-            self.task_id, request_id, reason=reason, stop=stop, by=by, command_id=command_id
-        )
-
-    async def answer(
-        self,
-        request_id: str | None = None,
-        *,
-        value: Any,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.answer`."""
-        await self._runner.answer(self.task_id, request_id, value=value, by=by, command_id=command_id)
+    approve = of_task(TaskVerbs.approve)
+    deny = of_task(TaskVerbs.deny)
+    answer = of_task(TaskVerbs.answer)
 
     async def complete(
         self, ticket: str, value: Json = None, *, by: str | None = None, command_id: str | None = None
@@ -285,92 +192,5 @@ class RunHandle(Generic[OutputT_co]):
         """See `Runner.progress`. A ticket of this task, or of one below it."""
         await self._runner.progress(ticket, value, task=self.task_id, by=by, command_id=command_id)
 
-    async def undo_step(
-        self,
-        *,
-        to: int | str | None = None,
-        step: int | str | None = None,
-        force: bool = False,
-        dry_run: bool = False,
-        agent: Agent[ContextT, Any] | None = None,
-        context: ContextT | None = None,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> UndoReport:
-        """See `Runner.undo_step`."""
-        return await self._runner.undo_step(
-            self.task_id,
-            to=to,
-            step=step,
-            force=force,
-            dry_run=dry_run,
-            agent=agent,
-            context=context,
-            expect=expect,
-            by=by,
-            command_id=command_id,
-        )
-
-    @overload
-    async def fork(
-        self,
-        *,
-        agent: Agent[Any, OutputT],
-        at: str | int | None = ...,
-        instructions: str | None = ...,
-        model: str | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        task_id: str | None = ...,
-        options: RunOptions | None = ...,
-        expect: int | None = ...,
-        by: str | None = ...,
-    ) -> Task[OutputT]: ...
-    @overload
-    async def fork(
-        self,
-        *,
-        agent: None = ...,
-        at: str | int | None = ...,
-        instructions: str | None = ...,
-        model: str | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        task_id: str | None = ...,
-        options: RunOptions | None = ...,
-        expect: int | None = ...,
-        by: str | None = ...,
-    ) -> Task[OutputT_co]: ...
-    async def fork(
-        self,
-        *,
-        at: str | int | None = None,
-        agent: Agent[Any] | None = None,
-        instructions: str | None = None,
-        model: str | None = None,
-        input: Input | None = None,
-        replace: dict[str, Json] | None = None,
-        thread_id: str | None = None,
-        task_id: str | None = None,
-        options: RunOptions | None = None,
-        expect: int | None = None,
-        by: str | None = None,
-    ) -> Task[Any]:
-        """See `Runner.fork`."""
-        return await self._runner.fork(
-            self.task_id,
-            at=at,
-            agent=cast("Agent[Any]", agent),
-            instructions=instructions,
-            model=model,
-            input=input,
-            replace=replace,
-            thread_id=thread_id,
-            task_id=task_id,
-            options=options,
-            expect=expect,
-            by=by,
-        )
+    undo_step = of_task(TaskVerbs.undo_step)
+    fork = of_task(TaskVerbs.fork)

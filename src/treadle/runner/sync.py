@@ -2,61 +2,33 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from datetime import timedelta
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from treadle.agents.agent import Agent
-from treadle.core.events import END_STATES, ApprovalScope, Ephemeral, Event
-from treadle.core.messages import File, Json, Message
-from treadle.core.permits import StandingGrant
+from treadle.core.events import Ephemeral, Event
+from treadle.core.messages import Json
 from treadle.core.refused_uses import refuses
-from treadle.core.tools import Happened, NotHappened
 from treadle.core.unknown_names import explains_names, refuses_assignment
 from treadle.drivers.adoption import AT_MOST, Tell, log
 from treadle.engine.options import RunOptions
 from treadle.policy.verdicts import Judge
-from treadle.ports import ContextT, Model, Observers, OutputT, OutputT_co
-from treadle.results.agent_info import AgentInfo
-from treadle.results.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
-from treadle.results.results import (
-    CompactionReport,
-    Difference,
-    Pending,
-    PendingPage,
-    PruneReport,
-    RunResult,
-    StepInfo,
-    StepOutputs,
-    Task,
-    TaskPage,
-    TaskStepOutput,
-    TaskSummary,
-    TaskTotals,
-    ThreadMessages,
-    ThreadPage,
-    ThreadSummary,
-    UndoReport,
-)
-from treadle.runner.bridge import BRIDGE
-from treadle.runner.handle import RunHandle
+from treadle.ports import ContextT, Observers, OutputT, OutputT_co
+from treadle.results.read_results import Lineage
+from treadle.results.results import Page, RunResult, Task, TaskStepOutput, TaskSummary
+from treadle.runner.bridge import BRIDGE, one_by_one
+from treadle.runner.handle import RunHandle, TaskVerbs
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, TaskStream
-from treadle.runner.verbs import called_on, documented_by
+from treadle.runner.verbs import called_on, documented_by, face
+from treadle.runner.views import Input, Ref
 
-if TYPE_CHECKING:
-    from treadle.transfer.exporting import ExportReport
-    from treadle.transfer.importing import ImportReport
-    from treadle.transfer.verifying import VerifyReport
-
-
-S_co = TypeVar("S_co", covariant=True, bound="TaskStream[Any]")
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
-
-if TYPE_CHECKING:
-    from treadle.runner.views import Input, Moment, Ref, Role, States
+S_co = TypeVar("S_co", covariant=True, bound="TaskStream[Any]")
 
 
 @refuses(
@@ -113,89 +85,50 @@ class SyncStep(SyncStream[StepStream[OutputT_co]], Generic[OutputT_co]):
         return self.inner.output
 
 
-def one_by_one(events: AsyncIterator[T]) -> Iterator[T]:
-    """Yield the items of an asynchronous iterator, none of which is None; each is fetched when it is asked for."""
+def blocking(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """Return the method that waits for a verb of the object behind it; see `verbs`."""
+    function: Callable[..., Any] = inspect.unwrap(verb)
+    name = function.__name__
 
-    async def following() -> T | None:
-        return await anext(events, None)
+    def call(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
+        function(instance, *args, **kwargs).close()
+        return _waited(getattr(instance._inner, name)(*args, **kwargs))  # noqa: SLF001  that of a class here
 
-    while (event := BRIDGE.run(following())) is not None:
-        yield event
-
-
-class SyncTaskPage(TaskPage):
-    """Some tasks, newest first; a plain `for` goes over these and those of all later pages."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, page: TaskPage) -> Self:
-        """Return a page of the runner as one of `runner.sync`."""
-        return cls(page.items, page.cursor).followed_by(page.turn)
-
-    def __iter__(self) -> Iterator[TaskSummary]:
-        return one_by_one(aiter(self))
+    return face("runner.sync", call, function)
 
 
-def _sync_lineage(lineage: Lineage) -> Lineage:
-    pages = (SyncTaskPage.of(lineage.children), SyncTaskPage.of(lineage.forks))
-    return Lineage(lineage.task, lineage.parent, lineage.forked_from, *pages)
+def blocking_of_task(
+    verb: Callable[Concatenate[Any, Ref[T], P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[SyncHandle[T], P], R]:
+    """Return the method that waits for a verb on the task of a handle."""
+    function: Callable[..., Any] = inspect.unwrap(verb)
+    name = function.__name__
+
+    def call(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
+        function(instance, instance.task_id, *args, **kwargs).close()
+        return _waited(getattr(instance._inner, name)(*args, **kwargs))  # noqa: SLF001  that of a class here
+
+    return face("runner.sync.handle(task)", call, function, knows_task=True)
 
 
-class SyncThreadPage(ThreadPage):
-    """Some threads, by id; a plain `for` goes over these and those of all later pages."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, page: ThreadPage) -> Self:
-        """Return a page of the runner as one of `runner.sync`."""
-        return cls(page.items, page.cursor).followed_by(page.turn)
-
-    def __iter__(self) -> Iterator[ThreadSummary]:
-        return one_by_one(aiter(self))
+def blocking_of_task_with_agent(
+    verb: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, RunResult[Any]]],
+) -> Callable[Concatenate[SyncHandle[T], P], RunResult[T]]:
+    """Return the same for a verb that may get an agent with any output type: that of the handle stays."""
+    return blocking_of_task(cast("Any", verb))
 
 
-class SyncPendingPage(PendingPage):
-    """Some of what waits for a person; a plain `for` goes over these requests and those of all later pages."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, page: PendingPage) -> Self:
-        """Return a page of the runner as one of `runner.sync`."""
-        return cls(page.items, page.cursor).followed_by(page.turn)
-
-    def __iter__(self) -> Iterator[Pending]:
-        return one_by_one(aiter(self))
-
-
-class SyncEventPage(EventPage):
-    """Some events of a task, in order; a plain `for` goes over these and those of all later pages."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, page: EventPage) -> Self:
-        """Return a page of the runner as one of `runner.sync`."""
-        return cls(page.items, page.cursor, page.head).followed_by(page.turn)
-
-    def __iter__(self) -> Iterator[Event]:
-        return one_by_one(aiter(self))
-
-
-class SyncStepPage(StepPage[OutputT_co], Generic[OutputT_co]):
-    """Some steps of a task, in order; a plain `for` goes over these and those of all later pages."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, page: StepPage[OutputT_co]) -> Self:
-        """Return a page of the runner as one of `runner.sync`."""
-        return cls(page.items, page.cursor).followed_by(page.turn)
-
-    def __iter__(self) -> Iterator[TaskStepOutput[OutputT_co]]:
-        return one_by_one(aiter(self))
+def _waited(work: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of a verb; a plain `for` over a page of it goes over all later pages, too."""
+    result: object = BRIDGE.run(work)
+    if isinstance(result, Page):
+        cast("Page[Any, Any]", result).followed_by(waits=one_by_one)
+    elif isinstance(result, Lineage):
+        result.children.followed_by(waits=one_by_one)
+        result.forks.followed_by(waits=one_by_one)
+    return cast("Any", result)
 
 
 @called_on("runner.sync.handle(task)")
@@ -206,7 +139,7 @@ class SyncHandle(Generic[OutputT_co]):
     """A `RunHandle` without asyncio."""
 
     def __init__(self, handle: RunHandle[OutputT_co]) -> None:
-        self._handle = handle
+        self._inner = handle
         self.task_id = handle.task_id
 
     def __repr__(self) -> str:
@@ -218,7 +151,7 @@ class SyncHandle(Generic[OutputT_co]):
         """See `RunHandle.events`."""
 
         async def opened() -> AsyncIterator[Event | Ephemeral]:
-            return self._handle.events(after=after, deltas=deltas, raw=raw, follow=follow)
+            return self._inner.events(after=after, deltas=deltas, raw=raw, follow=follow)
 
         return one_by_one(BRIDGE.run(opened()))
 
@@ -228,247 +161,32 @@ class SyncHandle(Generic[OutputT_co]):
     def partials(self, *, checked: Literal[False] = False) -> Iterator[Json]: ...
     def partials(self, *, checked: bool = False) -> Iterator[Any]:
         """See `RunHandle.partials`."""
-        return one_by_one(self._handle.partials(checked=checked))
+        return one_by_one(self._inner.partials(checked=checked))
 
     def result(self) -> RunResult[OutputT_co]:
         """See `RunHandle.result`."""
-        return BRIDGE.run(self._handle.result())
+        return BRIDGE.run(self._inner.result())
 
-    def get_events(
-        self, *, after: int = 0, limit: int = 100, kinds: str | Collection[str] | None = None
-    ) -> SyncEventPage:
-        """See `Runner.get_events`."""
-        return SyncEventPage.of(BRIDGE.run(self._handle.get_events(after=after, limit=limit, kinds=kinds)))
-
-    def get_steps(self, *, after: int = 0, limit: int = 100) -> SyncStepPage[OutputT_co]:
-        """See `Runner.get_steps`."""
-        return SyncStepPage[OutputT_co].of(BRIDGE.run(self._handle.get_steps(after=after, limit=limit)))
-
-    def get_request(self, step: str | int, *, call: str | None = None) -> PastRequest:
-        """See `Runner.get_request`."""
-        return BRIDGE.run(self._handle.get_request(step, call=call))
-
-    def get_lineage(self, *, limit: int = 100) -> Lineage:
-        """See `Runner.get_lineage`."""
-        return _sync_lineage(BRIDGE.run(self._handle.get_lineage(limit=limit)))
-
-    def get_artifact(self, artifact_id: str) -> File:
-        """See `Runner.get_artifact`."""
-        return BRIDGE.run(self._handle.get_artifact(artifact_id))
-
-    def pause(
-        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
-    ) -> RunResult[OutputT_co]:
-        """See `Runner.pause`."""
-        return BRIDGE.run(self._handle.pause(reason=reason, by=by, command_id=command_id))
-
-    def resume(
-        self,
-        *,
-        agent: Agent[ContextT, Any] | None = None,
-        context: ContextT | None = None,
-        observers: Observers = (),
-        options: RunOptions | None = None,
-        drive: bool = True,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> RunResult[OutputT_co]:
-        """See `Runner.resume`."""
-        return BRIDGE.run(
-            self._handle.resume(
-                agent=agent,
-                context=context,
-                observers=observers,
-                options=options,
-                drive=drive,
-                expect=expect,
-                by=by,
-                command_id=command_id,
-            )
-        )
-
-    def interrupt(
-        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
-    ) -> RunResult[OutputT_co]:
-        """See `Runner.interrupt`."""
-        return BRIDGE.run(self._handle.interrupt(reason=reason, by=by, command_id=command_id))
-
-    def cancel(
-        self, *, reason: str | None = None, by: str | None = None, command_id: str | None = None
-    ) -> RunResult[OutputT_co]:
-        """See `Runner.cancel`."""
-        return BRIDGE.run(self._handle.cancel(reason=reason, by=by, command_id=command_id))
-
-    def send(
-        self, message: Input, *, role: Role = "user", by: str | None = None, command_id: str | None = None
-    ) -> None:
-        """See `Runner.send`."""
-        BRIDGE.run(self._handle.send(message, role=role, by=by, command_id=command_id))
-
-    def settle(
-        self,
-        request_id: str,
-        verdict: Happened | NotHappened,
-        *,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.settle`."""
-        BRIDGE.run(self._handle.settle(request_id, verdict, expect=expect, by=by, command_id=command_id))
-
-    def list_pending(self, *, limit: int = 100, cursor: str | None = None) -> SyncPendingPage:
-        """See `Runner.list_pending`. Of this task and of those below it."""
-        return SyncPendingPage.of(BRIDGE.run(self._handle.list_pending(limit=limit, cursor=cursor)))
-
-    def approve(
-        self,
-        request_id: str | None = None,
-        *,
-        arguments: dict[str, Json] | None = None,
-        scope: ApprovalScope = "once",
-        same: Sequence[str] = (),
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.approve`."""
-        BRIDGE.run(
-            self._handle.approve(
-                request_id, arguments=arguments, scope=scope, same=same, by=by, command_id=command_id
-            )
-        )
-
-    def deny(
-        self,
-        request_id: str | None = None,
-        *,
-        reason: str | None = None,
-        stop: bool = False,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.deny`."""
-        BRIDGE.run(self._handle.deny(request_id, reason=reason, stop=stop, by=by, command_id=command_id))
-
-    def answer(
-        self,
-        request_id: str | None = None,
-        *,
-        value: Any,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.answer`."""
-        BRIDGE.run(self._handle.answer(request_id, value=value, by=by, command_id=command_id))
-
-    def complete(
-        self, ticket: str, value: Json = None, *, by: str | None = None, command_id: str | None = None
-    ) -> None:
-        """See `Runner.complete`. A ticket of this task, or of one below it."""
-        BRIDGE.run(self._handle.complete(ticket, value, by=by, command_id=command_id))
-
-    def fail(self, ticket: str, error: str, *, by: str | None = None, command_id: str | None = None) -> None:
-        """See `Runner.fail`. A ticket of this task, or of one below it."""
-        BRIDGE.run(self._handle.fail(ticket, error, by=by, command_id=command_id))
-
-    def progress(
-        self, ticket: str, value: Json, *, by: str | None = None, command_id: str | None = None
-    ) -> None:
-        """See `Runner.progress`. A ticket of this task, or of one below it."""
-        BRIDGE.run(self._handle.progress(ticket, value, by=by, command_id=command_id))
-
-    def undo_step(
-        self,
-        *,
-        to: int | str | None = None,
-        step: int | str | None = None,
-        force: bool = False,
-        dry_run: bool = False,
-        agent: Agent[ContextT, Any] | None = None,
-        context: ContextT | None = None,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> UndoReport:
-        """See `Runner.undo_step`."""
-        return BRIDGE.run(
-            self._handle.undo_step(
-                to=to,
-                step=step,
-                force=force,
-                dry_run=dry_run,
-                agent=agent,
-                context=context,
-                expect=expect,
-                by=by,
-                command_id=command_id,
-            )
-        )
-
-    @overload
-    def fork(
-        self,
-        *,
-        agent: Agent[Any, OutputT],
-        at: str | int | None = ...,
-        instructions: str | None = ...,
-        model: str | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        task_id: str | None = ...,
-        options: RunOptions | None = ...,
-        expect: int | None = ...,
-        by: str | None = ...,
-    ) -> Task[OutputT]: ...
-    @overload
-    def fork(
-        self,
-        *,
-        agent: None = ...,
-        at: str | int | None = ...,
-        instructions: str | None = ...,
-        model: str | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        task_id: str | None = ...,
-        options: RunOptions | None = ...,
-        expect: int | None = ...,
-        by: str | None = ...,
-    ) -> Task[OutputT_co]: ...
-    def fork(
-        self,
-        *,
-        at: str | int | None = None,
-        agent: Agent[Any] | None = None,
-        instructions: str | None = None,
-        model: str | None = None,
-        input: Input | None = None,
-        replace: dict[str, Json] | None = None,
-        thread_id: str | None = None,
-        task_id: str | None = None,
-        options: RunOptions | None = None,
-        expect: int | None = None,
-        by: str | None = None,
-    ) -> Task[Any]:
-        """See `Runner.fork`."""
-        return BRIDGE.run(
-            self._handle.fork(
-                at=at,
-                agent=cast("Agent[Any]", agent),
-                instructions=instructions,
-                model=model,
-                input=input,
-                replace=replace,
-                thread_id=thread_id,
-                task_id=task_id,
-                options=options,
-                expect=expect,
-                by=by,
-            )
-        )
+    get_events = blocking_of_task(TaskVerbs.get_events)
+    get_steps = blocking_of_task(TaskVerbs.get_steps)
+    get_request = blocking_of_task(TaskVerbs.get_request)
+    get_lineage = blocking_of_task(TaskVerbs.get_lineage)
+    get_artifact = blocking_of_task(TaskVerbs.get_artifact)
+    pause = blocking_of_task(TaskVerbs.pause)
+    resume = blocking_of_task_with_agent(TaskVerbs.resume)
+    interrupt = blocking_of_task(TaskVerbs.interrupt)
+    cancel = blocking_of_task(TaskVerbs.cancel)
+    send = blocking_of_task(TaskVerbs.send)
+    settle = blocking_of_task(TaskVerbs.settle)
+    list_pending = blocking(RunHandle.list_pending)
+    approve = blocking_of_task(TaskVerbs.approve)
+    deny = blocking_of_task(TaskVerbs.deny)
+    answer = blocking_of_task(TaskVerbs.answer)
+    complete = blocking(RunHandle.complete)
+    fail = blocking(RunHandle.fail)
+    progress = blocking(RunHandle.progress)
+    undo_step = blocking_of_task(TaskVerbs.undo_step)
+    fork = blocking_of_task(TaskVerbs.fork)
 
 
 @called_on("runner.sync")
@@ -483,13 +201,13 @@ class SyncRunner:
     """The verbs of a runner, each waiting for its end. Ctrl-C interrupts the task durably and is raised again."""
 
     def __init__(self, runner: TaskRunner) -> None:
-        self._runner = runner
+        self._inner = runner
 
     def __repr__(self) -> str:
-        return f"{self._runner!r}.sync"
+        return f"{self._inner!r}.sync"
 
     def __enter__(self) -> Self:
-        BRIDGE.run(self._runner.__aenter__())
+        BRIDGE.run(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -501,7 +219,7 @@ class SyncRunner:
         self, *, tenant: str = "", by: str | None = None, options: RunOptions | None = None
     ) -> SyncRunner:
         """See `Runner.scoped`."""
-        return SyncRunner(self._runner.scoped(tenant=tenant, by=by, options=options))
+        return SyncRunner(self._inner.scoped(tenant=tenant, by=by, options=options))
 
     def begin_adopting(
         self, *, at_most: int = AT_MOST, per_tenant: int | None = None, tell: Tell = log
@@ -509,49 +227,21 @@ class SyncRunner:
         """See `Runner.begin_adopting`; `tell` is called in the bridge's thread."""
 
         async def begin() -> None:
-            self._runner.begin_adopting(at_most=at_most, per_tenant=per_tenant, tell=tell)
+            self._inner.begin_adopting(at_most=at_most, per_tenant=per_tenant, tell=tell)
 
         BRIDGE.run(begin())
 
     def set_policy(self, policy: Judge | None) -> None:
         """See `Runner.set_policy`."""
-        self._runner.set_policy(policy)
+        self._inner.set_policy(policy)
 
-    def drain(self, grace: float = 0.0) -> None:
-        """See `Runner.drain`."""
-        BRIDGE.run(self._runner.drain(grace))
+    drain = blocking(TaskRunner.drain)
 
     def close(self) -> None:
         """See `Runner.aclose`."""
-        BRIDGE.run(self._runner.aclose())
+        BRIDGE.run(self._inner.aclose())
 
-    def run(
-        self,
-        agent: Agent[ContextT, OutputT],
-        input: Input,
-        *,
-        thread_id: str | None = None,
-        task_id: str | None = None,
-        extra_state: dict[str, Json] | None = None,
-        options: RunOptions | None = None,
-        context: ContextT | None = None,
-        observers: Observers = (),
-        by: str | None = None,
-    ) -> RunResult[OutputT]:
-        """See `Runner.run`."""
-        return BRIDGE.run(
-            self._runner.run(
-                agent,
-                input,
-                thread_id=thread_id,
-                task_id=task_id,
-                extra_state=extra_state,
-                options=options,
-                context=context,
-                observers=observers,
-                by=by,
-            )
-        )
+    run = blocking(TaskRunner.run)
 
     def run_stream(
         self,
@@ -578,7 +268,7 @@ class SyncRunner:
             "by": by,
             "raw": raw,
         }
-        return SyncRun(self._runner.run_stream(agent, input, **how))
+        return SyncRun(self._inner.run_stream(agent, input, **how))
 
     def stream_step(
         self,
@@ -596,7 +286,7 @@ class SyncRunner:
     ) -> SyncStep[OutputT]:
         """See `Runner.stream_step`."""
         return SyncStep(
-            self._runner.stream_step(
+            self._inner.stream_step(
                 task,
                 input=input,
                 step=step,
@@ -633,594 +323,71 @@ class SyncRunner:
             "observers": observers,
             "by": by,
         }
-        return SyncHandle(BRIDGE.run(self._runner.start(agent, input, **how)))
+        return SyncHandle(BRIDGE.run(self._inner.start(agent, input, **how)))
 
     def changes(self) -> Iterator[TaskSummary]:
         """See `Runner.changes`."""
 
         async def opened() -> AsyncIterator[TaskSummary]:
-            return self._runner.changes()
+            return self._inner.changes()
 
         return one_by_one(BRIDGE.run(opened()))
 
     def handle(self, task: Ref[OutputT]) -> SyncHandle[OutputT]:
         """See `Runner.handle`."""
-        return SyncHandle(self._runner.handle(task))
+        return SyncHandle(self._inner.handle(task))
 
-    def submit(
-        self,
-        agent: Agent[ContextT, OutputT],
-        input: Input,
-        *,
-        thread_id: str | None = None,
-        task_id: str | None = None,
-        extra_state: dict[str, Json] | None = None,
-        options: RunOptions | None = None,
-        context: ContextT | None = None,
-        by: str | None = None,
-    ) -> Task[OutputT]:
-        """See `Runner.submit`."""
-        return BRIDGE.run(
-            self._runner.submit(
-                agent,
-                input,
-                thread_id=thread_id,
-                task_id=task_id,
-                extra_state=extra_state,
-                options=options,
-                context=context,
-                by=by,
-            )
-        )
+    submit = blocking(TaskRunner.submit)
+    resume = blocking(TaskRunner.resume)
+    result = blocking(TaskRunner.result)
+    create_task = blocking(TaskRunner.create_task)
+    run_step = blocking(TaskRunner.run_step)
+    run_ready_steps = blocking(TaskRunner.run_ready_steps)
+    finalize = blocking(TaskRunner.finalize)
+    get_agents = blocking(TaskRunner.get_agents)
+    get_task = blocking(TaskRunner.get_task)
+    get_request = blocking(TaskRunner.get_request)
+    get_lineage = blocking(TaskRunner.get_lineage)
+    list_tasks = blocking(TaskRunner.list_tasks)
+    count_tasks = blocking(TaskRunner.count_tasks)
+    usage = blocking(TaskRunner.usage)
+    get_upcoming_steps = blocking(TaskRunner.get_upcoming_steps)
+    get_completed_steps = blocking(TaskRunner.get_completed_steps)
+    get_step = blocking(TaskRunner.get_step)
+    get_events = blocking(TaskRunner.get_events)
+    get_steps = blocking(TaskRunner.get_steps)
+    get_artifact = blocking(TaskRunner.get_artifact)
+    get_thread = blocking(TaskRunner.get_thread)
+    list_threads = blocking(TaskRunner.list_threads)
+    compact_thread = blocking(TaskRunner.compact_thread)
+    import_thread = blocking(TaskRunner.import_thread)
+    delete_thread = blocking(TaskRunner.delete_thread)
+    prune = blocking(TaskRunner.prune)
+    verify = blocking(TaskRunner.verify)
+    export_tasks = blocking(TaskRunner.export_tasks)
+    import_tasks = blocking(TaskRunner.import_tasks)
+    delete_task = blocking(TaskRunner.delete_task)
+    send = blocking(TaskRunner.send)
+    edit_step = blocking(TaskRunner.edit_step)
+    edit_call = blocking(TaskRunner.edit_call)
+    skip_step = blocking(TaskRunner.skip_step)
+    pause = blocking(TaskRunner.pause)
+    interrupt = blocking(TaskRunner.interrupt)
+    cancel = blocking(TaskRunner.cancel)
+    settle = blocking(TaskRunner.settle)
+    list_pending = blocking(TaskRunner.list_pending)
+    approve = blocking(TaskRunner.approve)
+    deny = blocking(TaskRunner.deny)
+    answer = blocking(TaskRunner.answer)
+    list_grants = blocking(TaskRunner.list_grants)
+    revoke = blocking(TaskRunner.revoke)
+    complete = blocking(TaskRunner.complete)
+    fail = blocking(TaskRunner.fail)
+    progress = blocking(TaskRunner.progress)
+    undo_step = blocking(TaskRunner.undo_step)
+    diff = blocking(TaskRunner.diff)
 
-    def resume(
-        self,
-        task: Ref[OutputT],
-        *,
-        agent: Agent[ContextT, OutputT] | None = None,
-        context: ContextT | None = None,
-        observers: Observers = (),
-        options: RunOptions | None = None,
-        drive: bool = True,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> RunResult[OutputT]:
-        """See `Runner.resume`."""
-        return BRIDGE.run(
-            self._runner.resume(
-                task,
-                agent=agent,
-                context=context,
-                observers=observers,
-                options=options,
-                drive=drive,
-                expect=expect,
-                by=by,
-                command_id=command_id,
-            )
-        )
-
-    def result(self, task: Ref[OutputT], *, at: int | None = None) -> RunResult[OutputT]:
-        """See `Runner.result`."""
-        return BRIDGE.run(self._runner.result(task, at=at))
-
-    def create_task(
-        self,
-        agent: Agent[ContextT, OutputT],
-        input: Input,
-        *,
-        thread_id: str | None = None,
-        task_id: str | None = None,
-        extra_state: dict[str, Json] | None = None,
-        options: RunOptions | None = None,
-        context: ContextT | None = None,
-        by: str | None = None,
-    ) -> Task[OutputT]:
-        """See `Runner.create_task`."""
-        return BRIDGE.run(
-            self._runner.create_task(
-                agent,
-                input,
-                thread_id=thread_id,
-                task_id=task_id,
-                extra_state=extra_state,
-                options=options,
-                context=context,
-                by=by,
-            )
-        )
-
-    def run_step(
-        self,
-        task: Ref[OutputT],
-        *,
-        input: Input | None = None,
-        step: str | None = None,
-        agent: Agent[ContextT, OutputT] | None = None,
-        context: ContextT | None = None,
-        observers: Observers = (),
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> TaskStepOutput[OutputT]:
-        """See `Runner.run_step`."""
-        return BRIDGE.run(
-            self._runner.run_step(
-                task,
-                input=input,
-                step=step,
-                agent=agent,
-                context=context,
-                observers=observers,
-                expect=expect,
-                by=by,
-                command_id=command_id,
-            )
-        )
-
-    def run_ready_steps(
-        self,
-        task: Ref[OutputT],
-        *,
-        context: Any = None,
-        observers: Observers = (),
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> StepOutputs[OutputT]:
-        """See `Runner.run_ready_steps`."""
-        return BRIDGE.run(
-            self._runner.run_ready_steps(
-                task, context=context, observers=observers, expect=expect, by=by, command_id=command_id
-            )
-        )
-
-    def finalize(
-        self,
-        task: Ref[OutputT],
-        *,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> RunResult[OutputT]:
-        """See `Runner.finalize`."""
-        return BRIDGE.run(self._runner.finalize(task, expect=expect, by=by, command_id=command_id))
-
-    def get_agents(self) -> tuple[AgentInfo, ...]:
-        """See `Runner.get_agents`."""
-        return BRIDGE.run(self._runner.get_agents())
-
-    def get_task(self, task: Ref[OutputT], *, at: int | None = None) -> Task[OutputT]:
-        """See `Runner.get_task`."""
-        return BRIDGE.run(self._runner.get_task(task, at=at))
-
-    def get_request(self, task: Ref, step: str | int, *, call: str | None = None) -> PastRequest:
-        """See `Runner.get_request`."""
-        return BRIDGE.run(self._runner.get_request(task, step, call=call))
-
-    def get_lineage(self, task: Ref, *, limit: int = 100) -> Lineage:
-        """See `Runner.get_lineage`."""
-        return _sync_lineage(BRIDGE.run(self._runner.get_lineage(task, limit=limit)))
-
-    def list_tasks(
-        self,
-        *,
-        state: States = None,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        parent: str | None = None,
-        forked_from: str | None = None,
-        since: Moment = None,
-        until: Moment = None,
-        labels: dict[str, str] | None = None,
-        search: str | None = None,
-        roots: bool = False,
-        updated_since: Moment = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> SyncTaskPage:
-        """See `Runner.list_tasks`."""
-        return SyncTaskPage.of(
-            BRIDGE.run(
-                self._runner.list_tasks(
-                    state=state,
-                    agent=agent,
-                    thread_id=thread_id,
-                    parent=parent,
-                    forked_from=forked_from,
-                    since=since,
-                    until=until,
-                    labels=labels,
-                    search=search,
-                    roots=roots,
-                    updated_since=updated_since,
-                    limit=limit,
-                    cursor=cursor,
-                )
-            )
-        )
-
-    def count_tasks(
-        self,
-        *,
-        state: States = None,
-        agent: str | None = None,
-        thread_id: str | None = None,
-        parent: str | None = None,
-        forked_from: str | None = None,
-        since: Moment = None,
-        until: Moment = None,
-        labels: dict[str, str] | None = None,
-        search: str | None = None,
-        roots: bool = False,
-        updated_since: Moment = None,
-    ) -> TaskTotals:
-        """See `Runner.count_tasks`."""
-        return BRIDGE.run(
-            self._runner.count_tasks(
-                state=state,
-                agent=agent,
-                thread_id=thread_id,
-                parent=parent,
-                forked_from=forked_from,
-                since=since,
-                until=until,
-                labels=labels,
-                search=search,
-                roots=roots,
-                updated_since=updated_since,
-            )
-        )
-
-    def usage(
-        self,
-        *,
-        since: Moment = None,
-        until: Moment = None,
-        by: str = "agent",
-        agent: str | None = None,
-        labels: dict[str, str] | None = None,
-    ) -> UsageReport:
-        """See `Runner.usage`."""
-        return BRIDGE.run(self._runner.usage(since=since, until=until, by=by, agent=agent, labels=labels))
-
-    def get_upcoming_steps(self, task: Ref) -> tuple[StepInfo, ...]:
-        """See `Runner.get_upcoming_steps`."""
-        return BRIDGE.run(self._runner.get_upcoming_steps(task))
-
-    def get_completed_steps(self, task: Ref[OutputT]) -> StepOutputs[OutputT]:
-        """See `Runner.get_completed_steps`."""
-        return BRIDGE.run(self._runner.get_completed_steps(task))
-
-    def get_step(self, task: Ref[OutputT], step: str | int) -> TaskStepOutput[OutputT]:
-        """See `Runner.get_step`."""
-        return BRIDGE.run(self._runner.get_step(task, step))
-
-    def get_events(
-        self,
-        task: Ref,
-        *,
-        after: int = 0,
-        limit: int = 100,
-        kinds: str | Collection[str] | None = None,
-    ) -> SyncEventPage:
-        """See `Runner.get_events`."""
-        return SyncEventPage.of(
-            BRIDGE.run(self._runner.get_events(task, after=after, limit=limit, kinds=kinds))
-        )
-
-    def get_steps(self, task: Ref[OutputT], *, after: int = 0, limit: int = 100) -> SyncStepPage[OutputT]:
-        """See `Runner.get_steps`."""
-        return SyncStepPage[OutputT].of(BRIDGE.run(self._runner.get_steps(task, after=after, limit=limit)))
-
-    def get_artifact(self, task: Ref, artifact_id: str) -> File:
-        """See `Runner.get_artifact`."""
-        return BRIDGE.run(self._runner.get_artifact(task, artifact_id))
-
-    def get_thread(self, thread_id: str) -> ThreadMessages:
-        """See `Runner.get_thread`."""
-        return BRIDGE.run(self._runner.get_thread(thread_id))
-
-    def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> SyncThreadPage:
-        """See `Runner.list_threads`."""
-        return SyncThreadPage.of(BRIDGE.run(self._runner.list_threads(limit=limit, cursor=cursor)))
-
-    def compact_thread(
-        self,
-        thread_id: str,
-        *,
-        keep: int = 4,
-        agent: Agent[Any] | None = None,
-        model: str | Model | None = None,
-        context_tokens: int = 32_000,
-        by: str | None = None,
-    ) -> CompactionReport:
-        """See `Runner.compact_thread`."""
-        return BRIDGE.run(
-            self._runner.compact_thread(
-                thread_id, keep=keep, agent=agent, model=model, context_tokens=context_tokens, by=by
-            )
-        )
-
-    def import_thread(
-        self,
-        thread_id: str,
-        messages: Sequence[Message],
-        *,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> str:
-        """See `Runner.import_thread`."""
-        return BRIDGE.run(self._runner.import_thread(thread_id, messages, by=by, command_id=command_id))
-
-    def delete_thread(self, thread_id: str, *, by: str | None = None) -> None:
-        """See `Runner.delete_thread`."""
-        BRIDGE.run(self._runner.delete_thread(thread_id, by=by))
-
-    def prune(
-        self,
-        older_than: float | timedelta,
-        *,
-        states: Sequence[str] = END_STATES,
-        labels: dict[str, str] | None = None,
-        dry_run: bool = False,
-        by: str | None = None,
-    ) -> PruneReport:
-        """See `Runner.prune`."""
-        return BRIDGE.run(
-            self._runner.prune(older_than, states=states, labels=labels, dry_run=dry_run, by=by)
-        )
-
-    def verify(self, task: Ref | None = None) -> VerifyReport:
-        """See `Runner.verify`."""
-        return BRIDGE.run(self._runner.verify(task))
-
-    def export_tasks(self, to: str | os.PathLike[str] | BinaryIO, *tasks: Ref) -> ExportReport:
-        """See `Runner.export_tasks`."""
-        return BRIDGE.run(self._runner.export_tasks(to, *tasks))
-
-    def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:
-        """See `Runner.import_tasks`."""
-        return BRIDGE.run(self._runner.import_tasks(source))
-
-    def delete_task(self, task: Ref, *, by: str | None = None) -> None:
-        """See `Runner.delete_task`."""
-        BRIDGE.run(self._runner.delete_task(task, by=by))
-
-    def send(
-        self,
-        task: Ref,
-        message: Input,
-        *,
-        role: Role = "user",
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.send`."""
-        BRIDGE.run(self._runner.send(task, message, role=role, by=by, command_id=command_id))
-
-    def edit_step(
-        self,
-        task: Ref,
-        input: Input,
-        *,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> StepInfo:
-        """See `Runner.edit_step`."""
-        return BRIDGE.run(self._runner.edit_step(task, input, expect=expect, by=by, command_id=command_id))
-
-    def edit_call(
-        self,
-        task: Ref,
-        call_id: str,
-        arguments: dict[str, Json],
-        *,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.edit_call`."""
-        BRIDGE.run(
-            self._runner.edit_call(task, call_id, arguments, expect=expect, by=by, command_id=command_id)
-        )
-
-    def skip_step(
-        self,
-        task: Ref,
-        *,
-        step: str | None = None,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.skip_step`."""
-        BRIDGE.run(self._runner.skip_step(task, step=step, expect=expect, by=by, command_id=command_id))
-
-    def pause(
-        self,
-        task: Ref[OutputT],
-        *,
-        reason: str | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> RunResult[OutputT]:
-        """See `Runner.pause`."""
-        return BRIDGE.run(self._runner.pause(task, reason=reason, by=by, command_id=command_id))
-
-    def interrupt(
-        self,
-        task: Ref[OutputT],
-        *,
-        reason: str | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> RunResult[OutputT]:
-        """See `Runner.interrupt`."""
-        return BRIDGE.run(self._runner.interrupt(task, reason=reason, by=by, command_id=command_id))
-
-    def cancel(
-        self,
-        task: Ref[OutputT],
-        *,
-        reason: str | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> RunResult[OutputT]:
-        """See `Runner.cancel`."""
-        return BRIDGE.run(self._runner.cancel(task, reason=reason, by=by, command_id=command_id))
-
-    def settle(
-        self,
-        task: Ref,
-        request_id: str,
-        verdict: Happened | NotHappened,
-        *,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.settle`."""
-        BRIDGE.run(
-            self._runner.settle(task, request_id, verdict, expect=expect, by=by, command_id=command_id)
-        )
-
-    def list_pending(
-        self,
-        task: Ref | None = None,
-        *,
-        thread_id: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> SyncPendingPage:
-        """See `Runner.list_pending`."""
-        return SyncPendingPage.of(
-            BRIDGE.run(self._runner.list_pending(task, thread_id=thread_id, limit=limit, cursor=cursor))
-        )
-
-    def approve(
-        self,
-        task: Ref,
-        request_id: str | None = None,
-        *,
-        arguments: dict[str, Json] | None = None,
-        scope: ApprovalScope = "once",
-        same: Sequence[str] = (),
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.approve`."""
-        BRIDGE.run(
-            self._runner.approve(
-                task, request_id, arguments=arguments, scope=scope, same=same, by=by, command_id=command_id
-            )
-        )
-
-    def deny(
-        self,
-        task: Ref,
-        request_id: str | None = None,
-        *,
-        reason: str | None = None,
-        stop: bool = False,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.deny`."""
-        BRIDGE.run(
-            self._runner.deny(task, request_id, reason=reason, stop=stop, by=by, command_id=command_id)
-        )
-
-    def answer(
-        self,
-        task: Ref,
-        request_id: str | None = None,
-        *,
-        value: Any,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.answer`."""
-        BRIDGE.run(self._runner.answer(task, request_id, value=value, by=by, command_id=command_id))
-
-    def list_grants(
-        self, *, thread_id: str | None = None, revoked: bool = False
-    ) -> tuple[StandingGrant, ...]:
-        """See `Runner.list_grants`."""
-        return BRIDGE.run(self._runner.list_grants(thread_id=thread_id, revoked=revoked))
-
-    def revoke(self, grant_id: str, *, by: str | None = None) -> None:
-        """See `Runner.revoke`."""
-        BRIDGE.run(self._runner.revoke(grant_id, by=by))
-
-    def complete(
-        self,
-        ticket: str,
-        value: Json = None,
-        *,
-        task: Ref | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.complete`."""
-        BRIDGE.run(self._runner.complete(ticket, value, task=task, by=by, command_id=command_id))
-
-    def fail(
-        self,
-        ticket: str,
-        error: str,
-        *,
-        task: Ref | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.fail`."""
-        BRIDGE.run(self._runner.fail(ticket, error, task=task, by=by, command_id=command_id))
-
-    def progress(
-        self,
-        ticket: str,
-        value: Json,
-        *,
-        task: Ref | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> None:
-        """See `Runner.progress`."""
-        BRIDGE.run(self._runner.progress(ticket, value, task=task, by=by, command_id=command_id))
-
-    def undo_step(
-        self,
-        task: Ref,
-        *,
-        to: int | str | None = None,
-        step: int | str | None = None,
-        force: bool = False,
-        dry_run: bool = False,
-        agent: Agent[ContextT, Any] | None = None,
-        context: ContextT | None = None,
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-    ) -> UndoReport:
-        """See `Runner.undo_step`."""
-        return BRIDGE.run(
-            self._runner.undo_step(
-                task,
-                to=to,
-                step=step,
-                force=force,
-                dry_run=dry_run,
-                agent=agent,
-                context=context,
-                expect=expect,
-                by=by,
-                command_id=command_id,
-            )
-        )
-
+    # By hand: pyright lets the type variable of an overload that derives escape, in `fork("id")`.
     @overload
     def fork(
         self,
@@ -1273,7 +440,7 @@ class SyncRunner:
     ) -> Task[Any]:
         """See `Runner.fork`."""
         return BRIDGE.run(
-            self._runner.fork(
+            self._inner.fork(
                 task,
                 at=at,
                 agent=cast("Agent[Any]", agent),
@@ -1288,7 +455,3 @@ class SyncRunner:
                 by=by,
             )
         )
-
-    def diff(self, a: Ref, b: Ref) -> Difference:
-        """See `Runner.diff`."""
-        return BRIDGE.run(self._runner.diff(a, b))

@@ -1,4 +1,28 @@
-"""What all public verbs have in common: they are called on an instance, with checked arguments, and awaited."""
+"""What all public verbs have in common: they are called on an instance, with checked arguments, and awaited.
+
+Theory of operation. A verb is written once, as an async method of the runner: its signature, its docstring, its checks.
+The other faces derive from it, one line a verb:
+
+    face                                 defined as                                      a call
+    runner.cancel(task, by=)             @verb async def cancel(...)                     runs the method
+    handle.cancel(by=)                   cancel = of_task(TaskVerbs.cancel)              runner.cancel(task_id, by=)
+    runner.sync.cancel(task, by=)        cancel = blocking(TaskRunner.cancel)            waits for runner.cancel
+    runner.sync.handle(task).cancel(by=) cancel = blocking_of_task(TaskVerbs.cancel)     waits for handle.cancel
+    client.cancel(task, by=)             made by `client.client`                         sends a request
+
+- Types: each function that derives is typed with `Concatenate` and a `ParamSpec`, so a type checker and an editor see
+  the parameters, the overloads and the output type of the verb. It stands beside the class whose instances it is for:
+  `of_task` in `handle`, `blocking` in `sync`.
+- At run time it returns what `face` makes: a method that shows what the verb shows and calls another function. The
+  signature without `task` is made when it is asked for, and import makes none.
+- A call first binds its arguments to the function of the verb. That function is async, so calling it runs nothing, and
+  Python raises TypeError for arguments that do not fit. The error then names this face, before any value is checked.
+- The verb is looked up by its name at each call. So the handle and the synchronous face of a client send requests, and
+  a method that a test or a user's class replaces is the one that is called.
+
+Invariant: a face has the parameters, defaults and docstring of its verb, but for the task that a handle stands for.
+Verbs that do not fit stay written by hand: streams, methods that are not async, and verbs that return a handle.
+"""
 
 from __future__ import annotations
 
@@ -176,10 +200,19 @@ class _Method:
     """
 
     __name__: str
+    __wrapped__: Callable[..., Any]
 
-    def __init__(self, function: Callable[..., Any], receiver: str = "runner") -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        receiver: str = "runner",
+        verb: Callable[..., Any] | None = None,
+        *,
+        knows_task: bool = False,
+    ) -> None:
         self.receiver = receiver
         self._function = function
+        self._knows_task = knows_task
         self._returns_plainly = receiver.startswith("runner.sync") or function.__name__ == "run_sync"
         self._checks = ArgumentChecks(function) if receiver == "runner" else None
         code = function.__code__
@@ -190,15 +223,32 @@ class _Method:
         defaults = function.__kwdefaults__ or {}
         of_scope = [name for name in keywords if name in _OF_SCOPE and defaults.get(name, "") is None]
         self._of_scope = frozenset(of_scope if is_in_scope else ())  # `usage(by="day")` has another meaning
-        update_wrapper(cast("Callable[..., Any]", self), function)
-        self.__code__ = code
-        self.__defaults__ = function.__defaults__
-        self.__kwdefaults__ = function.__kwdefaults__
+        shown = function if verb is None else verb
+        update_wrapper(cast("Callable[..., Any]", self), shown)
+        self.__code__ = code if self._returns_plainly else shown.__code__
+        self.__defaults__ = shown.__defaults__
+        self.__kwdefaults__ = shown.__kwdefaults__
+        if knows_task:
+            self.__doc__ = _TASK.sub("", shown.__doc__ or "")
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.__module__, self.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
 
     def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
         if instance is not None:
             return MethodType(self, instance)
-        return _on_the_class(owner, self._function, self.receiver)
+        return _on_the_class(owner, self, self._function)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """Made for a handle, which has the task and its output type; other methods show that of their function."""
+        if not self._knows_task:
+            raise AttributeError("__signature__")
+        verb = inspect.signature(self.__wrapped__)
+        instance, _, *others = verb.parameters.values()
+        shown = [each.replace(annotation=each.annotation.replace(", OutputT]", ", Any]")) for each in others]
+        returns = verb.return_annotation.replace("OutputT]", "OutputT_co]")
+        return inspect.Signature([instance, *shown], return_annotation=returns)
 
     def __call__(self, instance: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self._checks is not None:
@@ -220,7 +270,7 @@ class _Method:
 
     def _misfit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WrongArguments | None:
         name = self.__name__
-        return misfit(name, self._function, args, kwargs, f"{self.receiver}.{name}")
+        return misfit(name, self, args, kwargs, f"{self.receiver}.{name}")
 
 
 class _Verb(_Method):
@@ -247,6 +297,21 @@ class _Verb(_Method):
             raise
 
 
+def face(
+    receiver: str, call: Callable[..., Any], verb: Callable[..., Any], *, knows_task: bool = False
+) -> Any:
+    """Return a method that shows the signature and the docstring of a verb and calls another function.
+
+    Args:
+        receiver: how messages call an instance, such as `handle`; methods of `runner.sync` are not async.
+        call: the function.
+        verb: the function of the verb, undecorated.
+        knows_task: whether instances stand for a task, so that the method has no argument `task`.
+    """
+    made = _Method if receiver.startswith("runner.sync") else _Verb
+    return made(call, receiver, verb, knows_task=knows_task)
+
+
 _AWAIT: Final = opmap["GET_AWAITABLE"]
 _CACHE: Final = opmap.get("CACHE", 0)
 """The caches that CPython keeps after an instruction."""
@@ -264,24 +329,22 @@ async def _refused(refusal: TreadleError) -> Any:
     raise refusal
 
 
-def _on_the_class(owner: type, function: Callable[..., Any], receiver: str) -> Callable[..., Any]:
+def _on_the_class(owner: type, method: _Method, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if args and isinstance(args[0], owner):
             return function(*args, **kwargs)
         raise MisusedVerb(
-            f"{owner.__name__}.{function.__name__} was called on the class: "
-            f"{_INSTANCES[receiver]}.{function.__name__}(...)`"
+            f"{owner.__name__}.{method.__name__} was called on the class: "
+            f"{_INSTANCES[method.receiver]}.{method.__name__}(...)`"
         )
 
-    if sys.version_info >= (3, 12) and inspect.iscoroutinefunction(function):
+    if sys.version_info >= (3, 12) and inspect.iscoroutinefunction(method):
         call = inspect.markcoroutinefunction(call)
-    return cast("Callable[..., Any]", update_wrapper(call, function))
+    return cast("Callable[..., Any]", update_wrapper(call, cast("Callable[..., Any]", method), updated=()))
 
 
 _REFERENCE: Final = re.compile(r"See `(\w+)\.(\w+)`(?:\.|;\s+)?")
-
-
-_TASK: Final = re.compile(r"    task: the task, or its id[.;].*\n")
+_TASK: Final = re.compile(r"^ *task: the task, or its id[.;].*\n", re.MULTILINE)
 
 
 def documented_by(**sources: type) -> Callable[[type[T]], type[T]]:
