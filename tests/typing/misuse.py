@@ -161,6 +161,9 @@ async def contexts(runner: Runner, task: Task[Invoice]) -> None:
     print(other)
     runner.run_sync(served, "Go.", context=3)  # expected: reportArgumentType | misc
     runner.sync.run(served, "Go.", context=3)  # expected: reportArgumentType | misc
+    runner.sync.cancel("t", resaon="late")  # expected: reportCallIssue | call-arg
+    await runner.handle(task).send()  # expected: reportCallIssue | call-arg
+    await runner.handle(task).resume(agent=served, context=3)  # expected: reportArgumentType | misc
 
 
 def no_context() -> Customer:

@@ -54,7 +54,15 @@ from treadle.core.messages import Json
 from treadle.events import Delta, Event
 from treadle.models import OpenAI, Retry, Timeout
 from treadle.ports import Tool
-from treadle.results.results import Difference, PendingPage, StepOutputs, TaskPage, ThreadMessages
+from treadle.results.read_results import StepPage
+from treadle.results.results import (
+    Difference,
+    PendingPage,
+    StepOutputs,
+    TaskPage,
+    TaskSummary,
+    ThreadMessages,
+)
 from treadle.tools import cached, redacted, timed
 
 
@@ -339,6 +347,8 @@ async def handles(runner: Runner) -> None:
     assert_type(handle.partials(checked=True), AsyncGenerator[Invoice, None])
     assert_type(await handle.pause(reason="lunch"), RunResult[Invoice])
     assert_type(await handle.resume(context=Customer("Ada")), RunResult[Invoice])
+    assert_type(await handle.resume(agent=plain), RunResult[Invoice])
+    assert_type(await handle.get_steps(), StepPage[Invoice])
     assert_type(await handle.cancel(), RunResult[Invoice])
     assert_type(await handle.undo_step(), UndoReport)
     assert_type(await handle.fork(), Task[Invoice])
@@ -390,6 +400,17 @@ def sync_verbs() -> None:
         assert_type(runner.run_step("t", agent=typed), TaskStepOutput[Invoice])
         assert_type(runner.start(typed, "Go.").result(), RunResult[Invoice])
         assert_type(runner.resume("t", agent=plain), RunResult[str])
+        assert_type(runner.fork("t"), Task[Any])
+        assert_type(runner.fork("t", agent=typed), Task[Invoice])
+        for task in runner.list_tasks(state="failed"):
+            assert_type(task, TaskSummary)
+        handle = runner.start(typed, "Go.")
+        assert_type(handle.cancel(), RunResult[Invoice])
+        assert_type(handle.resume(agent=plain), RunResult[Invoice])
+        assert_type(handle.fork(), Task[Invoice])
+        assert_type(handle.fork(agent=listing), Task[list[int]])
+        for step in handle.get_steps():
+            assert_type(step, TaskStepOutput[Invoice])
         with runner.run_stream(typed, "Go.") as stream:
             for event in stream:
                 print(event)
