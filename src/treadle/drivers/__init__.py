@@ -1,1 +1,1 @@
-"""The tasks of this process: cached, owned, driven to a goal, released, adopted. Over ports alone."""
+"""The tasks of this process: caching, ownership, driving, release and adoption. Uses ports alone."""

@@ -1,4 +1,4 @@
-"""Adoption: finding tasks that need a driver and have none, and driving them, some at a time.
+"""Adoption: find tasks that need a driver and have none, and drive them, a limited number at a time.
 
 Theory of operation
 -------------------
@@ -6,35 +6,35 @@ Theory of operation
 An *orphan* is one of these tasks:
 
 - a task whose driver crashed, or let its lease pass;
-- a task that was released to be driven on: after a shutdown, a settlement, or once a time has come;
-- a task with an unread inbox, whose sender crashed before its command was carried out.
+- a task that was released to be continued: after a shutdown, after a settlement, or at a due time;
+- a task with an unread inbox, whose sender crashed before it could carry out its command.
 
-A task that a person paused or interrupted is none of them.
+A task that a person paused or interrupted is not an orphan.
 
-The adopter of a process *scans*: soon after the store or this process reports news, and every `SCAN_SECONDS` besides,
-since a lease that passes makes no noise. Each orphan that it takes is driven to its next stop by an asyncio task of its
+The adopter of a process *scans*: soon after the store or this process reports news, and also every `SCAN_SECONDS`,
+since an expiring lease causes no news. Each orphan that it takes is driven to its next stop by an asyncio task of its
 own, at most `at_most` at a time. Claims decide between the adopters of several processes.
 
-A scan reads no backlog that this process may not take. It makes three queries:
+A scan does not read the backlog of tasks that this process may not take. It makes three queries:
 
 - `adoptable`, as long as there is room: orphans for that room, and `AHEAD` more. The query leaves out agents and
   formats that this process does not know, tenants at their cap, and tasks that are driven here or backed off. The tasks
   of dead drivers come first. Then the tenants take turns, each with its oldest task.
-- `orphans(indirect=True)`, one page: children, whose parents are told of them, and tasks that only have unread items.
+- `orphans(indirect=True)`, one page: children, whose parents are notified, and tasks that only have unread items.
   The next scan reads the page after it.
-- `unadoptable`, every `LEFT_OUT_SECONDS`: one task of each agent and format that the first query leaves out, to report.
+- `unadoptable`, every `LEFT_OUT_SECONDS`: one task of each agent and format that the first query excludes, to report.
 
-A task that this process releases to be driven on at once is *handed over* to its adopter by name, and taken without a
-scan, unless others wait for room: it does not go before them. What is lost on that way the next scan finds, and a claim
-tells whether the task is still to be driven.
+A task that this process releases to be continued at once is *handed over* to its adopter by name, and taken without a
+scan, unless others wait for room: it does not overtake them. If a handover is lost, the next scan finds the task, and a
+claim shows whether it still needs a driver.
 
     orphan --- no agent of that name here, or a newer format ---> left alone, reported once
       |
-      +--- a child ---> its inbox is read, and its parent told; it is never driven alone
+      +--- a child ---> its inbox is read, and its parent notified; it is never driven alone
       |
       +--- failed here before ---> left alone until its back-off has passed
       |
-      +--- suspected of crashing its drivers ---> driven alone among its like
+      +--- suspected of crashing its drivers ---> driven without other suspects
       |                                             |
       |                                             +--- crashed GIVEN_UP drivers ---> paused, reported
       |
@@ -43,18 +43,19 @@ tells whether the task is still to be driven.
 Poison tasks
 ------------
 
-A task may crash its drivers: it kills the process, or keeps it from renewing its lease. The journal tells. A task's
-`progress` is the last epoch under which an event happened that a driver does not only begin with, so `epoch -
-progress` is the number of drivers in a row that lost the task without progress. From `SUSPECT` on it is a *suspect*.
-When one process crashes, all its tasks lose a driver, so most suspects are innocent. Therefore an adopter drives one
-suspect at a time, for at most `ALONE_SECONDS` unless it makes progress: the innocent make progress and are cleared, and
-only the poison task takes its driver down. With `GIVEN_UP` drivers lost, the task is paused for a person to look at.
+A task may crash its drivers: it kills the process, or keeps it from renewing its lease. The journal shows it. A task's
+`progress` is the last epoch that made progress: with an event that drivers do not repeat. So `epoch - progress` is the
+number of drivers in a row that lost the task without progress. From `SUSPECT` on it is a *suspect*. When one process
+crashes, all its tasks lose a driver, so most suspects are innocent. Therefore an adopter drives one suspect at a time,
+for at most `ALONE_SECONDS` unless it makes progress. Innocent tasks make progress and are cleared, and only the poison
+task crashes its driver. After `GIVEN_UP` lost drivers, the task is paused for a person to inspect.
 
-Two things excuse a task. A driver that stalled and lost its lease reports itself alive (`ownership`), so it did not
-crash. And a task whose child made progress in its last epoch did too, though its own journal does not tell.
+Two facts excuse a task. A driver that stalled and lost its lease reports that it is alive (`ownership`), so it did not
+crash. And if a child of the task made progress in its last epoch, so did the task, though its own journal does not show
+it.
 
-Invariant: a task is paused as poison only if at least `GIVEN_UP` drivers in a row lost it without progress anywhere in
-its tree, without a report from any of them, and the last half of them drove no other suspect beside it.
+Invariant: a task is paused as poison only if at least `GIVEN_UP` drivers in a row lost it without progress in its tree
+and without a report from any of them, and the last half of them drove no other suspect in parallel.
 
 Example: a process drives a hundred tasks, and task `bomb` kills it, five times in a row. All tasks that made no
 progress between two crashes are suspects now. The next adopter drives one of them, then the next; when it comes to
@@ -104,14 +105,14 @@ from treadle.results import results
 SCAN_SECONDS: Final = 0.5
 """How often to scan without news.
 
-An orphan is to be driven within a second, on a busy machine too: that leaves half of it for claiming and loading.
+An orphan must be driven within a second, on a busy machine too: that leaves half of it for claiming and loading.
 """
 
 STALL_SECONDS: Final = 1.0
-"""How long between two scans this process, or its store, has stalled, and may have lost its leases."""
+"""The time between two scans from which on this process or its store has stalled, and may have lost its leases."""
 
 PAUSE_SECONDS: Final = 0.2
-"""How long to wait between two scans, however much news there is."""
+"""The least pause between two scans, however much news there is."""
 
 AT_MOST: Final = 100
 """How many adopted tasks are driven at the same time."""
@@ -120,28 +121,28 @@ PAGE: Final = 200
 """How many rows a query of a scan returns at most."""
 
 AHEAD: Final = 32
-"""How many orphans a scan reads beyond its room, so that `waited` counts from when they were seen, not from room."""
+"""How many orphans a scan reads beyond its room, so that `waited` counts from the time they were first seen."""
 
 LEFT_OUT_SECONDS: Final = 5.0
-"""How often to look which agents and formats are left out."""
+"""How often to look for excluded agents and formats."""
 
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""How long a task is left alone after it could not be driven, the first time, the second, and so on."""
+"""How long a task is left alone after it could not be driven, by the number of failures."""
 
 TRIES: Final = 5
-"""How often one adopter tries to drive a task whose own code raises before the task is begun; then it is paused."""
+"""How often one adopter tries to drive a task whose own code raises before the task begins; then it is paused."""
 
 REPORT_EVERY: Final = 60
-"""After how many tries, about an hour, a task is reported again that perhaps only another driver can drive."""
+"""After how many tries (about an hour) a task is reported again that perhaps only another driver can drive."""
 
 SUSPECT: Final = 5
-"""How many drivers in a row lost a task without progress when it is suspected of crashing them."""
+"""How many drivers in a row lose a task without progress until it is suspected of crashing them."""
 
 GIVEN_UP: Final = 10
-"""How many when it is paused instead of being driven again: the last half of them drove no other suspect."""
+"""How many until it is paused instead of being driven again: the last half of them drove no other suspect."""
 
 ALONE_SECONDS: Final = 30.0
-"""How long a suspect that makes no progress keeps the next suspect waiting."""
+"""How long a suspect without progress blocks the next suspect."""
 
 _Task = tuple[str, str]
 """A task: its tenant and its id."""
@@ -165,24 +166,24 @@ Kind = Literal[
 
 @frozen
 class Adoption:
-    """What an adopter did or met.
+    """An action or observation of an adopter.
 
     Args:
         kind: `adopted` when it begins to drive a task; `stopped` when that has stopped, in `state`; `lost` when another
             driver took it over; `failed` when it could not be driven and is tried again later; `suspect`, once for each
-            epoch, when it waits since it may crash its driver and another such task is being driven; `given_up` when it
-            is paused, since it crashed one driver after the other, or could not be driven time and again;
-            `unknown_agent`, once for each, for an agent that this process does not have; `too_new`, once for each
-            epoch, for a task that only a newer version of Treadle may drive, one for each agent and format;
-            `scan_failed` when the store could not be read; `outdated` when a newer version migrated the store beyond
-            this version: the adopter releases its tasks and takes no more.
-        task_id: the task, if it is about one.
+            epoch, when it waits for another suspect, since it may crash its driver; `given_up` when it is paused, since
+            it crashed several drivers in a row, or could not be driven repeatedly; `unknown_agent`, once for each, for
+            an agent that this process does not have; `too_new`, once for each epoch, for a task that only a newer
+            version of Treadle may drive, one for each agent and format; `scan_failed` when the store could not be read;
+            `outdated` when a newer version migrated the store beyond this version: the adopter releases its tasks and
+            takes no more.
+        task_id: the task, if there is one.
         agent: the agent's name.
-        epoch: the epoch under which the task is, or was, driven.
-        state: how the task stands.
-        waited: of an adopted task, the seconds since this adopter first saw that it had no driver.
-        text: what happened, as a sentence.
-        tenant: whose task it is.
+        epoch: the epoch in which the task is, or was, driven.
+        state: the state of the task.
+        waited: for an adopted task, the seconds since this adopter first saw that it had no driver.
+        text: the description, as a sentence.
+        tenant: the tenant of the task.
     """
 
     kind: Kind
@@ -208,20 +209,20 @@ def log(adoption: Adoption) -> None:
 
 @mutable
 class _Tries:
-    """How often a task could not be driven, and when to try again, in seconds of the loop's clock."""
+    """How often a task could not be driven, and the time of the next try, in seconds of the loop's clock."""
 
     count: int
     again: float
 
 
 class Adopter:
-    """Adopts tasks of all tenants for one runner, in the event loop it is started in, until it is stopped.
+    """Adopts tasks of all tenants for one runner, in the event loop in which it is started, until it is stopped.
 
     Args:
-        drivers: drive the tasks, each those of a tenant.
-        at_most: how many tasks at the same time.
-        per_tenant: how many of them may be of one tenant; None for all.
-        tell: is called with what the adopter did or met; by default it is logged.
+        drivers: the drivers of the tenants.
+        at_most: the most tasks at the same time.
+        per_tenant: the most of them for one tenant; None for all.
+        tell: is called with each `Adoption`; by default it is logged.
     """
 
     def __init__(
@@ -241,18 +242,18 @@ class Adopter:
         self._loop = asyncio.get_running_loop()
         self._began, self._began_at = self._clock(), self._loop.time()
         self._until = self._began
-        """up to which time tasks are due: the clock's, or a later one if the clock was set back"""
+        """the time up to which tasks are due: the clock's, or a later one if the clock was set back"""
 
         self._news = asyncio.Event()
         self._adopting: dict[_Task, asyncio.Task[None]] = {}
         self._of_tenants: Counter[str] = Counter()
-        """how many of these each tenant has"""
+        """the number of these by tenant"""
 
         self._is_full = False
         """whether orphans may wait for room"""
 
         self._full_tenants: frozenset[str] = frozenset()
-        """the tenants of which orphans may wait, since as many as may be of one are being driven"""
+        """the tenants at their cap, whose orphans may wait"""
 
         self._last_tenant: str | None = None
         """the tenant whose task was taken last"""
@@ -264,27 +265,27 @@ class Adopter:
         """the indirect orphans on the pages since the first one"""
 
         self._left_out: set[_Ownership] = set()
-        """those that were left out when that was looked at last, at `_left_out_at`"""
+        """the excluded orphans at the last look, at `_left_out_at`"""
 
         self._left_out_at = float("-inf")
 
         self._handed_over: deque[_Task] = deque()
-        """tasks that were released here to be driven on at once, at most as many as there is room for"""
+        """tasks that were released here to be continued at once, at most as many as there is room for"""
 
         self._taken: set[_Task] = set()
-        """the tasks driven here when the last scan began, and those taken since: it may have read them before that"""
+        """the tasks driven here since the last scan began: that scan may have read them earlier"""
 
-        self._context = copy_context()  # that of the caller who released a task is none of the task's
+        self._context = copy_context()  # not that of the caller that released a task
         self._tries: dict[_Task, _Tries] = {}
         self._seen: dict[_Ownership, float] = {}
         """when each orphan was first seen, by task and epoch"""
 
         self._parents_told: set[_Ownership] = set()
-        """the children, by task and epoch, whose inbox was read and whose parents were told of them"""
+        """the children, by task and epoch, whose inbox was read and whose parents were notified"""
 
         self._unknown_agents: set[str] = set()
         self._reported: set[tuple[Kind, _Ownership]] = set()
-        """what was reported once, by task and epoch"""
+        """the reports that are made once, by task and epoch"""
 
         self._suspect: _Task | None = None
         self._alone_until = 0.0
@@ -296,19 +297,19 @@ class Adopter:
         self._scanning = self._loop.create_task(self._run())
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Take no further task, and return when every adopted one is released; from any loop.
+        """Take no further tasks, and return when all adopted ones are released; call it from any loop.
 
-        For `grace` seconds calls in flight may end; then they are stopped.
+        Calls in flight may end within `grace` seconds; then they are stopped.
         """
         if self._stopped.done() or self._loop.is_closed():
             return
-        self._at_most = 0  # there is room for none that is still handed over
+        self._at_most = 0  # no room for tasks that are handed over now
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._stop(grace)))
             await asyncio.wrap_future(self._stopped)
 
     def _leave_soon(self, error: StoreFormatError) -> None:
-        """Adopt no more from a store that a newer version migrated, and release its driven tasks; from any thread."""
+        """Stop adopting, and release driven tasks, since a newer version migrated the store; from any thread."""
 
         def leave() -> None:
             self._report("outdated", f"nothing is adopted any more: {error}")
@@ -328,7 +329,7 @@ class Adopter:
             if owned is not None and owned.drive is not None:
                 drives.append(owned.drive)
             else:
-                adopting.cancel()  # it is about to claim or to drive; it releases what it has claimed by then
+                adopting.cancel()  # it is about to claim or to drive; it releases a claimed task
         await asyncio.gather(*[drive.stop(DRIVER_CLOSED, grace) for drive in drives])
         while self._adopting:
             await asyncio.wait(list(self._adopting.values()))
@@ -342,18 +343,18 @@ class Adopter:
         return driver.owned.tasks.get(task_id) if driver is not None else None
 
     def _hear(self, wanted: _Task | None) -> None:
-        """Scan soon; take a task at once that was released here to be driven on. From any thread."""
+        """Scan soon; take at once a task that was released here to be continued. From any thread."""
         with suppress(RuntimeError):  # its loop is closed
             if wanted is not None and len(self._handed_over) < self._at_most:
                 self._handed_over.append(wanted)
                 self._loop.call_soon_threadsafe(self._take_over, context=self._context)
-            if not self._news.is_set():  # else the next scan is still to begin
+            if not self._news.is_set():  # else the next scan has not begun
                 self._loop.call_soon_threadsafe(self._news.set)
 
     # ------------------------------------------------------------------------------------- handing over
 
     def _take_over(self) -> None:
-        """Adopt the task that was handed over first, if no other waits for its place."""
+        """Adopt the task that was handed over first, unless others wait for its place."""
         task = self._handed_over.popleft()
         tenant, _ = task
         if task in self._adopting:
@@ -366,7 +367,7 @@ class Adopter:
             self._begin(task, self._adopt_released(task))
 
     async def _adopt_released(self, task: _Task) -> None:
-        """Adopt a task that was just released here, if it still is to be driven on at once."""
+        """Adopt a task that was just released here, if it still needs a driver at once."""
         tenant, task_id = task
         try:
             row = await self._drivers.of(tenant).cache.row_or_none(task_id)
@@ -385,7 +386,7 @@ class Adopter:
             self._news.clear()
             begun = self._loop.time()
             if begun - scanned > STALL_SECONDS:
-                # Tasks whose lease passed meanwhile take up room here, and may have been released by their new driver.
+                # Tasks whose lease has expired take up room here, and may have been released by their new driver.
                 for driver in self._drivers.all():
                     driver.owned.check()
             try:
@@ -400,9 +401,9 @@ class Adopter:
                     await self._news.wait()
 
     async def _scan(self) -> None:
-        """Begin to adopt orphans as long as there is room: dead drivers' first, then tenants in turn, oldest first."""
+        """Begin to adopt orphans while there is room: of dead drivers first, then tenants in turn, oldest first."""
         now = self._loop.time()
-        # Tasks are also due that would be if the clock had not been set back since this adopter began.
+        # Tasks are also due that would be so if the clock had not been set back since this adopter began.
         passed = int((now - self._began_at) * 1e6)
         self._until = max(self._clock(), self._began + passed)
         seen: set[_Ownership] = set()
@@ -412,7 +413,7 @@ class Adopter:
             self._left_out_at = now
         if self._room:
             await self._take_indirect(seen)
-        while True:  # without room too: an error tells that the tasks which take it up may be lost
+        while True:  # even without room: an error shows that the driven tasks may be lost
             page = await self._drivers.tenants.adoptable(self._query(min(self._room + AHEAD, PAGE)))
             if not self._take(page, seen) or not self._room:
                 break
@@ -451,7 +452,7 @@ class Adopter:
         return frozenset([tenant for tenant, n in self._of_tenants.items() if n >= self._per_tenant])
 
     def _take(self, page: list[TaskRow], seen: set[_Ownership]) -> int:
-        """Begin to adopt the tasks of a page as long as there is room; return how many."""
+        """Begin to adopt the tasks of a page while there is room; return how many."""
         count = 0
         for row in page:
             key, task = _key(row), _task(row)
@@ -518,7 +519,7 @@ class Adopter:
         adopting.add_done_callback(partial(self._adopted, task))
 
     async def _adopt(self, row: TaskRow) -> None:
-        """Drive an orphan to its next stop; no error of it reaches another task."""
+        """Drive an orphan to its next stop; its errors do not reach other tasks."""
         driver = self._drivers.of(row.tenant)
         try:
             if row.parent is not None:
@@ -532,12 +533,12 @@ class Adopter:
         except (TaskBusy, TaskNotFound, Fenced):
             return  # another driver was faster
         except TaskTooNew:
-            return  # its row says so from now on, and the next scan reports it
-        except Exception as error:  # noqa: BLE001  one task that cannot be driven stops no other
+            return  # its row has the format now, and the next scan reports it
+        except Exception as error:  # noqa: BLE001  a task that cannot be driven must not stop others
             await self._failed(driver, row, error)
 
     def _adopted(self, task: _Task, adopting: asyncio.Task[None]) -> None:
-        """Make room, however the adoption of a task ended; also one that was cancelled before its first turn."""
+        """Make room after the adoption of a task, also if it was cancelled before its first turn."""
         del self._adopting[task]
         tenant, _ = task
         self._of_tenants[tenant] -= 1
@@ -548,21 +549,22 @@ class Adopter:
         self._news.set()
 
     async def _attend_child(self, driver: TaskDriver, row: TaskRow, parent_id: str) -> None:
-        """Read a child's inbox, and tell its parent to go on with it: a child is never driven alone."""
+        """Read a child's inbox, and notify its parent: a child is never driven alone."""
         self._parents_told.add(_key(row))
         if row.driver is None and not row.wanted:
             async with driver.ownership.acquire(row.task_id):
                 pass  # its inbox is read as it is released
         parent = await driver.cache.row_or_none(parent_id)
         if parent is None or (parent.driver is not None and not parent.driver.alive):
-            return  # the driver that adopts the parent goes on with this one
+            return  # the driver that adopts the parent continues this one
         await driver.commands.tell_parents(row)
 
     async def _is_overdue(self, driver: TaskDriver, row: TaskRow) -> bool | None:
-        """Whether a task's timer has fired only by the time that passed for this adopter; None if it waits on.
+        """Return whether a task is due only by the time that passed for this adopter; None if it must wait.
 
-        That time counts after the clock was set back if the task's journal ends later than the clock stands: then the
-        task was released before. Any other may have been released since, and is due when the clock says so.
+        That time counts after the clock was set back if the task's journal ends later than the clock: then the task was
+        released before that. Any other task may have been released since, and is due by the clock.
+
         """
         clock = self._clock()
         if not clock < row.wanted <= self._until or await driver.store.inbox(row.task_id):
@@ -573,7 +575,7 @@ class Adopter:
         return None
 
     def _leave_alone(self, row: TaskRow, seconds: float) -> None:
-        """Leave a task out of the scans for a while; how often it could not be driven stays as it is."""
+        """Exclude a task from the scans for a while; the number of its failures stays the same."""
         tries = self._tries.get(_task(row))
         self._tries[_task(row)] = _Tries(tries.count if tries is not None else 0, self._loop.time() + seconds)
 
@@ -582,7 +584,7 @@ class Adopter:
         async with driver.ownership.acquire(row.task_id) as owned:
             state, writer = owned.state, owned.writer
             if not owned.wanted or state.ended is not None:
-                return  # its inbox was unread, or its end is to stay as it is: releasing it does that
+                return  # its inbox was unread, or it has ended: its release is enough
             due = state.next_due()
             if overdue and due is not None:
                 writer.advance_to(due)
@@ -595,7 +597,7 @@ class Adopter:
                 return
             agent = self._agents.with_task(state, self._agents.of(row.agent, None, row.task_id))
             goal: Goal = "undo" if state.undo is not None else "end"
-            # What may fail comes first: until the task is driven on, it stands as its last driver left it.
+            # Fallible calls come first: until it is driven, the task is as its last driver left it.
             if goal == "end":
                 check_version(state, agent, from_json(state.options))
             context = await driver.contexts.of_drive(owned, agent, None, needed=goal == "end")
@@ -612,10 +614,10 @@ class Adopter:
         self._report("stopped", f"{_named(row)} is {results.resting_word(state)}", row, owned)
 
     async def _failed(self, driver: TaskDriver, row: TaskRow, error: Exception) -> None:
-        """Leave a task that could not be driven alone for a while; after some tries, pause it for a person to look at.
+        """Leave a task that could not be driven alone for a while; after some tries, pause it for a person to inspect.
 
-        The store, or another version of the agent, may be there for the next try or for another driver: a task is
-        never paused for that, but reported again from time to time.
+        The store, or another version of the agent, may be available for the next try or for another driver: a task is
+        never paused for these, but reported again from time to time.
         """
         count = self._tries[_task(row)].count + 1 if _task(row) in self._tries else 1
         wait = RETRY_SECONDS[min(count, len(RETRY_SECONDS)) - 1]
@@ -627,7 +629,7 @@ class Adopter:
         if count < TRIES or (may_pass and count % REPORT_EVERY == 0):
             self._report("failed", f"{_named(row)} is tried again later: {reason}", row)
         elif not may_pass:
-            # Where another driver has it, or the store cannot be written, the next scan tells.
+            # If another driver has it, or the store cannot be written, the next scan finds out.
             with suppress(TreadleError):
                 async with driver.ownership.acquire(row.task_id) as owned:
                     if owned.wanted and owned.state.ended is None:
@@ -635,7 +637,7 @@ class Adopter:
                 self._tries.pop(_task(row), None)
 
     async def _give_up(self, driver: TaskDriver, row: TaskRow, owned: OwnedTask, reason: str) -> None:
-        """Pause a task that is not to be driven again before a person has looked at it, and report it."""
+        """Pause a task that must not be driven again before a person has inspected it, and report it."""
         owned.writer.record(e.PauseRequested(RUNNER, reason))
         await driver.read_inbox(owned)
         text = f"{_named(row)} is paused: {reason}; find out why before you resume it"
@@ -644,7 +646,7 @@ class Adopter:
     # -------------------------------------------------------------------------------------- poison tasks
 
     async def _may_drive(self, driver: TaskDriver, row: TaskRow) -> bool:
-        """Whether a task is to be driven now: a suspect waits for the one that is being driven."""
+        """Return whether to drive a task now: a suspect waits for the one that is being driven."""
         if row.driver is None or row.epoch < SUSPECT:
             return True
         state = (await driver.cache.load(row.task_id)).state
@@ -658,18 +660,18 @@ class Adopter:
                     "of it"
                 )
                 self._report_once("suspect", text, row)
-                self._leave_alone(row, 2 * SCAN_SECONDS)  # meanwhile others are taken
+                self._leave_alone(row, 2 * SCAN_SECONDS)  # others are taken in the meantime
                 return False
         self._suspect, self._alone_until = _task(row), self._loop.time() + ALONE_SECONDS
         return True
 
     async def _is_excused(self, driver: TaskDriver, state: TaskState) -> bool:
-        """Whether a driver that lost a task is alive, or the task made progress that its own journal does not tell."""
+        """Return whether a driver that lost a task is alive, or a task below made unseen progress."""
         inbox = await driver.store.inbox(state.task_id)
         return any(item.kind == SURVIVED for item in inbox) or await self._has_progress_below(driver, state)
 
     async def _has_progress_below(self, driver: TaskDriver, state: TaskState) -> bool:
-        """Whether a task below made progress in its last epoch."""
+        """Return whether a task below made progress in its last epoch."""
         for call in state.open_children():
             if await driver.cache.row_or_none(str(call.child)) is None:
                 continue
@@ -681,7 +683,7 @@ class Adopter:
     # ----------------------------------------------------------------------------------------- reporting
 
     def _report_once(self, kind: Kind, text: str, row: TaskRow) -> None:
-        """Report something of a task that is so until its next epoch."""
+        """Report a fact about a task once in its epoch."""
         if (kind, _key(row)) not in self._reported:
             self._reported.add((kind, _key(row)))
             self._report(kind, text, row)
@@ -704,15 +706,15 @@ class Adopter:
 
 
 def _task(row: TaskRow) -> _Task:
-    """Return what names a task."""
+    """Return the key of a task."""
     return row.tenant, row.task_id
 
 
 def _key(row: TaskRow) -> _Ownership:
-    """Return what names one ownership of a task."""
+    """Return the key of one ownership of a task."""
     return row.tenant, row.task_id, row.epoch
 
 
 def _named(row: TaskRow) -> str:
-    """Return what a report calls a task."""
+    """Return the name of a task in reports."""
     return f"task {row.task_id}" + (f" of tenant {row.tenant!r}" if row.tenant else "")

@@ -1,4 +1,4 @@
-"""The registry of a runner's agents: by name and version, with their models and what each brings to a drive."""
+"""The registry of a runner's agents by name and version, with their models and runtimes."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ MAX_VERSIONS: Final = 256
 """How many agents, counting each version of one name, a registry holds."""
 
 NOT_GIVEN: Final = "which this process was not given"
-"""What errors about an unknown agent say of it, before they say how to give it to a runner."""
+"""The clause about an unknown agent in errors, before the advice."""
 
 
 class AgentRegistry:
     """Finds the agents of tasks.
 
     Args:
-        resolve_model: makes a model from its name.
-        price: what models cost.
-        middleware: that of the runner.
-        vault: is told the keys of the models.
-        model: that of agents which name none; None if there is none.
+        resolve_model: returns the model of a name.
+        price: the prices of models.
+        middleware: the runner's.
+        vault: receives the keys of the models.
+        model: the default for agents that name none; None if there is none.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AgentRegistry:
         self._runtimes: OrderedDict[tuple[Agent[Any], Agent[Any]], tuple[Json, AgentRuntime]] = OrderedDict()
 
     def register(self, agent: Agent[Any]) -> None:
-        """Register an agent by its name, and the agents that it reaches where their names are free."""
+        """Register an agent by its name, and the agents that it reaches whose names are free."""
         arguments.agent("agent", agent)
         self._agents[agent.name] = agent
         for other in _named_in(agent) if agent.handoffs_by_tool else agent.subagents_by_tool.values():
@@ -84,23 +84,23 @@ class AgentRegistry:
             self._versions.popitem(last=False)
 
     def registered(self) -> list[Agent[Any]]:
-        """Return the registered agents, by name; of several versions of one the newest."""
+        """Return the registered agents, by name; the newest version of each."""
         return [self._agents[name] for name in sorted(self._agents)]
 
     def has(self, name: str) -> bool:
-        """Whether an agent of this name is registered."""
+        """Return whether an agent of this name is registered."""
         return name in self._agents
 
     def with_task(self, state: TaskState, agent: Agent[Any], offered: Agent[Any] | None = None) -> Agent[Any]:
-        """Return the agent that a task is with: in the offered version, else in the one that the task goes by.
+        """Return the present agent of a task: in the offered version, else in the task's own version.
 
-        Agents of one name may differ from task to task, as those of a fork and of its parent do. Raises `AgentUnknown`
-        if the conversation moved to an agent that is not registered.
+        Agents of one name may differ from task to task, for instance in a fork and its parent. Raises `AgentUnknown` if
+        the conversation moved to an agent that is not registered.
 
         Args:
             state: of the task.
-            agent: the registered one that the task was created for.
-            offered: what a caller gave for that.
+            agent: the registered agent that the task was created for.
+            offered: the caller's agent for it, if any.
         """
         if state.team is not None and state.agent != agent.name:
             agent = self._reached(state, agent, state.agent)
@@ -108,7 +108,7 @@ class AgentRegistry:
         return self._overridden(state, offered or self._versions.get(state.fingerprint, agent))
 
     def _overridden(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
-        """Return an agent as a fork has it: with instructions or a model of the fork's own, if it is about this one."""
+        """Return an agent with the overrides of a fork, if they are about this agent."""
         override = state.override
         if override is None or override.agent != agent.name:
             return agent
@@ -121,9 +121,9 @@ class AgentRegistry:
         return made
 
     def check_caller_tools(self, agent: Agent[Any] | str, options: RunOptions) -> None:
-        """Raise `ConfigurationError` if an agent, or one that it hands over to, has a tool of a name in options.
+        """Raise `ConfigurationError` if an agent, or one it hands over to, has a tool with the name of a caller's tool.
 
-        An agent that is only named and not registered is not looked at: its driver does.
+        An agent that is only named and not registered is not checked here, but by its driver.
         """
         first = self.found(agent) if options.caller_tools else None
         team = [] if first is None else [first]
@@ -136,7 +136,7 @@ class AgentRegistry:
             team += [other for other in found if other is not None and other not in team]
 
     def with_caller_tools(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
-        """Return an agent with the tools that the caller of a task runs, if the task's options declare any.
+        """Return an agent with the caller's tools, if the task's options declare any.
 
         Raises `ConfigurationError` if a tool of the agent has the name of one of them.
         """
@@ -151,12 +151,12 @@ class AgentRegistry:
         return made[1]
 
     def member(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
-        """Return an agent that the conversation of a task moved to, or away from; raises `AgentUnknown`.
+        """Return a former or present agent of a task's conversation; raises `AgentUnknown`.
 
         Args:
             state: of the task.
-            agent: one that the task is or was with: an agent that it reaches comes before another of the same name.
-            name: of the wanted agent; the version that the task knows of it comes first.
+            agent: an agent of the task: agents that it reaches come before others of the same name.
+            name: of the wanted agent; the version that the task knows comes first.
         """
         version = state.versions.get(name)
         known = self._versions.get(version.fingerprint) if version is not None else None
@@ -174,15 +174,15 @@ class AgentRegistry:
         return member
 
     def creator_of(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
-        """Return the agent that a task was created for; `agent` is the one that it is with."""
+        """Return the agent that a task was created for; `agent` is its present one."""
         if state.team is None or state.created_for == agent.name:
             return agent
         return self.member(state, agent, state.created_for)
 
     def filters_of(self, state: TaskState, team: Team, agent: Agent[Any]) -> tuple[Filter, ...]:
-        """Return the filters of the handoff by which a task came to the agent that it is with.
+        """Return the filters of the handoff to a task's present agent.
 
-        Raises `AgentUnknown` or `VersionRefused` if it cannot be told which they are.
+        Raises `AgentUnknown` or `VersionRefused` if they are not known.
         """
         if not team.tool:
             return ()
@@ -205,7 +205,7 @@ class AgentRegistry:
         return self._versions.get(state.fingerprint, agent)
 
     def typed_of(self, agent: Agent[Any]) -> TypedAnswers | None:
-        """Return how an agent's answers are asked for and read; None when they are text."""
+        """Return the request and parser of an agent's typed answers; None for text."""
         if agent.typed is None:
             return None
         from treadle.engine.typed_answers import typed_answers
@@ -213,12 +213,12 @@ class AgentRegistry:
         return typed_answers(agent, agent.typed, self._model_in_dialect(agent))
 
     def typed_named(self, name: str) -> TypedAnswers | None:
-        """Return how the answers of an agent of this name are read; None when they are text, or it is not known."""
+        """Return those of the agent of this name; None for text, or if the agent is not known."""
         agent = self._agents.get(name)
         return self.typed_of(agent) if agent is not None else None
 
     def output_type_of(self, state: TaskState) -> OutputType | None:
-        """Return the type of a task's output, if its agent is registered and its answers are not text."""
+        """Return the type of a task's output, if its agent is registered and has an output type."""
         agent = self._versions.get(state.fingerprint) or self._agents.get(state.agent)
         return agent.typed if agent is not None else None
 
@@ -281,7 +281,7 @@ class AgentRegistry:
         return model
 
     def preload(self, agent: Agent[Any]) -> None:
-        """Have what the agent's model needs for its first request loaded while its task is made."""
+        """Start loading the packages of the agent's model while its task is created."""
         with suppress(ConfigurationError):  # the error is raised where the model is needed
             model = self.model_of(agent)
             if has_part(model, "preload"):
@@ -324,11 +324,11 @@ class AgentRegistry:
         return reachable
 
     def found(self, subagent: Agent[Any] | str) -> Agent[Any] | None:
-        """Return an agent that another may call; None if it is only named and not registered."""
+        """Return an agent that another agent may call; None if it is only named and not registered."""
         return self._agents.get(subagent) if isinstance(subagent, str) else subagent
 
     def _model_in_dialect(self, agent: Agent[Any]) -> Model:
-        """Return the agent's model, behind an interpreter if the agent has a dialect."""
+        """Return the agent's model, wrapped in a `DialectModel` if the agent has a dialect."""
         model = self.model_of(agent)
         if agent.dialect is None:
             return model
@@ -342,7 +342,7 @@ class AgentRegistry:
         return {name: each for name, each in layers.items() if each}
 
     def runtime_for(self, state: TaskState, agent: Agent[Any]) -> AgentRuntime:
-        """Return what an agent brings to a drive under the task's options."""
+        """Return the runtime of an agent for a drive under the task's options."""
         creator = agent if state.team is None else self.creator_of(state, agent)
         cached = self._runtimes.get((agent, creator))
         if cached is not None and cached[0] == state.options:
@@ -390,13 +390,13 @@ class AgentRegistry:
 
 def _named_in(agent: Agent[Any]) -> list[Agent[Any] | str]:
     """Return the agents, or their names, that an agent may call or hand over to."""
-    # What a handoff knows of an agent is a protocol that only agents fulfil.
+    # A handoff refers to its agent by a protocol that only agents implement.
     targets = [cast("Agent[Any] | str", handoff.agent) for handoff in agent.handoffs_by_tool.values()]
     return [*agent.subagents_by_tool.values(), *targets]
 
 
 def with_caller_tools(agent: Agent[Any], options: RunOptions) -> Agent[Any]:
-    """Return an agent with the tools of the caller that options declare; it is the same version of the agent.
+    """Return an agent with the caller's tools from options; its version is the same.
 
     Raises:
         ConfigurationError: a tool of the agent has the name of one of them.

@@ -1,4 +1,4 @@
-"""Which version of its agent a task goes on with, and with which instructions."""
+"""The version of its agent that a task goes on with, and the instructions."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from treadle.errors import VersionRefused
 
 
 def check_version(state: TaskState, agent: Agent[Any], options: RunOptions) -> bool:
-    """Return whether an agent is another version than the one its task has; nothing is recorded.
+    """Return whether an agent's version differs from the task's; nothing is recorded.
 
     Args:
         state: of the task.
-        agent: with which the task is to go on.
-        options: those that the task goes on under.
+        agent: the agent for the task.
+        options: the task's options.
 
     Raises:
-        VersionRefused: the options refuse another version, or its worker could not go on from the task's steps.
+        VersionRefused: the options refuse another version, or its worker cannot continue the task's steps.
     """
     if not state.fingerprint or state.fingerprint == agent.fingerprint:
         return False
@@ -46,9 +46,9 @@ def check_version(state: TaskState, agent: Agent[Any], options: RunOptions) -> b
 async def record_agent(
     owned: OwnedTask, agent: Agent[Any], context: Any, options: RunOptions, vault: Vault
 ) -> e.Failure | None:
-    """Record the agent's version and instructions, where they differ from those of the task.
+    """Record the agent's version and instructions, if they differ from those of the task.
 
-    Return why there are none: then nothing is recorded, and their function is called again when the task goes on.
+    Return the failure of the instructions function, if any: then nothing is recorded, and it is called again later.
     """
     state, record = owned.state, owned.writer.record
     changed = check_version(state, agent, options)
@@ -76,7 +76,7 @@ async def _instructions_of(
     context: Any,
     vault: Vault,
 ) -> e.InstructionsSet | e.Failure | None:
-    """Return the instructions of a task, or why there are none; None if they are those that the task has."""
+    """Return the instructions of a task, or their failure; None if they have not changed."""
     access = StateAccess(state, state.seq, f"the instructions of agent {agent.name!r}")
     ctx: RunContext[Any] = RunContext(
         state.task_id, state.thread, state.task_input, context, state=StateView(access)
@@ -110,7 +110,7 @@ def _no_instructions(agent: Agent[Any], why: str, traceback: str = "") -> e.Fail
 
 
 def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:
-    """Raise `VersionRefused` if a task has steps that this agent's worker could not go on from."""
+    """Raise `VersionRefused` if a task has steps that this agent's worker cannot continue."""
     runs_functions = agent.function_worker is not None
     has_functions = state.graph is not None
     if runs_functions != has_functions and (has_functions or state.steps or state.step is not None):

@@ -1,8 +1,8 @@
-"""Checks of callers' arguments before anything is done: a wrong value is named at once, not where it would break later.
+"""Check callers' arguments before any effect: a wrong value is named at once, not where it would fail later.
 
 `ArgumentChecks` checks the arguments of a verb by the names of its parameters, the same way for all verbs; `_CHECKS`
-says what a parameter of each name must be. Text with half a character (a lone surrogate) is refused everywhere: no
-store can hold it, and what was stored in its place would differ from the argument.
+has the check for each name. Text with a lone surrogate is refused everywhere: no store can hold it, and the stored text
+would differ from the argument.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ MAX_PAGE: Final = 1_000
 """How many tasks a page may hold."""
 
 MAX_ID: Final = 500
-"""How many characters an id may have: what an index of every store can hold."""
+"""The longest id, in characters: an index of every store can hold it."""
 
 MAX_TASK_ID: Final = 200
-"""How many characters the id of a new task may have: those of its children are longer."""
+"""The longest id of a new task, in characters: those of its children are longer."""
 
 MAX_COMMAND_ID: Final = 200
 """How many characters the id of a command may have."""
 
 MAX_TENANT: Final = 100
-"""How many characters the name of a tenant may have: it stands before each of its ids."""
+"""The longest name of a tenant, in characters: it precedes each of its ids."""
 
 _QUOTING: Final = frozenset("'\"`\\")
 
 NEWEST: Final = "last"
-"""What the command line calls the newest task."""
+"""The name of the newest task on the command line."""
 
 _DOT_SEGMENTS: Final = frozenset((".", ".."))
-"""What HTTP clients remove from a path, also where it is quoted: no URL can end in one of these (RFC 3986, 5.2.4)."""
+"""Segments that HTTP clients remove from a path, even if quoted: no URL can end in one (RFC 3986, 5.2.4)."""
 
 _UNTYPED: Final = frozenset(("Cc", "Zl", "Zp"))
 """The categories of control characters and of line ends."""
@@ -62,7 +62,7 @@ LATEST: Final = 253_402_300_799_999_999
 """The last microsecond of the year 9999, counted from 1970, UTC."""
 
 MAX_SHOWN: Final = 80
-"""Characters of a wrong value that its error repeats."""
+"""The most characters of a wrong value in its error."""
 
 
 def parts_of(value: Any, name: str = "input") -> tuple[Content, ...]:
@@ -84,7 +84,7 @@ def parts_of(value: Any, name: str = "input") -> tuple[Content, ...]:
 
 
 def _input_advice(value: Any) -> str:
-    """Return what to do about a value that is no input, where it shows what was meant."""
+    """Return the advice for a value that is not an input, if its type shows the intention."""
     parts = cast("list[Any]", [*value] if isinstance(value, (list, tuple)) else [value])
     first: Any = next(iter(parts), None)
     if isinstance(first, (dict, Message)):
@@ -144,9 +144,9 @@ def _storable(name: str, text: str) -> None:
 
 
 def json_value(name: str, value: Json) -> None:
-    """Raise `ConfigurationError` for a value that would not come back from a journal as it was."""
+    """Raise `ConfigurationError` for a value that a journal would change."""
     if value is None:
-        return  # the usual case, on the way of every run
+        return  # the usual case, in every run
     try:
         codec.exact_copy(value)
     except ValueError as error:
@@ -154,7 +154,7 @@ def json_value(name: str, value: Json) -> None:
 
 
 def conversation(name: str, messages: Any) -> tuple[Message, ...]:
-    """Return messages to import; raises `ConfigurationError` for what no model could be shown."""
+    """Return messages to import; raises `ConfigurationError` for messages that no model accepts."""
     if not isinstance(messages, (list, tuple)) or not messages:
         raise ConfigurationError(f"{name}: messages must be a list of Message, got {shown(messages)}")
     open_calls: list[str] = []
@@ -191,7 +191,7 @@ def conversation(name: str, messages: Any) -> tuple[Message, ...]:
 
 
 def path(name: str, value: Any, what: str = "a path") -> Path:
-    """Return a path; raises `ConfigurationError` for what cannot be one."""
+    """Return a path; raises `ConfigurationError` for any other value."""
     file = Path(cast("Any", value)) if isinstance(value, (str, os.PathLike)) and value != "" else None
     try:
         if file is not None and b"\0" not in os.fsencode(file):
@@ -251,7 +251,7 @@ def task_state(name: str, value: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value as an error may repeat it."""
+    """Return a value as bounded text for an error."""
     if isinstance(value, (str, bytes)):
         value = value[: MAX_SHOWN + 1]  # a large one is not written out first
     try:
@@ -265,7 +265,7 @@ def shown(value: Any) -> str:
 
 
 class ArgumentChecks:
-    """Checks the arguments of one verb before anything is done with them.
+    """Checks the arguments of one verb before it has any effect.
 
     Args:
         verb: the function, whose first parameter is the runner or the handle.
@@ -289,7 +289,7 @@ class ArgumentChecks:
         self._rest = f"{name}: tasks" if code.co_flags & CO_VARARGS else None
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise `ConfigurationError` for an argument that cannot be what its name says."""
+        """Raise `ConfigurationError` for an invalid argument."""
         for value, (label, check, default) in zip(args, self._by_position, strict=False):
             if check is not None and value is not default:
                 check(label, value)
@@ -376,7 +376,7 @@ def moment(name: str, value: Any) -> None:
 
 
 def usage_key(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless the value says by what usage is summed up."""
+    """Raise `ConfigurationError` unless the value is a key for sums of usage."""
     text(name, value)
     if value not in ("agent", "day") and not (value.startswith("label:") and value != "label:"):
         raise ConfigurationError(f"{name} must be 'agent', 'day' or 'label:NAME', got {shown(value)}")
@@ -405,7 +405,7 @@ def flag(name: str, value: Any) -> None:
 
 
 def observer_list(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless the value is a list; what makes observers of its entries checks them."""
+    """Raise `ConfigurationError` unless the value is a list; its entries are checked when they become observers."""
     if not isinstance(value, (list, tuple)):
         form = f"[{value!r}]" if isinstance(value, str) else "[function]"
         raise ConfigurationError(f"{name} must be a list: observers={form}, got {shown(value)}")
@@ -426,7 +426,7 @@ def verdict(name: str, value: Any) -> None:
 
 
 def approval_scope(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless the value says what an approval holds for."""
+    """Raise `ConfigurationError` unless the value is the scope of an approval."""
     if value not in get_args(ApprovalScope):
         raise ConfigurationError(
             f"{name} must be one of {', '.join(get_args(ApprovalScope))}, got {shown(value)}"
@@ -479,7 +479,7 @@ def _input(name: str, value: Any) -> None:
 
 
 def _new_task_id(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless a new task may have this id: it is to be typed, and printed on one line."""
+    """Raise `ConfigurationError` unless a new task may have this id: people type it, and print it on one line."""
     identifier(name, value, most=MAX_TASK_ID)
     _path_segment(name, value)
     if value == NEWEST:
@@ -499,7 +499,7 @@ def _new_thread_id(name: str, value: Any) -> None:
 
 
 def _path_segment(name: str, value: str) -> None:
-    """Raise `ConfigurationError` unless an id can stand in the path of a URL."""
+    """Raise `ConfigurationError` unless an id can be a segment in the path of a URL."""
     if value in _DOT_SEGMENTS:
         raise ConfigurationError(
             f"{name} must not be {value!r}: HTTP clients remove that from a path; take another id"
@@ -540,7 +540,7 @@ _CHECKS: Final[dict[str, Check | None]] = {
     "role": role,
     **dict.fromkeys(("since", "until", "updated_since"), moment),
 }
-"""What arguments of these names must be, in any verb; an argument that is its parameter's default is not checked."""
+"""The checks of arguments by name, for any verb; an argument that is its parameter's default is not checked."""
 
 _OF_LISTS: Final[dict[str, Check | None]] = {
     "agent": text,
@@ -563,12 +563,12 @@ _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
     "export_tasks": {"to": None},
     "fork": {**_OF_NEW_THREADS, "instructions": _instructions, "model": text},
 }
-"""Verbs in which a parameter of that name is something else."""
+"""Verbs in which a parameter of that name has another meaning."""
 
 # ------------------------------------------------------------------------- schemas of the checks
 
 Bounds = Mapping[str, Mapping[str, Json]]
-"""Values of each JSON type, in keywords of JSON Schema; of the items of a list under `items`."""
+"""The bounds of values by JSON type, in keywords of JSON Schema; those of a list's items under `items`."""
 
 _CHECKED_INSIDE: Final[dict[str, Callable[..., object]]] = {
     "limit": page,
@@ -606,10 +606,10 @@ _BOUNDS: Final[dict[Callable[..., object], Bounds]] = {
     conversation: {"array": {"minItems": 1}},
     _error_text: {"string": {"minLength": 1}},
 }
-"""The schema of each check, as far as a schema can say it. A check may refuse more."""
+"""The schema of each check, as far as a schema can express it. A check may refuse more."""
 
 
 def bounds_of(verb: str, name: str) -> Bounds:
-    """Return the schema of the check of an argument; nothing where a schema cannot say it."""
+    """Return the schema of the check of an argument; empty if a schema cannot express it."""
     check = (_CHECKS | _CHECKED_INSIDE | _CHECKS_OF.get(verb, {})).get(name)
     return {} if check is None else _BOUNDS.get(check, {})

@@ -1,7 +1,7 @@
-"""Running agents that were called as tasks of their own: begin, continue, pause and end them.
+"""Run called agents as tasks of their own: begin, continue, pause and end them.
 
-A child has its own journal, named by its parent and the call that it is. So a call that was begun is never in doubt:
-the driver of the parent goes on with that journal. A child is driven only by the drive of its parent.
+A child has its own journal, named by its parent and its call. So a begun call is never in doubt: the driver of the
+parent continues that journal. Only the drive of its parent drives a child.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from treadle.policy.budget import Account, calls_made, own_spending, spent_by
 from treadle.ports import InboxItem, JournalStore, TaskExists
 
 PARENT: Final = "parent"
-"""The `by` of what a parent asks of its children."""
+"""The `by` of a parent's requests to its children."""
 
 
 class Drive(Protocol):
@@ -66,7 +66,7 @@ class Drive(Protocol):
 
 @frozen
 class ChildTasks:
-    """What running the children of any drive takes."""
+    """The parts that run the children of drives."""
 
     store: JournalStore
     cache: TaskCache
@@ -102,9 +102,9 @@ class ChildTasks:
         return Family(self, account, agents, terms, owned.channel, unseen, passed_on, labels, owned.observers)
 
     async def spent_below(self, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
-        """Return what the open children of a task spent, and for how many microseconds they were driven unseen by it.
+        """Return the spending of a task's open children, and for how many microseconds they ran unrecorded by it.
 
-        Their own journals tell: after a kill the journal of the parent is behind theirs.
+        The figures come from their own journals: after a kill the journal of the parent is behind theirs.
         """
         spent, unseen = dict[str, tuple[SpentBy, ...]](), 0
         for call in state.open_children():
@@ -128,7 +128,7 @@ class ChildTasks:
         drive: Callable[[OwnedTask], Awaitable[TaskState]],
         observers: Listeners | None,
     ) -> TaskState:
-        """Drive a child, which is made if it does not exist, to its next stop, and return its state."""
+        """Drive a child, created if it does not exist, to its next stop, and return its state."""
         while True:
             row = await self.cache.row_or_none(task_id) if may_exist else None
             if row is not None and row.state in END_STATES:
@@ -158,17 +158,17 @@ class ChildTasks:
                 may_exist = True
 
     async def pause(self, task_id: str, item_id: str, reason: str | None) -> None:
-        """Post the pause of a parent to its child, under an id that makes it the same pause each time."""
+        """Post the pause of a parent to its child, under a stable id, so that a repeat is the same pause."""
         data = {"by": PARENT, "reason": reason}
         try:
             await self.store.post(task_id, InboxItem(item_id, "pause", data, self.clock()))
         except TaskNotFound:
-            return  # it is about to be made, and sees then that its parent is to pause
+            return  # it is about to be created, and will see its parent's pause
         with suppress(TaskTooNew):  # a newer driver has it, and finds the pause
-            await self.commands.attend(task_id)  # it may have come to rest just before
+            await self.commands.attend(task_id)  # it may have stopped just before
 
     async def stop(self, call: CallState, why: str) -> TaskState | None:
-        """Cancel the task that a call is and return its state at its end; None if it was never made."""
+        """Cancel the task of a call and return its final state; None if it was never created."""
         task_id = str(call.child)
         row = await self.cache.row_or_none(task_id)
         if row is None:
@@ -184,12 +184,12 @@ class Family:
     Args:
         tasks: runs them.
         account: the parent's.
-        agents: by the names of the tools that they are.
-        terms: on which some of them are called, by these names.
-        channel: the parent's, whose watchers hear of its children.
-        unseen: microseconds for which children were driven before a crash and that only their own journals tell.
-        passed_on: returns what a child takes over that is called now.
-        labels: of the task, which its children have too; None if its row is to tell them.
+        agents: the agents by the names of their tools.
+        terms: the terms of the calls of some of them, by these names.
+        channel: the parent's, whose watchers get the events of its children.
+        unseen: microseconds that children ran before a crash and that only their own journals have.
+        passed_on: returns the inheritance of a child that is called now.
+        labels: of the task, which its children get too; None: from its row.
         observers: of the call that drives the parent.
     """
 
@@ -216,26 +216,26 @@ class Family:
         self._terms = terms
         self.unseen = unseen
         self.resting: set[str] = set()
-        """the calls whose tasks stopped by themselves in this drive: they are left at rest until a command arrives"""
+        """the calls whose tasks stopped by themselves in this drive: they wait for a command"""
 
         self.refused: e.LimitReached | None = None
-        """why a call was refused since the last request: the model is asked for an answer, not for more calls"""
+        """the limit that refused a call since the last request: the model is asked for an answer, not for more calls"""
 
         self._states: dict[str, TaskState] = {}
         """of the children that were driven here, by call"""
 
         self._tools: dict[str, Mapping[str, ToolSpec]] = {}
-        """what the tools of the agents declare that these children are with, by call"""
+        """the tools of these children's present agents, by call"""
 
         self._pauses: dict[str, asyncio.Task[None]] = {}
-        """the pause of the parent on its way to its children, by call"""
+        """the parent's pauses in delivery to its children, by call"""
 
     def has_agent(self, name: str) -> bool:
-        """Whether a tool of this name is an agent."""
+        """Return whether a tool of this name is an agent."""
         return name in self._agents
 
     def without_resting(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-        """Return the effects without those of children at rest."""
+        """Return the effects without those of stopped children."""
         return tuple([effect for effect in effects if effect.id not in self.resting])
 
     def pause(self, effects: Iterable[Effect]) -> None:
@@ -248,10 +248,10 @@ class Family:
         await self._tasks.pause(str(call.child), ids.child_pause_id(self.state.seq), self.state.stop_reason)
 
     async def note_resting(self, call: CallState, state: TaskState) -> None:
-        """Note that the task of a call stopped by itself; one that stopped for its parent's pause goes on with it."""
+        """Record that a call's task stopped by itself; one that stopped for its parent's pause continues with it."""
         pause = self._pauses.pop(call.id, None)
         if pause is not None:
-            await pause  # so that the pause comes before the child is driven on, and not after
+            await pause  # the pause must arrive before the child is continued
         if pause is None or not state.pausing:
             self.resting.add(call.id)
 
@@ -261,7 +261,7 @@ class Family:
             await asyncio.gather(*self._pauses.values())
 
     async def run(self, call: CallState, told: str, context: Any) -> TaskState:
-        """Drive the task that a call is to its next stop and return its state."""
+        """Drive the task of a call to its next stop and return its state."""
         terms = self._terms.get(call.name)
         if terms is not None:
             context = terms.context_of(context)
@@ -276,7 +276,7 @@ class Family:
         return state
 
     def spent_by(self, call: CallState) -> tuple[SpentBy, ...]:
-        """Return what the task of a call has spent so far, if it was driven here."""
+        """Return the spending of a call's task so far, if it was driven here."""
         state = self._states.get(call.id)
         return spent_by(state) if state is not None else ()
 
@@ -297,7 +297,7 @@ class Family:
         return tuple(sorted(Exposure(specs, tools_of=specs_of).of(state).effects))
 
     def is_open(self, call: CallState) -> bool:
-        """Whether the task of a call was driven here and has not ended."""
+        """Return whether the task of a call was driven here and has not ended."""
         state = self._states.get(call.id)
         return state is not None and state.ended is None
 
@@ -343,7 +343,7 @@ class Family:
         return state
 
     def _relay(self, call: CallState, owned: OwnedTask) -> None:
-        """Tell watchers of the parent what happens in a child."""
+        """Relay the events of a child to watchers of the parent."""
         agent, task_id = self._agents[call.name].name, owned.state.task_id
         owned.channel.above = self._channel
         owned.channel.observe(ChildRelay(owned.channel, self._channel, self.state, call, task_id, agent))
@@ -358,13 +358,13 @@ class Family:
 
 
 class ChildRelay:
-    """Tells the watchers of a parent what happens in a child, beside the observers of the child itself.
+    """Relays the events of a child to the watchers of its parent, beside the child's own observers.
 
     Args:
-        own: the child's channel; its observers are told as before.
+        own: the child's channel; its observers get events as before.
         up: its parent's.
-        parent: as it stands; what is told comes after its last event.
-        call: which of the parent's calls the child is.
+        parent: its state; relayed events come after its last event.
+        call: the parent's call of the child.
         task_id, agent: the child's.
     """
 
@@ -378,7 +378,7 @@ class ChildRelay:
         self.deltas = up.listeners or (self._inner is not None and self._inner.deltas)
 
     def publish(self, items: Sequence[Item]) -> None:
-        """Tell of events that are durable."""
+        """Relay durable events."""
         if self._inner is not None:
             self._inner.publish(items)
         for item in items:
@@ -386,7 +386,7 @@ class ChildRelay:
                 self.pass_on(self._task_id, (), item)
 
     def tell(self, item: e.Ephemeral) -> None:
-        """Tell of a delta."""
+        """Relay a delta."""
         if self._inner is not None and self._inner.deltas:
             self._inner.tell(item)
         if isinstance(item, (e.Delta, e.ModelRestarted, e.ToolProgress)):
@@ -398,7 +398,7 @@ class ChildRelay:
         path: tuple[str, ...],
         event: e.Event | e.Delta | e.ModelRestarted | e.ToolProgress,
     ) -> None:
-        """Tell the watchers of every task above of an event in a task below, by the agents on the path to it."""
+        """Relay an event of a task below to the watchers of every task above, with the agents on the path to it."""
         origin = self._own.origin if path else getattr(event, "origin", None)
         path = (origin.agent_path[-1] if origin is not None else self._agent, *path)
         if self._up.watchers:

@@ -1,4 +1,4 @@
-"""Commands to tasks: they go through the task's inbox, wherever its driver is, and waiting for what becomes of them."""
+"""Send commands to tasks through their inboxes, wherever the driver is, and wait for the outcomes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from treadle.ports import InboxItem, JournalStore, TaskRow
 T = TypeVar("T")
 
 WINDOW: Final = 200
-"""How many events are read at a time to find the one that a command became, the newest first."""
+"""How many events are read at a time, the newest first, to find the event of a command."""
 
 
 NOT_CONTENT: Final = frozenset({"by", "expect", "reason", "wanted"})
-"""Data of a command that may differ in a repeat: its caller, what that saw before, why, and who is to drive."""
+"""Data of a command that may differ in a repeat: its caller, the caller's last event, the reason, and the due time."""
 
 
 class CarriedOut(Exception):
-    """A command of this id was carried out before, as `event` tells. A user never sees it."""
+    """A command of this id was carried out before as `event`. A user never sees this."""
 
     def __init__(self, event: e.Event) -> None:
         super().__init__(f"it became event {event.seq}")
@@ -46,12 +46,12 @@ class CarriedOut(Exception):
 
 
 def encoded(parts: Sequence[Content]) -> list[Json]:
-    """Return the parts of a message as JSON data, as the content of commands is compared."""
+    """Return the parts of a message as JSON data, for comparing the content of commands."""
     return [codec.encode_part(part) for part in parts]
 
 
 def of_another(task_id: str, command_id: str | None, event: e.Event) -> ConfigurationError:
-    """Return the error for an id that another command has, which became an event."""
+    """Return the error for the id of another command that became an event."""
     return ConfigurationError(
         f"task {task_id}: command_id {command_id!r} belongs to another command, which became event "
         f"{event.seq}, {event.kind}: take another id"
@@ -64,11 +64,11 @@ class TaskCommands:
     Args:
         store: where the inboxes are.
         cache: reads the tasks.
-        owned: tells which tasks this process drives.
+        owned: the tasks that this process drives.
         ownership: acquires a task without a driver to read its inbox.
         read_inbox: reads the inbox of an owned task.
         clock: microseconds since 1970, UTC.
-        vault: hides secrets in what is sent.
+        vault: masks secrets in commands.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class TaskCommands:
     ) -> str:
         """Post a command to a task's inbox and return its id there; it is carried out here if the task has no driver.
 
-        With `row`, a driver that the row names is left to read it; the caller is to look at the task again. With
-        `command_id`, raises `CarriedOut` if a command of that id was carried out before; `number` counts how often it
-        is sent, since a task that ends dismisses what it has not read.
+        With `row`, the driver in the row reads it; the caller must look at the task again. With `command_id`, raises
+        `CarriedOut` if a command of that id was carried out before; `number` counts the sends, since a task that ends
+        dismisses unread items.
         """
         item_id = new_id() if command_id is None else ids.command_item_id(command_id, number)
         data = self.without_secrets(data)
@@ -132,17 +132,17 @@ class TaskCommands:
         carry_out: Callable[[], Awaitable[T]],
         repeated: Callable[[e.Event], Awaitable[T]],
     ) -> T:
-        """Carry a command out and return what that gives; of one that was carried out before, what `repeated` gives.
+        """Carry a command out and return its result; for one that was carried out before, the result of `repeated`.
 
-        A command that was carried out changed the task, so that the same one most often does not fit any more. Hence an
-        error counts only if no command of that id was carried out.
+        A command that was carried out changed the task, so a repeat usually does not fit any more. Hence an error
+        counts only if no command of that id was carried out.
 
         Args:
             task_id: the task.
             command_id: the id that the caller chose; None if it chose none.
-            kinds: what the command becomes; with `CommandRejected` among them, `repeated` tells of a rejection too.
-            carry_out: carries it out; raises `CarriedOut` where it finds that it was carried out before.
-            repeated: is given the event that it became.
+            kinds: the events of the command; with `CommandRejected` among them, `repeated` handles a rejection too.
+            carry_out: carries it out; raises `CarriedOut` if it was carried out before.
+            repeated: receives the event that it became.
 
         Raises:
             ConfigurationError: a command of another kind had that id.
@@ -167,14 +167,14 @@ class TaskCommands:
     async def note(
         self, owned: OwnedTask, command_id: str | None, *, sent_as: str | None = None
     ) -> str | None:
-        """Note the id of a command that its caller carries out as the owner; return the inbox id for its events.
+        """Record the id of a command that its caller carries out as the owner; return the inbox id for its events.
 
         The commit of an event that names the inbox id takes it from the inbox. If none is committed, it is dismissed.
 
         Args:
             owned: the task.
             command_id: the id that the caller chose; None if it chose none.
-            sent_as: the kind of item by which the same command is sent to a driver, if it ever is.
+            sent_as: the kind of item of the same command when it is sent to a driver, if it ever is.
 
         Raises:
             CarriedOut: a command of that id was carried out before.
@@ -193,7 +193,7 @@ class TaskCommands:
 
         Raises `ConfigurationError` if another command of its id is still unread.
         """
-        # The inbox first: what is not there any more is in the journal by now.
+        # The inbox first: an item that has left it is in the journal by now.
         unread = [each for each in await self._store.inbox(task_id) if each.item_id == item.item_id]
         if unread and not _may_be_one(unread[0], item):
             raise ConfigurationError(
@@ -210,15 +210,15 @@ class TaskCommands:
         Args:
             task_id: the task.
             command_id: the id of both.
-            event: what the first one became.
-            recorded: the content that the event holds, as JSON data.
-            content: that of the repeated command.
+            event: the event of the first one.
+            recorded: the content in the event, as JSON data.
+            content: the content of the repeated command.
         """
         if not is_same_json(recorded, self.without_secrets(content)):
             raise of_another(task_id, command_id, event)
 
     def without_secrets(self, data: Any) -> Any:
-        """Return the content of a command as it is sent: without the secrets that this process knows."""
+        """Return the content of a command in its sent form: without the secrets that this process knows."""
         return data if self._vault.hide_in is None else self._vault.known.hide_data(data)
 
     async def check_new(self, task_id: str, command_id: str | None) -> None:
@@ -233,13 +233,13 @@ class TaskCommands:
             await self.check_new(task_id, command_id)
 
     async def was_done(self, event: e.Event) -> None:
-        """Return nothing for a command that returns nothing."""
+        """Return None, for a command without a result."""
 
     async def event_of(self, task_id: str, command_id: str) -> e.Event | None:
-        """Return the event that a command of this id became; None if it was not carried out, or is not yet."""
+        """Return the event of a command of this id; None if it was not carried out yet."""
         row = await self._cache.row(task_id)
         upto = row.head
-        while upto > row.base_seq:  # what is before that is the task's that this one was forked from
+        while upto > row.base_seq:  # earlier events belong to the task it was forked from
             after = max(row.base_seq, upto - WINDOW)
             records = await self._store.read(task_id, after=after, upto=upto)
             for _, event in events_with_epochs(task_id, records, after=after, previous=None):
@@ -262,7 +262,7 @@ class TaskCommands:
             self._owned.read_inbox_soon(task_id)
 
     async def tell_parents(self, row: TaskRow) -> None:
-        """Tell every task above a child that the child may go on or has ended, so that it goes on with it."""
+        """Notify every task above a child that may go on or has ended, so that they continue with it."""
         while row.parent is not None:
             parent = await self._cache.row_or_none(row.parent)
             if parent is None or parent.state in END_STATES:
@@ -274,18 +274,18 @@ class TaskCommands:
     # -------------------------------------------------------------------------------------- outcome
 
     async def is_unread(self, task_id: str, item_id: str) -> bool:
-        """Whether an item still lies in a task's inbox."""
+        """Return whether an item is still in a task's inbox."""
         return any(item.item_id == item_id for item in await self._store.inbox(task_id))
 
     async def contradicted(
         self, task_id: str, item_id: str, kinds: tuple[str, ...], name: str
     ) -> InboxItem | None:
-        """Return the item of an inbox that decides, before a given one, differently; None if none does.
+        """Return an earlier item of the inbox that decides differently from a given one; None if there is none.
 
         Args:
             task_id: the task.
-            item_id: the id of an item that decides on a request, or by a ticket.
-            kinds: the kinds of items that do so.
+            item_id: the id of an item that decides a request, or completes a ticket.
+            kinds: the kinds of such items.
             name: the field that names the request or the ticket.
         """
         waiting = [item for item in await self._store.inbox(task_id) if item.kind in kinds]
@@ -299,7 +299,7 @@ class TaskCommands:
     async def is_left_for_another(self, task_id: str, command_id: str) -> bool:
         """Return whether the owner of a busy task drives it for another command; False once the task may be acquired.
 
-        The owner is asked by an item that it dismisses when it reads its inbox: by then it has recorded its command.
+        The owner gets an item that it dismisses when it reads its inbox: by then it has recorded its command.
         Raises `CarriedOut` if it recorded the one of this id.
         """
         await self.check_new(task_id, command_id)
@@ -322,17 +322,17 @@ class TaskCommands:
                 await task.changed()
 
     async def carried_out(self, task_id: str, item_id: str) -> None:
-        """Return once a command was carried out and the task is at rest, or the task has ended and dismissed it."""
+        """Return once a command was carried out and the task has stopped, or the task has ended and dismissed it."""
         await self.stopped(task_id)
         while await self.is_unread(task_id, item_id):
-            # It arrived just when the driver had released the task, or had ended it, and was about to leave.
+            # It arrived just after the driver had released or ended the task.
             await self.attend(task_id)
             await self.stopped(task_id)
 
     async def answer(self, task_id: str, item_id: str, *, after: int = 0) -> e.Event | None:
-        """Return the event, with a number above `after`, that an inbox item became once it was read.
+        """Return the event after `after` that an inbox item became, once it was read.
 
-        None if the task has no driver to read it, or if it came too late to be an event: after the end.
+        None if the task has no driver to read it, or if it came after the end.
         """
         with self._owned.watching(task_id) as task:
             while True:
@@ -348,7 +348,7 @@ class TaskCommands:
         return None
 
     async def stopped(self, task_id: str, *, or_left: str | None = None) -> TaskRow:
-        """Return a task's row once the task is at rest; with `or_left`, also once it has left that state."""
+        """Return a task's row once the task has stopped; with `or_left`, also once it has left that state."""
         with self._owned.watching(task_id) as task:
             while True:
                 task.skip()
@@ -359,7 +359,7 @@ class TaskCommands:
                 await task.changed()
 
     async def stopped_elsewhere(self, owned: OwnedTask, refusal: Fenced) -> TaskRow:
-        """Return the row of a task that was taken over from this process, once it is at rest.
+        """Return the row of a task that was taken over from this process, once it has stopped.
 
         Raises `refusal` if no other driver took it over.
         """
@@ -381,7 +381,7 @@ class TaskCommands:
 
 
 def _may_be_one(unread: InboxItem, item: InboxItem) -> bool:
-    """Whether two items of one id may be the same command. A note says of its command only that it has the id."""
+    """Return whether two items of one id may be the same command. A note has only the id of its command."""
     if NOTED in (unread.kind, item.kind):
         return True
     content = (unread.data.keys() & item.data.keys()) - NOT_CONTENT
@@ -391,5 +391,5 @@ def _may_be_one(unread: InboxItem, item: InboxItem) -> bool:
 
 
 def _decision(item: InboxItem) -> Json:
-    """Return the data of a decision without the name of its sender and its reason, which do not matter."""
+    """Return the data of a decision without its sender and reason, which do not matter."""
     return {name: value for name, value in item.data.items() if name not in ("by", "reason", "stop")}

@@ -1,4 +1,4 @@
-"""Committing to the store outside of a drive, where no journal writer is at work."""
+"""Commit to the store outside of a drive, without a journal writer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from treadle.ports import Commit, Committed, JournalStore
 
 
 async def commit(store: JournalStore, request: Commit) -> Committed:
-    """Commit and return the store's answer once it is durable; raises what stopped it."""
+    """Commit and return the store's answer once it is durable; raises the store's error."""
     answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
 
     def done(verdict: Committed | Exception) -> None:

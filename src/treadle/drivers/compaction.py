@@ -1,7 +1,7 @@
-"""Compaction: a task of its own summarises a thread's older messages, and its answer stands for them from then on.
+"""Compaction: a separate task summarises a thread's older messages, and its answer replaces them from then on.
 
-The task is journalled like any other, and named by what it summarises: after a crash the same compaction goes on with
-the same task, and a summary that exists is not made again. Its end and its place in the thread are one commit.
+The task is journalled like any other, and named by the content that it summarises. After a crash the same compaction
+continues the same task, and an existing summary is not made again. Its end and its place in the thread are one commit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Run = Callable[[NewRun], Awaitable[RunResult]]
 
 @mutable
 class CompactionRequest:
-    """What a caller asks for: how many of the newest turns (tasks) stay as they are, and what summarises the rest."""
+    """A request to compact: how many of the newest turns (tasks) to keep, and the agent or model for the rest."""
 
     thread_id: str
     keep: int
@@ -59,7 +59,7 @@ class ThreadCompactor:
         store: where the threads are.
         cache: reads their messages.
         agents: where the agents of their tasks are registered.
-        memory: lays out messages for the model that summarises, and counts their tokens.
+        memory: prepares messages for the summarising model, and counts their tokens.
         run: runs a new task to its next stop.
     """
 
@@ -102,7 +102,7 @@ class ThreadCompactor:
             scope = e.SummaryRequested(older[fitting - 1].version, version)
             taken = [*((previous,) if previous is not None else ()), *read[:fitting]]
             untrusted = origins.merged(*[each.untrusted for each in taken])
-            # What was said by whom is one text here: with something untrusted in it, the model reads it in a frame.
+            # The transcript is one text: if a part is untrusted, the model reads it in a frame.
             label = Label(untrusted[0], "untrusted") if untrusted else None
             new = await self._summary_task(request, turns, Text(text, label=label), scope)
             new.untrusted = untrusted
@@ -128,7 +128,7 @@ class ThreadCompactor:
     async def _summary_task(
         self, request: CompactionRequest, turns: list[ThreadMember], text: Text, scope: e.SummaryRequested
     ) -> NewRun:
-        """Return the task that makes a summary, named by what it summarises; a task that failed gets a successor."""
+        """Return the task of a summary, named by its content; a failed one gets a successor."""
         agent = request.agent or Agent(
             request.model or await self._model_of(turns), name="summary", instructions=INSTRUCTIONS
         )

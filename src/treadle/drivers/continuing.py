@@ -1,4 +1,4 @@
-"""What is recorded in an owned task before it is driven on: a new attempt, a lifted stop, other options, its inbox."""
+"""Record changes in an owned task before it is continued: a new attempt, a lifted stop, options, its inbox."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def check_not_a_child(task_id: str, parent: str | None) -> None:
 async def reopen(
     store: JournalStore, owned: OwnedTask, reason: str, by: str | None = None, *, alone: bool = True
 ) -> None:
-    """Take up an ended task in a new attempt; its messages leave its thread in the same transaction.
+    """Reopen an ended task in a new attempt; its messages leave its thread in the same transaction.
 
-    Raises `AlreadyFinalized` when newer messages follow its own, and `ChildTask` for a child that is to go on alone.
+    Raises `AlreadyFinalized` if newer messages follow its own, and `ChildTask` for a child without its parent.
     """
     state = owned.state
     if alone:
@@ -44,7 +44,7 @@ async def reopen(
 
 
 async def take_from_inbox(store: JournalStore, owned: OwnedTask, items: Sequence[InboxItem]) -> None:
-    """Record items of a task's inbox before it is driven; items that were read meanwhile are left out."""
+    """Record items of a task's inbox before it is driven; skip items that were read meanwhile."""
     unread = {item.item_id for item in await store.inbox(owned.state.task_id)}
     for item in items:
         if item.item_id in unread:
@@ -60,7 +60,7 @@ def lift_stop(owned: OwnedTask, by: str | None = None) -> None:
 
 
 def change_options(owned: OwnedTask, options: RunOptions | None) -> None:
-    """Record the options of a resume: they come before the stored ones, also where they loosen them."""
+    """Record the options of a resume: they override the stored ones, even if they loosen them."""
     if options is None:
         return
     stored = owned.state.options
@@ -74,7 +74,7 @@ def change_options(owned: OwnedTask, options: RunOptions | None) -> None:
 
 
 def options_of_fork(stored: Json, options: RunOptions | None) -> Json:
-    """Return the options that are stored with a fork: those of its parent under the caller's."""
+    """Return the stored options of a fork: those of its parent, overridden by the caller's."""
     if options is None:
         return stored
     document: dict[str, Any] = dict(to_json(options.over(from_json(stored))) or {})

@@ -78,7 +78,7 @@ def system_time() -> int:
 
 @frozen
 class Dependencies:
-    """What the composition root hands to a runner."""
+    """The parts that the composition root gives to a runner."""
 
     store: JournalStore
     tenants: TenantStores
@@ -99,33 +99,33 @@ class Dependencies:
     on_pending: Callable[[str], OnPending] | None = None
     at_terminal: Callable[[str], OnPending] | None = None
     model: str | Model | None = None
-    """that of agents which name none"""
+    """the default for agents that name none"""
 
     tenant: str = ""
-    """whose tasks are driven; the two functions before it take the tenant"""
+    """the tenant of the tasks; the two functions above take it"""
 
     observer_of: Callable[[str, Any], Observer] | None = None
-    """returns an entry of a list of observers as one, with its label in errors; None if each is one already"""
+    """returns an entry of a list of observers as an observer; takes its label in errors; None if each is one already"""
 
 
 CACHED_OF_TENANT: Final = 32
-"""How many tasks at rest keep their state in memory, of each tenant with a name."""
+"""How many stopped tasks keep their state in memory, for each tenant with a name."""
 
 _NO_OBSERVERS: Final[AbstractContextManager[None]] = nullcontext()
 
 DRIVE_BEGIN_TRIES: Final = 100
-"""Hundredths of a second in which the drive of a task that was just acquired begins, so that it can be stopped."""
+"""How many hundredths of a second to wait for the drive of a newly acquired task, so that it can be stopped."""
 
 
 class TaskDriver:
-    """Drives the tasks of one tenant of a runner; its parts are attributes, for the verbs to take what they need.
+    """Drives the tasks of one tenant of a runner; its parts are attributes for the verbs.
 
     Args:
-        dependencies: what the composition root chose.
+        dependencies: the choices of the composition root.
         shared: the driver of another tenant of the same runner, whose agents, observers and toolsets are used.
 
     Attributes:
-        tenant: whose tasks they are.
+        tenant: the tenant of the tasks.
         cache: rows and states of tasks.
         owned: the tasks that this process owns.
         ownership: acquires and releases tasks.
@@ -135,7 +135,7 @@ class TaskDriver:
         commands: sends commands to tasks and waits for them.
         stopper: cancels, pauses and interrupts tasks.
         children: runs tasks below others.
-        contexts: makes and checks the contexts of drives, for the verbs to call before they record anything.
+        contexts: builds and checks the contexts of drives; verbs call it before they record anything.
     """
 
     def __init__(self, dependencies: Dependencies, shared: TaskDriver | None = None) -> None:
@@ -198,12 +198,12 @@ class TaskDriver:
         self._at_terminal = PendingCallback(at_terminal(tenant), vault) if at_terminal else None
         self._guardrails = dependencies.guardrails
         self._stopping: set[asyncio.Task[None]] = set()
-        """a function that releases the tasks of a store that a newer version migrated"""
+        """functions that release the tasks of a store that a newer version migrated"""
 
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant, vault)
 
     def observing(self, verb: str, listed: Observers) -> AbstractContextManager[Listeners | None]:
-        """Have the observers of one call, for the length of a block; None for a call without any.
+        """Provide the observers of one call for the length of a block; None for a call without any.
 
         Raises:
             ConfigurationError: an entry is neither a function, nor an observer, nor the name of one.
@@ -213,7 +213,7 @@ class TaskDriver:
             return _NO_OBSERVERS
         made, label = self._observer_of, f"{verb}: observers"
         observers: list[Any] = [each if made is None else made(label, each) for each in listed]
-        named = [isinstance(each, str) for each in listed]  # no other call has those
+        named = [isinstance(each, str) for each in listed]  # those belong to this call alone
         return self.observers.of_call([*zip(observers, named, strict=True)])
 
     async def drive(
@@ -226,10 +226,10 @@ class TaskDriver:
         above: Account | None = None,
         inherited: Inherited | None = None,
     ) -> DriveLoop:
-        """Drive an owned task to a goal and return the drive, at rest; the owner releases the task.
+        """Drive an owned task to a goal and return the stopped drive; the owner releases the task.
 
-        With `only`, none but steps of these ids run, if the task's steps are functions. `above` is the account of its
-        parent, if it is a child, and `inherited` what that passes on.
+        With `only`, only steps of these ids run, in a task of step functions. `above` is the account of its parent, if
+        it is a child, and `inherited` the parent's inheritance.
         """
         runs = goal in ("end", "step")
         is_closing = False
@@ -278,7 +278,7 @@ class TaskDriver:
     async def _prepare(
         self, owned: OwnedTask, agent: Agent[Any] | None, terms: _Terms
     ) -> tuple[DriveSpec, EffectContext | None]:
-        """Return what a drive with an agent goes by, and what its effects are performed with."""
+        """Return the specification of a drive with an agent, and the context of its effects."""
         state, inherited = owned.state, terms.inherited
         if agent is not None and state.options:
             agent = self.agents.with_caller_tools(state, agent)
@@ -315,9 +315,9 @@ class TaskDriver:
         record: Recorder,
         is_called: Callable[[], bool],
     ) -> tuple[DriveSpec, EffectContext | None] | None:
-        """Record that the conversation moved to the agent that it is to move to; return what the drive goes on with.
+        """Record the requested handoff; return the specification for the rest of the drive.
 
-        None if the drive is called for something else while a toolset of that agent begins.
+        None if a command arrives for the drive while a toolset of that agent starts.
         """
         state = owned.state
         wanted = state.team.next if state.team is not None else None
@@ -340,15 +340,15 @@ class TaskDriver:
         return await self._prepare(owned, agent, terms)
 
     def _full_id(self, owned: OwnedTask) -> str:
-        """Return what names a task beside those of other tenants."""
+        """Return the id of a task, unique across tenants."""
         return in_tenant(self.tenant, owned.state.task_id)
 
     async def read_inbox(self, owned: OwnedTask) -> DriveLoop:
-        """Read the inbox of an owned task, and release the task once nothing is left in it."""
+        """Read the inbox of an owned task, and release the task once it is empty."""
         return await self.drive(owned, "attend", None, None)
 
     async def _is_commanded_to_stop(self, owned: OwnedTask) -> bool:
-        """Whether a command in the inbox of a task stops it, so that it needs no tools."""
+        """Return whether a command in the inbox of a task stops it, so that it needs no tools."""
         try:
             items = await self.store.inbox(owned.state.task_id)
         except TaskNotFound:
@@ -356,7 +356,7 @@ class TaskDriver:
         return any(item.kind in ("cancel", "interrupt", "pause") for item in items)
 
     async def stop(self, owned: OwnedTask, grace: float) -> None:
-        """Interrupt an owned task since its driver shuts down; return when it is interrupted."""
+        """Interrupt an owned task because its driver shuts down; return when it is interrupted."""
         tries = DRIVE_BEGIN_TRIES
         if owned.drive is None:
             self.toolsets.stop_waiting(self._full_id(owned))
@@ -367,7 +367,7 @@ class TaskDriver:
             await owned.drive.stop(DRIVER_CLOSED, grace)
 
     def release_all(self, grace: float) -> None:
-        """Have every owned task interrupted and released soon; from any thread."""
+        """Interrupt and release every owned task soon; from any thread."""
         for owned in list(self.owned.tasks.values()):
             loop = owned.writer.loop
 
@@ -380,7 +380,7 @@ class TaskDriver:
                 loop.call_soon_threadsafe(stop)
 
     async def close(self) -> None:
-        """Release what can be released, end connections of toolsets, and stop watching the store."""
+        """Release all releasable tasks, close connections of toolsets, and stop watching the store."""
         await self.ownership.close()
         if not self._is_shared:
             await self.toolsets.close()
@@ -388,17 +388,17 @@ class TaskDriver:
         self.owned.close()
 
     def set_policy(self, policy: Judge | None) -> None:
-        """Judge by another policy from now on, in all tenants; `wake_for_policy` tells the drives under way."""
+        """Use another policy from now on, in all tenants; `wake_for_policy` notifies the running drives."""
         self._policy.set(policy)
 
     def wake_for_policy(self) -> None:
-        """Have the drives of this tenant look at the policy in force; from any thread."""
+        """Make the drives of this tenant check the policy in force; from any thread."""
         for owned in list(self.owned.tasks.values()):
             if (drive := owned.drive) is not None:
                 drive.judge_anew()
 
     def _callback_of(self, options: RunOptions) -> PendingCallback | None:
-        """Return what is told of requests for approval: the terminal, if the run is to ask there, and it is one."""
+        """Return the callback for requests for approval: the terminal's, if the run uses it and there is one."""
         if options.interaction == "interactive" and has_terminal():
             return self._at_terminal
         return self._on_pending
@@ -414,7 +414,7 @@ class TaskDriver:
         terms: _Terms,
         inherited: Inherited,
     ) -> EffectContext:
-        """Return what the effects of a drive are performed with."""
+        """Return the context of a drive's effects."""
         state, writer, agent, above = owned.state, owned.writer, runtime.agent, terms.above
         options = spec.options
         effects = EffectContext(
@@ -454,11 +454,11 @@ class TaskDriver:
         return effects
 
     def _tools_of(self, state: TaskState, present: Agent[Any], name: str) -> dict[str, Tool]:
-        """Return the tools of another agent that a task was with; raises `AgentUnknown`."""
+        """Return the tools of a former agent of a task; raises `AgentUnknown`."""
         return {tool.spec.name: tool for tool in self.agents.member(state, present, name).tools}
 
     def _specs_of(self, state: TaskState, present: Agent[Any], name: str) -> dict[str, ToolSpec]:
-        """Return what the tools of another agent declare that a task was with; nothing, if it is not known."""
+        """Return the specs of a former agent's tools; empty if it is not known."""
         try:
             tools = self._tools_of(state, present, name)
         except AgentUnknown:
@@ -470,7 +470,7 @@ class TaskDriver:
         return (await self.cache.row(owned.state.task_id)).labels if labels is None else labels
 
     def _guardrails_for(self, agent: Agent[Any]) -> tuple[Guardrail, ...]:
-        """Return the guardrails that hold for the tasks of an agent: the runner's, and its own."""
+        """Return the guardrails for the tasks of an agent: the runner's, and its own."""
         from treadle.policy.guardrails import guardrails_for
 
         return guardrails_for(agent.name, (*self._guardrails, *agent.guardrails))
@@ -478,7 +478,7 @@ class TaskDriver:
     # ---------------------------------------------------------------------------- entering the thread
 
     def _admission(self, owned: OwnedTask, options: RunOptions) -> ThreadAdmission | None:
-        """Return the admission of a task to its thread; None if it has its thread, or needs none for a summary."""
+        """Return the admission of a task to its thread; None if it has entered, or needs none for a summary."""
         if owned.entered or owned.state.covers:
             return None
         state, writer = owned.state, owned.writer
@@ -511,7 +511,7 @@ class TaskDriver:
 
 @mutable
 class _Terms:
-    """What a drive keeps whichever agent it goes on with; see `TaskDriver.drive`."""
+    """The terms of a drive that stay the same across handoffs; see `TaskDriver.drive`."""
 
     goal: Goal
     only: frozenset[str] | None
@@ -527,7 +527,7 @@ def _spec(
     judges: tuple[Judge, ...],
     guardrails: tuple[Guardrail, ...] = (),
 ) -> DriveSpec:
-    """Return what a drive decides by."""
+    """Return the specification of a drive."""
     goal, only = terms.goal, terms.only
     if runtime is None:
         options = from_json(state.options)
@@ -546,5 +546,5 @@ def _spec(
     if only is not None:
         rules = replace(rules, only_steps=only)
     elif goal == "step" and worker is not None:
-        rules = replace(rules, max_parallel_steps=1)  # steps that are still to be planned have no ids yet
+        rules = replace(rules, max_parallel_steps=1)  # steps that are not planned yet have no ids
     return DriveSpec(goal, rules, runtime.options, decide)

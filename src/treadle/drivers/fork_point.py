@@ -1,4 +1,4 @@
-"""Where a fork begins: a new task that shares another's journal up to a point. And how two tasks differ."""
+"""The start of a fork, a new task that shares another's journal up to a point; and the difference of two tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from treadle.results.results import Difference, StepInfo, all_steps, resting_wor
 
 @frozen
 class ForkPoint:
-    """Where a fork begins: after which event of its parent, and which events of its own come first."""
+    """The start of a fork: the last shared event of its parent, and the fork's own first events."""
 
     seq: int
     then: tuple[e.Event, ...] = ()
@@ -31,11 +31,11 @@ class ForkPoint:
 async def fork_point(
     store: JournalStore, state: TaskState, at: str | int | None, replace: dict[str, Any] | None
 ) -> ForkPoint:
-    """Return where a fork begins.
+    """Return the start of a fork.
 
     Raises:
-        StepNotFound, CallNotFound: there is no such place.
-        ForkPointBusy: steps beside the named one were at work at that place, and are now.
+        StepNotFound, CallNotFound: there is no such step, event or call.
+        ForkPointBusy: parallel steps were at work at that point, and are now.
     """
     if replace:
         return await _end_of_calls(store, state, at, replace)
@@ -58,7 +58,7 @@ async def fork_point(
 
 
 def no_event(task_id: str, head: int, at: int) -> StepNotFound:
-    """Return the error for a sequence number that no event of a task has; `head` is that of the last event."""
+    """Return the error for a sequence number without an event; `head` is that of the last event."""
     return StepNotFound(f"task {task_id} has events 1 to {head}, not {at}")
 
 
@@ -67,7 +67,7 @@ def _last(state: TaskState) -> StepState | None:
 
 
 async def _as_made(store: JournalStore, state: TaskState) -> int:
-    """Return the event with which a task was made; a fork's other results and messages are in its first record."""
+    """Return the last event of a task's creation; a fork's replaced results and messages are in its first record."""
     if state.forked_from is None:
         return 1
     records = await store.read(state.task_id, after=state.fork_seq, upto=state.fork_seq + 1)
@@ -75,9 +75,9 @@ async def _as_made(store: JournalStore, state: TaskState) -> int:
 
 
 async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: StepState) -> ForkPoint:
-    """Return where a fork begins just after a step beside which others may have been at work.
+    """Return the start of a fork just after a step that may have had parallel steps.
 
-    Where calls of theirs were open then, it begins where the task stands now, and takes back what came later.
+    If calls of theirs were open then, it begins at the task's present state, and undoes later steps.
     """
     if graph.nodes[step.id].alone or not _is_busy(await state_at(store, state.task_id, step.ended_seq)):
         return ForkPoint(step.ended_seq)
@@ -113,15 +113,15 @@ async def _end_of_calls(
 
 
 async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepState, calls: set[str]) -> int:
-    """Return the event after which calls of a function had ended, and nothing else was open: it is entered again there.
+    """Return the event after which these calls of a function, and all others, had ended: it is re-entered there.
 
-    What it asked for later it may have made of their results.
+    Its later requests may depend on their results.
     """
     past = start(state.task_id)
     for epoch, event in events_with_epochs(
         state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)
     ):
-        if event.seq == step.ended_seq:  # the record that holds the last call's end may go on after it
+        if event.seq == step.ended_seq:  # the record of the last call's end may continue after it
             break
         loading.apply_checked(past, event, epoch)
         if type(event) is e.ToolEnded:
@@ -133,7 +133,7 @@ async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepStat
 
 
 async def _end_of_results(store: JournalStore, state: TaskState, step: StepState) -> int:
-    """Return the event with which a step ended; or the last of its results, if it made an answer or a flaw of them."""
+    """Return the step's last event; for a step that ended in an answer or a flaw, its last result."""
     place, mark = state.steps.index(step), step.checkpoint
     before = state.steps[place - 1].checkpoint if place else None
     assert mark is not None, "it has ended"
@@ -147,10 +147,10 @@ async def _end_of_results(store: JournalStore, state: TaskState, step: StepState
 
 
 async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
-    """Return the state of a task just after an event, without the messages its thread held before."""
+    """Return the state of a task just after an event, without the earlier messages of its thread."""
     state = start(task_id)
     for epoch, event in events_with_epochs(task_id, await store.read(task_id, upto=seq)):
-        if event.seq <= seq:  # the record that holds the point may go on after it
+        if event.seq <= seq:  # the record of the point may continue after it
             loading.apply_checked(state, event, epoch)
     return state
 
@@ -165,16 +165,16 @@ async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
 async def at_rest(
     store: JournalStore, state: TaskState, point: ForkPoint, *, replaced: bool = False
 ) -> ForkPoint:
-    """Return the point at the end of a step of a task with tickets, with the ends of calls in the background.
+    """Return the point at the end of a step of a task with tickets, with the ends of background calls.
 
-    Of a task that has ended, such as by `at_end="detach"`, the fork gets the results that have come since. The work
-    itself belongs to that task: in the fork a call whose result has not come is withdrawn.
+    If the task has ended, for instance by `at_end="detach"`, the fork gets the results that have come since. The work
+    itself belongs to that task: in the fork a call without a result is withdrawn.
 
     Args:
         store: of the task.
-        state: as the task is now.
+        state: the present state of the task.
         point: at the end of a step.
-        replaced: whether the fork has other results for calls: their outcomes must not be open.
+        replaced: whether the fork replaces results of calls: their outcomes must not be open.
 
     Raises:
         ForkPointBusy: a call is begun and not ended at that point, or in the background of a task that goes on.
@@ -203,14 +203,14 @@ def _busy(task_id: str, seq: int) -> ForkPointBusy:
 
 
 def _is_busy(state: TaskState) -> bool:
-    """Whether something is begun and not ended: under a fork's own key, a call that was cut off would be another."""
+    """Return whether a call is in flight or in doubt: under a fork's own key, a repeat would be another call."""
     return _is_at_work(state) or any(
         call.in_doubt or call.is_halfway for step in state.under_way() for call in step.open.values()
     )
 
 
 def _is_at_work(state: TaskState) -> bool:
-    """Whether something is under way, also outside; a child, which has one parent, counts also while it is at rest."""
+    """Return whether a call is in flight, in the background, or a child, even a stopped one."""
     return state.in_flight() or bool(state.deferred) or bool(state.open_children())
 
 

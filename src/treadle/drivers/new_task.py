@@ -1,4 +1,4 @@
-"""New tasks: what a caller asks for, and how a task is made in the store with its first commit."""
+"""New tasks: the request of a caller, and the creation in the store with the first commit."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from treadle.ports import JournalStore, NewTask, OnBusyThread, TaskExists
 
 @frozen
 class ChildOf:
-    """Of which task a new one is a child, by which of its calls, and how deep below the root.
+    """The parent of a new task, the parent's call, and the depth below the root.
 
-    `relay` is called before anything is recorded in the new task, so that watchers of its parent hear all of it.
+    `relay` is called before the first event of the new task, so that watchers of its parent get all events.
     """
 
     task_id: str
@@ -40,7 +40,7 @@ class ChildOf:
 
 @mutable
 class NewRun:
-    """What a caller asks for with a new task."""
+    """A caller's request for a new task."""
 
     agent: Agent[Any]
     input: tuple[Content, ...]
@@ -49,13 +49,13 @@ class NewRun:
     options: RunOptions | None = None
     extra_state: dict[str, Json] | None = None
     summarises: e.SummaryRequested | None = None
-    """what it is a summary of"""
+    """the content that it summarises"""
 
     untrusted: tuple[str, ...] = ()
-    """origins of what is untrusted in what it takes over, beside its thread"""
+    """untrusted origins of its inherited content, without its thread's"""
 
     exposed: tuple[str, ...] = ()
-    """declared effects of the tools whose results its parent, or what it summarises, has seen"""
+    """declared effects of the tools whose results its parent, or the summarised tasks, have seen"""
 
     child_of: ChildOf | None = None
 
@@ -63,21 +63,21 @@ class NewRun:
     """the name of the caller"""
 
     observers: Listeners | None = None
-    """the observers of the call that makes it, or of the drive of its parent"""
+    """the observers of the call that creates it, or of the drive of its parent"""
 
 
 class TaskCreator:
     """Creates tasks that this process owns.
 
     Args:
-        store: where they are made.
+        store: where they are created.
         cache: begins a task with the messages of its thread.
         owned: registers them.
-        ownership: releases a task that could not be made whole.
-        agents: where their agents are registered.
+        ownership: releases a task whose creation failed.
+        agents: the registry of their agents.
         load_parts: reads the local files of an input.
         options: defaults for every task.
-        extra_state: what every task begins with, under its own.
+        extra_state: initial extra state of every task, overridden by its own.
         clock: microseconds since 1970, UTC.
     """
 
@@ -105,10 +105,10 @@ class TaskCreator:
         self._stored_options = to_json(options)
 
     async def create(self, new: NewRun, unused_id: str | None = None, *, drives: bool = True) -> OwnedTask:
-        """Return a new task that this process owns; it is made in the store with its first commit.
+        """Return a new task that this process owns; its first commit creates it in the store.
 
-        With `unused_id` the caller has just made the id, so that no other task can have it. With `drives` the agent's
-        model is resolved before the task is made. Raises `TaskExists` only for an id in `new`.
+        With `unused_id` the caller has just generated the id, so that no other task can have it. With `drives` the
+        agent's model is resolved before the task is created. Raises `TaskExists` only for an id in `new`.
         """
         agent, parent = new.agent, new.child_of
         if drives:
@@ -116,7 +116,7 @@ class TaskCreator:
         await self._cache.open()
         options = self._options if new.options is None else new.options.over(self._options)
         if parent is not None:
-            options = new.options or RunOptions()  # its parent's, which hold those of the runner
+            options = new.options or RunOptions()  # its parent's, which include those of the runner
         if options.caller_tools or options.delete_on_finish:
             self._check_options(agent, options)
         if drives:
@@ -135,7 +135,7 @@ class TaskCreator:
             row.parent = parent.task_id
         enter: OnBusyThread | None = None
         if drives and new.summarises is None:
-            # A thread that is made with its task holds no other.
+            # A thread that is created with its task has no other.
             enter = "parallel" if new.thread_id is None else options.on_busy_thread or "enqueue"
         owned = self._owned.add(state, Lease(1, b"", row, enter), new.observers)
         owned.entered, owned.labels = enter == "parallel", row.labels
@@ -159,14 +159,14 @@ class TaskCreator:
         waits = enter not in (
             None,
             "parallel",
-        )  # then its place in the queue tells with which version it begins
+        )  # then its place in the queue decides its version of the thread
         if new.task_id is not None or waits or base:
             await self._make(owned, 0 if waits else base)
             owned.position = owned.writer.place
         return owned
 
     def _check_options(self, agent: Agent[Any], options: RunOptions) -> None:
-        """Raise `ConfigurationError` for a tool that the agent has too, and for a deletion that the store lacks."""
+        """Raise `ConfigurationError` if a caller's tool has a name of the agent's, or the store lacks `delete`."""
         self._agents.check_caller_tools(agent, options)
         if options.delete_on_finish and not hasattr(self._store, "delete"):
             raise ConfigurationError(
@@ -174,10 +174,10 @@ class TaskCreator:
             )
 
     async def _make(self, owned: OwnedTask, base: int) -> None:
-        """Return once a new task is in the store; if the caller is cancelled meanwhile, it is left there at rest.
+        """Return once a new task is in the store; if the caller is cancelled meanwhile, it is left there, released.
 
-        With `base`, check whether something was taken out of its thread since that version was read: a deletion keeps
-        nothing for a task that was not there yet. Then the task begins with what the thread holds now.
+        With `base`, check whether a member was removed from its thread since that version was read: a deletion keeps no
+        data for a task that did not exist yet. Then the task begins with the present messages of the thread.
         """
         state = owned.state
         try:

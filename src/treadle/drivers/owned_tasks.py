@@ -1,4 +1,4 @@
-"""The tasks that this process owns, and the wake-ups of what waits for any task: watchers, threads, the adopter."""
+"""The tasks that this process owns, and the wake-ups of watchers, threads and the adopter."""
 
 from __future__ import annotations
 
@@ -31,47 +31,47 @@ from treadle.ports import (
 )
 
 DRIVER_LOOK: Final = 0.5
-"""Seconds after which a waiter for a task checks that the process which drives it is alive."""
+"""How many seconds a waiter for a task waits before it checks that the driving process is alive."""
 
 BEING_IMPORTED: Final[list[str]] = []
-"""The modules that this process imports at the moment for an agent that they hold; none of them may drive a task."""
+"""The modules that this process is importing for their agents; none of them may drive a task."""
 
 
 @mutable
 class OwnedTask:
-    """A task that this process owns: to record in, to drive, and in the end to release."""
+    """A task that this process owns: it may record in it and drive it, and finally releases it."""
 
     state: TaskState
     writer: JournalWriter
     channel: Channel
     head: int = 0
-    """the last event of its journal, as the claim found it"""
+    """the last event of its journal at the claim"""
 
     drive: DriveLoop | None = None
     position: QueuePosition | None = None
-    """in the queue of its thread, as the claim found it"""
+    """its position in the queue of its thread at the claim"""
 
     entered: bool = False
-    """whether it has its thread"""
+    """whether it has entered its thread"""
 
     wanted: int = 0
-    """from when the task was to be driven on, as the claim found it; 0 if it was to stay at rest"""
+    """the due time of the task at the claim; 0 if it had none"""
 
     labels: dict[str, str] | None = None
-    """of a task that was made here and may not be in the store yet; None for one that was claimed"""
+    """labels of a task that was created here and may not be in the store yet; None for a claimed one"""
 
     window: ConversationWindow | None = None
-    """what models see of its conversation, if that is bounded"""
+    """the window of its conversation for models, if that is bounded"""
 
     enter_call: Callable[[str, int], None] | None = None
-    """what observers do where the tool of a call is about to run"""
+    """the hook of observers, called when the tool of a call is about to run"""
 
     observers: Listeners | None = None
-    """the observers of the call that owns it, which are told of its children too"""
+    """the observers of the call that owns it, which also get the events of its children"""
 
 
 OnChanges = Callable[[Collection[str] | None, Collection[str]], None]
-"""Takes the ids of tasks that changed, None where any may have, and those of tasks that the store says are deleted."""
+"""Takes the ids of changed tasks (None if any may have changed), and those of deleted tasks."""
 
 
 class TaskWatch:
@@ -92,17 +92,17 @@ class TaskWatch:
 
 
 class OwnedTasks:
-    """Registers the tasks that this process owns in one store, and wakes what waits for tasks.
+    """Registers the tasks that this process owns in one store, and wakes waiters for tasks.
 
     Safe to use from several event loops and threads.
 
     Args:
         store: where the tasks are.
-        cache: keeps the state of a task that was released.
+        cache: caches the states of released tasks.
         clock: microseconds since 1970, UTC.
-        observers: are told what happens to the tasks.
-        vault: hides secrets in what is recorded of the tasks.
-        tenant: whose tasks they are.
+        observers: receive the events of the tasks.
+        vault: masks secrets in the records of the tasks.
+        tenant: the tenant of the tasks.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class OwnedTasks:
         self._tenant = tenant
         self.tasks: dict[str, OwnedTask] = {}
         self.unreleased: dict[str, int] = {}
-        """the epochs of tasks that could not be released, since the store could not be written"""
+        """the epochs of tasks whose release could not be written"""
 
         self.channels = Channels()
         self.thread_queue = ThreadQueue()
@@ -141,15 +141,15 @@ class OwnedTasks:
 
         Args:
             state: of the task.
-            lease: under which it is owned.
-            observers: are told what happens to it until it is removed, beside those of all tasks.
+            lease: its lease.
+            observers: receive its events until it is removed, beside those of all tasks.
         """
         if BEING_IMPORTED:
             raise ConfigurationError(
                 f"{BEING_IMPORTED[-1]} runs a task while it is imported for its agent: put the lines that run it "
                 'below `if __name__ == "__main__":`'
             )
-        self.watch_store()  # first: a task whose store cannot be watched must not stay owned
+        self.watch_store()  # first: if the store cannot be watched, the task must not stay owned
         with self._lock:
             if self.is_owned(state.task_id):
                 raise TaskExists(state.task_id)
@@ -175,16 +175,16 @@ class OwnedTasks:
         return owned
 
     def remove(self, owned: OwnedTask) -> None:
-        """Remove a task that this process drives no longer, and wake what waits for it.
+        """Remove a task that this process no longer drives, and wake its waiters.
 
-        Its state is cached if the journal holds all of it.
+        Its state is cached if the journal has all of it.
         """
         task_id, writer = owned.state.task_id, owned.writer
         if self.tasks.get(task_id) is not owned:
             return  # it was removed when its event loop was found closed
         del self.tasks[task_id]
         if not writer.released and not isinstance(writer.failure, (Fenced, TaskExists, ThreadBusy)):
-            # After a stall the task may have been driven elsewhere, and be owned here again under a newer epoch.
+            # After a stall the task may have been driven elsewhere, and be owned here again in a newer epoch.
             self.unreleased[task_id] = max(self.unreleased.get(task_id, 0), writer.epoch)
         if writer.released and owned.state.ended is None:
             self.cache.keep(CachedTask(owned.state, writer.digest, window=owned.window))
@@ -197,12 +197,12 @@ class OwnedTasks:
         self.thread_queue.wake_next(owned.state.thread)
         if self._on_changes:
             self._tell_of((task_id,))
-        # What a shutdown releases is for other processes.
+        # Tasks released by a shutdown are for other processes.
         is_wanted = writer.released and writer.wanted == AT_ONCE and not owned.state.shutdown
         self._notify((self._tenant, task_id) if is_wanted else None)
 
     def is_owned(self, task_id: str) -> bool:
-        """Whether this process drives a task; one whose event loop was closed under it is removed here."""
+        """Return whether this process drives a task; removes a task whose event loop was closed."""
         owned = self.tasks.get(task_id)
         if owned is not None and owned.writer.loop.is_closed():
             self.remove(owned)
@@ -210,20 +210,20 @@ class OwnedTasks:
         return owned is not None
 
     def is_driven(self, row: TaskRow) -> bool:
-        """Whether a task has a live driver, in this process or another."""
+        """Return whether a task has a live driver, in this process or another."""
         if self.is_owned(row.task_id):
             return True
         return row.driver is not None and row.driver.alive and row.task_id not in self.unreleased
 
     def live_standing(self, task_id: str) -> TaskStood | None:
-        """Return how a task stands that this process drives; None if it does not."""
+        """Return the state of a task that this process drives; None if it does not."""
         owned = self.tasks.get(task_id) if self.is_owned(task_id) else None
         if owned is None:
             return None
         return TaskStood("running", driven=True, live=True, head=owned.writer.head)
 
     def standing(self, row: TaskRow) -> TaskStood:
-        """Return how a task stands that this process does not drive, by its row."""
+        """Return the state of a task that this process does not drive, by its row."""
         driven = self.is_driven(row)
         return TaskStood("running" if driven else row.word, driven, live=False, head=row.head)
 
@@ -239,7 +239,7 @@ class OwnedTasks:
         owned = self.tasks.get(task_id) if self.is_owned(task_id) else None
         if owned is None:
             return False
-        if owned.drive is not None:  # a drive that is still to begin reads the inbox then
+        if owned.drive is not None:  # a drive that has not begun reads the inbox at its beginning
             owned.drive.read_inbox_soon()
         return True
 
@@ -255,21 +255,19 @@ class OwnedTasks:
             self.channels.unsubscribe(task_id, watcher)
 
     def patience(self, task_id: str) -> float | None:
-        """Return the seconds to wait for news of a task before looking at it again; None: news always comes.
+        """Return how many seconds to wait for news of a task before a check; None: news always arrives.
 
-        The store tells of a task that another process drives, but not when that process is killed. Nor does an event
-        loop in another thread tell that it was closed.
+        The store reports changes by another process, but not when that process is killed. Nor does an event loop in
+        another thread report that it was closed.
         """
         if self.is_owned(task_id) and self.tasks[task_id].writer.loop is asyncio.get_running_loop():
             return None
-        with suppress(
-            StoreUnavailable
-        ):  # a watcher of a closed store hears from its own task that it is over
+        with suppress(StoreUnavailable):  # a watcher of a closed store learns the end from its own task
             self.watch_store()
         return DRIVER_LOOK
 
     def watch_store(self) -> None:
-        """Hear what other processes write from now on."""
+        """Watch the store for writes of other processes from now on."""
         if self._unwatch is None:
             self._unwatch = self.store.watch(self._store_changed)
 
@@ -278,7 +276,7 @@ class OwnedTasks:
             self.on_outdated(changes.outdated)
         for task_id in changes.mail:
             self.read_inbox_soon(task_id)
-        # A whole store names the tasks of all tenants: the adopter wants to know of them, and nothing else does.
+        # A whole store reports the tasks of all tenants: only the adopter needs the others.
         own = None if changes.tasks is None else frozenset(filter(is_name, changes.tasks))
         if own is None or own:
             self.channels.look_again(own, besides=self.tasks)
@@ -288,7 +286,7 @@ class OwnedTasks:
             self._notify()
 
     def on_changes(self, tell: OnChanges) -> Callable[[], None]:
-        """Call `tell`, from any thread, with the ids of tasks that changed; return a function that ends that."""
+        """Call `tell`, from any thread, with the ids of changed tasks; return a function that ends this."""
         token = object()
         self._on_changes[token] = tell
         return lambda: self._on_changes.pop(token, None) and None

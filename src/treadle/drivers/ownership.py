@@ -1,11 +1,11 @@
-"""Owning tasks: claim a task, release it at rest, and try again where that failed.
+"""Own tasks: claim a task, release it when it has stopped, and retry a failed release.
 
 Theory of operation
 -------------------
 
 A task has at most one owner, in any process: the holder of its *lease*. The store grants a lease by a claim and counts
-the claims of a task in its *epoch*; a commit under an older epoch is refused (`Fenced`). So ownership is decided by the
-store alone, and what this module keeps of it in memory may be late but cannot do harm.
+the claims of a task in its *epoch*; it refuses a commit of an older epoch (`Fenced`). So the store alone decides
+ownership. The copy in memory may be late but cannot do harm.
 
     free ----claim----> owned ----release----> free
       ^                   |
@@ -16,26 +16,26 @@ store alone, and what this module keeps of it in memory may be late but cannot d
       +------- claimed again under the same epoch, and released ------+
 
 - *free*: the row has no driver, or a driver whose lease has passed. Any process may claim it.
-- *owned*: `OwnedTasks` holds it. Its journal is written by its `JournalWriter` alone, under the epoch of the claim. A
-  caller owns it for the length of a block (`acquire`); the block may drive it or only record something in it.
-- *releasing*: the inbox is read, then the lease is given up in the commit that follows. The store refuses that
-  commit while something lies in the inbox (`InboxWaiting`), so a command that is durable is read by the present
-  owner or by a later one. What arrives between that commit and the moment at which this process removes the task from
-  `OwnedTasks` was announced to a drive that had ended: the task is claimed once more to read it.
-- *unreleased*: the release could not be written, and the row still names this process as the driver. The process
-  lives, so its lease does not pass. `OwnedTasks.unreleased` keeps the epoch; a timer claims and releases the task
-  again until it succeeds. Another claim by this process in the meantime goes on under that epoch.
-- *taken over*: this process stalled and its lease passed. The new owner counts each driver that lost the task without
-  progress as one that may have crashed because of it (see `adoption`). A driver that hears that it lost the task
-  reports to the inbox that it is alive, so that it is not counted.
+- *owned*: it is in `OwnedTasks`. Only its `JournalWriter` writes its journal, in the epoch of the claim. A caller owns
+  it for the length of a block (`acquire`); the block may drive it or only record events in it.
+- *releasing*: the inbox is read, then the next commit gives up the lease. The store refuses that commit while the inbox
+  has items (`InboxWaiting`), so a durable command is read by the present owner or a later one. An item that arrives
+  between that commit and the removal of the task from `OwnedTasks` was announced to a drive that had ended: the task is
+  claimed once more to read it.
+- *unreleased*: the release could not be written, and the row still names this process as the driver. The process lives,
+  so its lease does not expire. `OwnedTasks.unreleased` has the epoch; a timer claims and releases the task again until
+  it succeeds. Another claim by this process in the meantime continues that epoch.
+- *taken over*: this process stalled and its lease expired. The new owner counts each driver that lost the task without
+  progress as one that it may have crashed (see `adoption`). A driver that learns that it lost the task reports to the
+  inbox that it is alive, so that it is not counted.
 
-Invariant: while a task is in `OwnedTasks.tasks` no other code of this process claims it, and when it leaves, it was
+Invariant: while a task is in `OwnedTasks.tasks` no other code of this process claims it. When it leaves, it was
 released, is in `unreleased`, or belongs to another owner by the store's own answer.
 
-Example: a driver records the last step of task `t` under epoch 3, and the disk is full. Its writer fails, `release`
-removes `t` from `OwnedTasks`, and 3 becomes its entry in `unreleased`. A timer calls `release_again` after 0, 0.1, 0.3
-seconds and so on. Once the disk has room, `t` is claimed under epoch 3 without asking the store for a new one, loaded
-from its journal, marked as wanted by its driver at once, and released; an adopter drives it on under epoch 4.
+Example: a driver records the last step of task `t` in epoch 3, and the disk is full. Its writer fails, `release`
+removes `t` from `OwnedTasks`, and its entry in `unreleased` becomes 3. A timer calls `release_again` after 0, 0.1, 0.3
+seconds and so on. Once the disk has room, `t` is claimed in epoch 3 without a new claim of the store, loaded from its
+journal, marked as due at once, and released; an adopter continues it in epoch 4.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from treadle.errors import (
 from treadle.ports import AT_ONCE, Claim, Commit, InboxItem, JournalStore, TaskExists
 
 RELEASE_SECONDS: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Seconds between tries to release a task whose store cannot be written; the last one again and again."""
+"""Seconds between tries to release a task whose store cannot be written; the last one is repeated."""
 
 
 class TaskOwnership:
@@ -82,7 +82,7 @@ class TaskOwnership:
         store: grants the leases.
         cache: loads the tasks.
         owned: registers them.
-        read_inbox: reads the inbox of an owned task and releases the task once nothing is left in it.
+        read_inbox: reads the inbox of an owned task and releases the task once it is empty.
         clock: microseconds since 1970, UTC.
     """
 
@@ -102,7 +102,7 @@ class TaskOwnership:
         self._retries: dict[
             str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle | asyncio.Task[bool]]
         ] = {}
-        """the next try to release each unreleased task, or the one that is running"""
+        """the next try to release each unreleased task, or the running one"""
 
     # ---------------------------------------------------------------------------------------- claim
 
@@ -115,10 +115,10 @@ class TaskOwnership:
         expect: int | None = None,
         observers: Listeners | None = None,
     ) -> AsyncGenerator[OwnedTask]:
-        """Own a task for the length of a block; it is released at rest, whether the block raises or not.
+        """Own a task for the length of a block; it is released afterwards, even if the block raises.
 
-        With `enter`, its thread is asked for at once, as a drive of a step or to the end will need it. With `expect`,
-        raises `TaskMoved` unless that is the last event of its journal. The `observers` are told of it meanwhile.
+        With `enter`, it enters the queue of its thread at once, for a drive of a step or to the end. With `expect`,
+        raises `TaskMoved` unless that is the last event of its journal. The `observers` receive its events meanwhile.
         """
         owned = await self._claim_or_retry(task_id, observers, enter=enter)
         async with self.releasing(owned):
@@ -136,7 +136,7 @@ class TaskOwnership:
     ) -> AsyncGenerator[OwnedTask]:
         """Own a task like `acquire`; raises `UndoUnfinished` while an undo has begun and not ended.
 
-        What such an undo waits for may lie unread in the inbox: that is read first.
+        The settlement of such an undo may be unread in the inbox: the inbox is read first.
         """
         owned = await self._claim_or_retry(task_id, observers, enter=enter)
         if owned.state.undo is not None:
@@ -159,7 +159,8 @@ class TaskOwnership:
     ) -> OwnedTask:
         """Become a task's owner and load it; calls that its last driver left open are marked as stopped.
 
-        With `enter`, its thread is asked for in the same transaction. The `observers` are told of it while it is owned.
+        With `enter`, it enters the queue of its thread in the same transaction. The `observers` receive its events
+        while it is owned.
 
         Raises `TaskNotFound`, `TaskBusy`, `TaskTooNew` or `JournalCorrupt`.
         """
@@ -187,11 +188,11 @@ class TaskOwnership:
         return owned
 
     async def _undo_claim(self, task_id: str, claim: Claim, error: BaseException) -> None:
-        """Release a task that could not be loaded: the next claim is to find it free, or under the same epoch."""
+        """Release a task that could not be loaded, so that the next claim finds it free, or in the same epoch."""
         self._owned.unreleased[task_id] = claim.epoch
         back = Commit(task_id, claim.epoch, release=True, leave=True, wanted=claim.wanted)
         if isinstance(error, TaskTooNew):
-            back.format = error.needs  # from now on the row says so
+            back.format = error.needs  # from now on the row has the format
         if (await commit(self._store, back)).released:
             self._owned.unreleased.pop(task_id, None)
 
@@ -205,7 +206,7 @@ class TaskOwnership:
                 await self._check_format((await self._cache.load(row.task_id, row)).state)
 
     async def _check_fork(self, state: TaskState) -> None:
-        """Raise `JournalCorrupt` if a task is a fork by its journal, and its row names another base or none."""
+        """Raise `JournalCorrupt` if a task is a fork in its journal, and its row names another base or none."""
         if state.forked_from is None:
             return
         if (differs := loading.contradicts(await self._store.row(state.task_id), state)) is not None:
@@ -214,7 +215,7 @@ class TaskOwnership:
             )
 
     async def _unreleased_claim(self, task_id: str) -> Claim | None:
-        """Return the claim under which this process still holds a task that it could not release."""
+        """Return the claim by which this process still owns a task that it could not release."""
         epoch = self._owned.unreleased.pop(task_id, None)
         if epoch is None:
             return None
@@ -243,7 +244,7 @@ class TaskOwnership:
         """Release an owned task, once its inbox is read."""
         task_id, writer = owned.state.task_id, owned.writer
         if writer.loop.is_closed():
-            self._owned.remove(owned)  # nothing can be awaited any more
+            self._owned.remove(owned)  # its loop cannot await any more
             return
         try:
             if not writer.released and writer.failure is None:
@@ -254,7 +255,7 @@ class TaskOwnership:
             if isinstance(writer.failure, Fenced):
                 await self._report_alive(owned)
             elif writer.released and owned.drive is not None and owned.drive.inbox_unread:
-                with suppress(TreadleError):  # the next owner reads what arrived during the release
+                with suppress(TreadleError):  # the next owner reads items that arrived during the release
                     if await self._store.inbox(task_id):
                         await self._claim_and_release(task_id)
 
@@ -263,7 +264,7 @@ class TaskOwnership:
             pass
 
     async def _report_alive(self, owned: OwnedTask) -> None:
-        """Report to the new driver of a task that was taken over that this driver is alive."""
+        """Report to the new driver of a task that this driver is alive."""
         task_id, epoch = owned.state.task_id, owned.writer.epoch
         with suppress(TreadleError):  # without the report it counts as crashed
             row = await self._store.row(task_id)
@@ -300,11 +301,11 @@ class TaskOwnership:
         except StoreUnavailable:
             return False
         except TreadleError:
-            return True  # no further try would succeed; a caller that asks for the task hears the reason
+            return True  # no further try would succeed; a later caller gets the error
         return True
 
     async def close(self) -> None:
-        """Try to release every unreleased task for a last time, and stop trying."""
+        """Try a last time to release every unreleased task, then stop trying."""
         for loop, retry in list(self._retries.values()):
             with suppress(RuntimeError):  # its loop is closed, and the retry with it
                 loop.call_soon_threadsafe(retry.cancel)
@@ -313,12 +314,12 @@ class TaskOwnership:
 
 
 def check_unmoved(task_id: str, head: int, expect: int | None) -> None:
-    """Raise `TaskMoved` unless a task's journal still ends with the event that a caller expects there.
+    """Raise `TaskMoved` unless a task's journal still ends with the event that a caller expects.
 
     Args:
         task_id: the task.
         head: the last event of its journal.
-        expect: the last event that the caller saw; None if the caller accepts any.
+        expect: the last event that the caller saw; None to accept any.
     """
     if expect is not None and head != expect:
         raise TaskMoved(
@@ -340,7 +341,7 @@ def _check_no_undo(state: TaskState) -> None:
 
 
 def recover(owned: OwnedTask) -> None:
-    """Mark what the last driver left open: reads are free to run again; of writes the outcome is unknown."""
+    """Mark the calls that the last driver left open: reads may run again; the outcome of writes is unknown."""
     state, writer = owned.state, owned.writer
     for step, request in state.begun_model_calls():
         writer.record(e.ModelStopped(step.id, "crash", request.id))

@@ -1,4 +1,4 @@
-"""Requests to models as they were: made again from the journal of a task and the agent that it was with."""
+"""Rebuild past requests to models from a task's journal and its agent."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from treadle.results.read_results import OfferedTool, PastRequest
 
 
 class PastRequests:
-    """Makes requests to models again.
+    """Rebuilds past requests to models.
 
     Args:
         agents: the registered agents.
-        memory: bounds what models see of long conversations.
+        memory: bounds long conversations for models.
         vault: hides secrets in settings.
     """
 
@@ -40,11 +40,11 @@ class PastRequests:
         self._vault = vault
 
     def made_again(self, state: TaskState, started: ModelStarted) -> PastRequest:
-        """Return a request as its model saw it. It may take long, and reads nothing but its arguments.
+        """Return a request as its model saw it. It may take long, and depends on its arguments alone.
 
         Args:
             state: of the task, just after the event.
-            started: tells that the request went out.
+            started: the event of the request.
         """
         step, call = next(
             (step, call)
@@ -63,10 +63,10 @@ class PastRequests:
                 request = step_request(context, CallModel(step.id, step, call, started.final))
             else:
                 request = function_request(context, call)
-        except (ModelError, KeyError):  # the agent of today has no such tool, or no room for its tools
+        except (ModelError, KeyError):  # the present agent lacks the tool, or room for its tools
             return self._without_agent(state, started)
         agent, is_bounded = runtime.agent, runtime.options.context_tokens is not None
-        # What a toolset offered then is not known; a window may have begun later because of the tools of a request.
+        # The former tools of a toolset are not known; a window may have begun later because of the tools of a request.
         exact = agent.fingerprint == state.fingerprint and not agent.toolsets
         exact = exact and (agent.offer is None or not is_bounded)
         offered = tuple([OfferedTool(spec.name, spec.description, spec.parameters) for spec in request.tools])
@@ -83,12 +83,12 @@ class PastRequests:
         )
 
     def _agent_of(self, state: TaskState) -> Agent:
-        """Return the agent that a task was with; raises `AgentUnknown`."""
+        """Return the agent of a task at that time; raises `AgentUnknown`."""
         agent = self._agents.with_task(state, self._agents.of(state.created_for, None, state.task_id))
         return self._agents.with_caller_tools(state, agent)
 
     def _without_agent(self, state: TaskState, started: ModelStarted) -> PastRequest:
-        """Return what the journal alone tells of a request."""
+        """Return a request from the journal alone."""
         messages = ModelRequest(
             state.view, state.instructions or "", (), "auto", ModelSettings(), "", "", 0, 1
         )
@@ -96,7 +96,7 @@ class PastRequests:
         return _told_by_journal(state, started, request.messages, request.instructions)
 
     def _shown(self, settings: ModelSettings) -> ModelSettings:
-        """Return settings without what may be secret."""
+        """Return settings without possible secrets."""
         extra = {
             name: self._vault.known.hide_data(value)
             for name, value in settings.extra.items()
@@ -106,7 +106,7 @@ class PastRequests:
 
 
 async def _nothing() -> None:
-    """Stand for a barrier: nothing is written."""
+    """Do nothing, in place of a durability barrier."""
 
 
 def _told_by_journal(

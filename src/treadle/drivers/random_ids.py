@@ -1,4 +1,4 @@
-"""Random ids. Ids that follow from a place in a task are made in `core.ids`."""
+"""Random ids. `core.ids` builds the ids that follow from a place in a task."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _uuid7() -> Callable[[], object]:
 
 
 def new_id() -> str:
-    """Return an id for a task, a thread or an inbox item; ids sort by the time at which they were made."""
+    """Return an id for a task, a thread or an inbox item; ids sort by creation time."""
     return str(_uuid7()())
 
 
 def new_frame_key() -> str:
-    """Return the key of a task with which the nonces of its frames are made."""
+    """Return a task's key for the nonces of its frames."""
     return os.urandom(12).hex()
 
 
 def new_incarnation() -> str:
-    """Return what tells a task from an earlier one of the same id that was deleted."""
+    """Return a value that distinguishes a task from earlier, deleted ones of the same id."""
     return os.urandom(4).hex()

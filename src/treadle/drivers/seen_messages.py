@@ -1,4 +1,4 @@
-"""What the model of an agent sees of a conversation: all of it, what a handoff left, or what fits its context."""
+"""The messages of a conversation that an agent's model sees: all, those after a handoff's filters, or a window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from treadle.engine.model_requests import standing_instructions
 from treadle.ports import Conversation, ConversationWindow
 
 SelectMessages = Callable[[Sequence[ToolSpec]], Sequence[Message]]
-"""Returns what a model sees of a conversation beside these tools; may raise `ModelError`."""
+"""Returns the messages of a conversation for a model with these tools; may raise `ModelError`."""
 
 
 def select_messages(
@@ -22,13 +22,13 @@ def select_messages(
     runtime: AgentRuntime,
     open_window: Callable[[Conversation], ConversationWindow],
 ) -> SelectMessages | None:
-    """Return what selects the messages that an agent's model sees of a task; None if that is all of them.
+    """Return the selector of a task's messages for its agent's model; None if it sees all of them.
 
     Args:
-        agents: knows the filters of handoffs.
+        agents: has the filters of handoffs.
         state: of the task.
-        runtime: of the agent that the task is with.
-        open_window: returns the window on a conversation, where requests are bounded.
+        runtime: of the task's present agent.
+        open_window: returns the window of a conversation, if requests are bounded.
     """
     team, view = state.team, None
     filters = agents.filters_of(state, team, runtime.agent) if team is not None else ()

@@ -1,4 +1,4 @@
-"""Stopping a task and waiting until it has stopped as the caller asked: the rule is in `core.stop_requests`."""
+"""Stop a task and wait until it has stopped as requested: the rule is in `core.stop_requests`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TaskStopper:
     Args:
         store: where the journals are.
         cache: reads the tasks.
-        owned: tells which tasks this process drives.
+        owned: the tasks that this process drives.
         commands: sends the requests.
     """
 
@@ -45,10 +45,10 @@ class TaskStopper:
     async def stop(
         self, task_id: str, kind: StopKind, data: dict[str, Json], command_id: str | None = None
     ) -> TaskState:
-        """Cancel, pause or interrupt a task, and return its state at the moment at which that was reached.
+        """Cancel, pause or interrupt a task, and return its state when the request was obeyed.
 
-        Of a task that has ended it is the state at its end. Callers read it before they await anything: it may be
-        shared. A command that was carried out before is awaited as the first one is.
+        For a task that has ended it is its final state. Callers must read it before they await anything, since it may
+        be shared. A repeated command is awaited like the first one.
 
         Raises:
             ConfigurationError: a command of another kind has that id.
@@ -58,7 +58,7 @@ class TaskStopper:
             row = await self._cache.row(task_id)
             try:
                 if row.state in END_STATES:
-                    if command_id is not None:  # the same command again is not to stop a later attempt
+                    if command_id is not None:  # a repeat must not stop a later attempt
                         await self._commands.send(task_id, NOTED, {}, command_id=command_id)
                     state = await self._at_rest(row)
                     continue
@@ -69,21 +69,21 @@ class TaskStopper:
                 after = row.head
             state = await self._reached(task_id, kind, item_id, command_id, after=after)
             if state is None and command_id is not None:
-                # The attempt that it was meant for ended; a later attempt is not to be stopped by it.
+                # Its attempt has ended; it must not stop a later attempt.
                 state = (await self._cache.load(task_id)).state
         return state
 
     async def _reached(
         self, task_id: str, kind: StopKind, item_id: str, command_id: str | None, *, after: int
     ) -> TaskState | None:
-        """Return the task's state once a request is obeyed or lifted; None when its attempt ended without it.
+        """Return the task's state once a request is obeyed or lifted; None if its attempt ended without it.
 
-        `after` is an event that was there before the request.
+        `after` is an event from before the request.
         """
         with self._owned.watching(task_id) as task:
             while True:
                 task.skip()
-                # The inbox first: what is not there any more is in the journal by now.
+                # The inbox first: an item that has left it is in the journal by now.
                 unread = await self._commands.is_unread(task_id, item_id)
                 fate = Fate("in_force")
                 if not unread:
@@ -104,11 +104,11 @@ class TaskStopper:
                     return state
 
     def _is_being_released(self, task_id: str) -> bool:
-        """Whether the driver that ended the task, in this process, is still to release it."""
+        """Return whether the driver in this process that ended the task has not released it yet."""
         return self._owned.is_owned(task_id) and self._owned.tasks[task_id].state.ended is not None
 
     async def _end(self, seq: int, row: TaskRow) -> TaskState:
-        """Return the state in which the task ended at an event; most often that is how it stands now."""
+        """Return the state of the task at its end; that is usually its present state."""
         state = await self._at_rest(row) if row.state in END_STATES else None
         if state is not None and state.end_seq == seq:
             return state
@@ -123,7 +123,9 @@ class TaskStopper:
             for _, events in unfold(task_id, records, after=after, previous=None if after else b""):
                 for event in events:
                     is_own = getattr(event, "inbox", None) == item_id
-                    if is_own and not _became(kind, event):  # which nothing obeys or lifts as a stop
+                    if is_own and not _became(
+                        kind, event
+                    ):  # it is not a stop, so it cannot be obeyed or lifted
                         raise of_another(task_id, command_id, event)
                     yield event
 
@@ -136,27 +138,27 @@ class TaskStopper:
                 return state
 
     async def _at_rest(self, row: TaskRow) -> TaskState | None:
-        """Return the state of a task at rest; None if it went on since its row was read."""
+        """Return the state of a stopped task; None if it went on since its row was read."""
         state = (await self._cache.load(row.task_id, row)).state
         return state if state.seq == row.head else None
 
 
 def _became(kind: StopKind, event: e.Event) -> bool:
-    """Whether a request of this kind may have become an event."""
+    """Return whether a request of this kind may have become an event."""
     if isinstance(event, e.CommandRejected):
         return event.command == kind
     return isinstance(event, _REQUESTS[kind])
 
 
 def _lacks_driver(row: TaskRow, kind: StopKind, fate: Fate) -> bool:
-    """Whether a request is recorded and no driver is left to obey it: it crashed, or released the task early."""
+    """Return whether a recorded request has no driver to obey it: it crashed, or released the task early."""
     if row.state in END_STATES:
         return False
     return row.driver is not None or kind == "cancel" or fate.kind == "refused"
 
 
 def _is_obeyed(state: TaskState, kind: StopKind) -> bool:
-    """Whether a task at rest stands as requested: the stop may have been lifted since the journal was read."""
+    """Return whether a stopped task is in the requested state: the stop may have been lifted since."""
     if state.ended is not None:
         return True
     return state.pausing if kind == "pause" else state.interrupting

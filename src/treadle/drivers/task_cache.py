@@ -1,6 +1,6 @@
-"""Rows and states of tasks, read from the store.
+"""Read and cache rows and states of tasks.
 
-The state of a task at rest is cached for a while, so that the next step of a long task reads only what is new.
+The state of a stopped task is cached for a while, so that the next step of a long task reads only new events.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from treadle.errors import ConfigurationError, JournalCorrupt, StoreUnavailable,
 from treadle.ports import ConversationWindow, JournalStore, TaskFilter, TaskRow
 
 CACHED_TASKS: Final = 128
-"""How many tasks at rest keep their state in memory."""
+"""How many stopped tasks keep their state in memory."""
 
 CACHED_STATES: Final = 4
-"""In how many threads the state of one task is kept."""
+"""How many threads may each cache the state of one task."""
 
 _BASED: Final[frozenset[type[e.Event]]] = frozenset((e.TaskCreated, e.ThreadEntered))
 """The events that may say which messages of its thread a task begins with."""
@@ -45,7 +45,7 @@ _LOG: Final = logging.getLogger("treadle.threads")
 
 @contextmanager
 def _uncollected() -> Generator[None]:
-    """Keep the garbage collector from scanning a growing state again and again: none of it is garbage."""
+    """Keep the garbage collector from scanning a growing state repeatedly: it has no garbage."""
     if not gc.isenabled():
         yield
         return
@@ -58,15 +58,15 @@ def _uncollected() -> Generator[None]:
 
 @mutable
 class CachedTask:
-    """A task as its journal says, and the digest of its last record."""
+    """A task's state by its journal, and the digest of its last record."""
 
     state: TaskState
     digest: bytes
     thread: int = field(default_factory=get_ident)
-    """the operating system's thread that loaded it"""
+    """the operating system thread that loaded it"""
 
     window: ConversationWindow | None = None
-    """what models see of its conversation, if that is bounded"""
+    """the window of its conversation for models, if that is bounded"""
 
 
 class TaskCache:
@@ -74,7 +74,7 @@ class TaskCache:
 
     Args:
         store: where the tasks are.
-        most: how many tasks at rest keep their state in memory.
+        most: how many stopped tasks keep their state in memory.
     """
 
     def __init__(self, store: JournalStore, most: int = CACHED_TASKS) -> None:
@@ -82,7 +82,7 @@ class TaskCache:
         self.history = ThreadHistory(store)
         self._store = store
         self._cached: OrderedDict[str, dict[int, CachedTask]] = OrderedDict()
-        """by task, and by the thread that loaded it: code in that thread may be reading the state at any moment"""
+        """by task and loading thread: code in that thread may be reading the state at any moment"""
 
         self._readers: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = (
             WeakValueDictionary()
@@ -91,14 +91,14 @@ class TaskCache:
         self._is_closed = False
 
     async def open(self, *, again: bool = False) -> None:
-        """Open the store, as every verb does before it reads or writes.
+        """Open the store; every verb calls this before it reads or writes.
 
         Args:
             again: open it also if the runner was closed.
 
         Raises:
             StoreUnavailable: the store cannot be opened, or the runner was closed.
-            ConfigurationError: a tool's process is just loading the module of its function.
+            ConfigurationError: a tool's process is loading the module of its function.
         """
         if LOADING in os.environ:
             raise ConfigurationError(
@@ -124,7 +124,7 @@ class TaskCache:
             return None
 
     async def row(self, task_id: str) -> TaskRow:
-        """Return a task's row; raises `TaskNotFound`, which says so if the id is that of a thread."""
+        """Return a task's row; raises `TaskNotFound`, with a hint if the id is that of a thread."""
         await self.open()
         try:
             return await self._store.row(task_id)
@@ -139,20 +139,20 @@ class TaskCache:
     # --------------------------------------------------------------------------------------- states
 
     async def load(self, task_id: str, row: TaskRow | None = None) -> CachedTask:
-        """Return a task's present state; only what is newer than the cache entry is read.
+        """Return a task's present state; only events newer than the cache entry are read.
 
-        With the task's row, an entry of another task that had its id, and was deleted since, is not used.
+        With the task's row, an entry of an earlier, deleted task of the same id is ignored.
         """
         loaded = await self.take(task_id, row)
         self.keep(loaded)
         return loaded
 
     async def take(self, task_id: str, row: TaskRow | None = None) -> CachedTask:
-        """Return a task's present state for the caller alone: it is not in the cache any more."""
+        """Return a task's present state for the caller alone, and remove it from the cache."""
         with self._lock:
             cached = self._cached.get(task_id, _NOTHING).pop(get_ident(), None)
         if cached is not None and not (row is not None and _is_of_another_task(cached, row)):
-            with suppress(JournalCorrupt):  # the entry may be of a task that had this id before
+            with suppress(JournalCorrupt):  # the entry may be of an earlier task of this id
                 await self._catch_up(cached)
                 return cached
         loaded = CachedTask(start(task_id), b"")
@@ -161,9 +161,9 @@ class TaskCache:
 
     @asynccontextmanager
     async def reading(self, task_id: str, row: TaskRow | None = None) -> AsyncGenerator[TaskState]:
-        """Lend a task's present state for the length of a block that may take long: it does not change meanwhile.
+        """Lend a task's present state, unchanging, for the length of a block that may take long.
 
-        Readers of one event loop wait for each other, so that a long journal is not read by each of them.
+        Readers of one event loop wait for each other, so that each does not read a long journal.
         """
         lock = self._readers.setdefault((asyncio.get_running_loop(), task_id), asyncio.Lock())
         async with lock:
@@ -180,7 +180,7 @@ class TaskCache:
         return loaded.state
 
     async def _catch_up(self, loaded: CachedTask, upto: int | None = None) -> None:
-        """Read what is new of a task; raises `TaskTooNew` where a newer version wrote what cannot be read here."""
+        """Read a task's new events; raises `TaskTooNew` if a newer version wrote unreadable ones."""
         try:
             await self._read_on(loaded, upto)
         except JournalCorrupt as error:
@@ -215,7 +215,7 @@ class TaskCache:
         if not state.seq:
             raise missing_tail(state.task_id, 0, 1)
         if records and records[-1].upto is not None:
-            # A fork without records of its own: its first is chained to where it was cut off.
+            # A fork without records of its own: its first will be chained to the cut record.
             loaded.digest = codec.branch_digest(records[-1].digest, records[-1].upto)
 
     async def _begin(self, state: TaskState, event: e.Event) -> None:
@@ -226,7 +226,7 @@ class TaskCache:
             await self.begin_with_history(state, event.thread, event.base)
 
     async def begin_with_history(self, state: TaskState, thread_id: str, version: int | None = None) -> int:
-        """Begin a task with the messages of its thread, now or at a version; return that version."""
+        """Begin a task with the messages of its thread, at present or at a version; return that version."""
         history = await self.history.begin(thread_id, version)
         for damage in history.damaged:
             what = f"task {state.task_id} begins without the messages of task {damage.task_id}"
@@ -241,7 +241,7 @@ class TaskCache:
         return history.version
 
     def keep(self, loaded: CachedTask) -> None:
-        """Cache a task at rest, unless a newer state is cached: a view may end after a drive it read beside."""
+        """Cache a stopped task, unless a newer state is cached: a view may end after a parallel drive."""
         task_id = loaded.state.task_id
         with self._lock:
             states = self._cached.setdefault(task_id, {})
@@ -260,18 +260,18 @@ class TaskCache:
             self._cached.pop(task_id, None)
 
     def close(self) -> None:
-        """Drop every cache entry; the store is not opened from here any more."""
+        """Drop every cache entry and stop opening the store from here."""
         self._is_closed = True
         with self._lock:
             self._cached.clear()
 
 
 _NOTHING: Final[dict[int, CachedTask]] = {}
-"""Stands for the states of a task that is not cached."""
+"""The states of a task that is not cached."""
 
 
 def _is_of_another_task(cached: CachedTask, row: TaskRow) -> bool:
-    """Whether a row is of another task than the one that is cached under its id."""
+    """Return whether a row belongs to another task than the cache entry of its id."""
     state, mark = cached.state, row.mark
     if state.seq > row.head or state.epoch > row.epoch:
         return True

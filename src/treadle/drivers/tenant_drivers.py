@@ -1,7 +1,7 @@
-"""The drivers of one runner: one for each tenant whose tasks it works on, made on demand and dropped when idle.
+"""The drivers of one runner: one for each tenant with work, created on demand and dropped when idle.
 
-A driver is dropped once nothing refers to it but this module: a scoped runner, a handle, a stream or a drive keeps its
-driver, so a process never has two drivers for one tenant. The tenant "" has the first driver, which stays.
+A driver is dropped once only this module refers to it. A scoped runner, a handle, a stream or a drive keeps its driver,
+so a process never has two drivers for one tenant. The tenant "" has the first driver, which stays.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from treadle.ports import TenantStores
 _LOG = logging.getLogger("treadle.tasks")
 
 KEPT_SECONDS: Final = 60.0
-"""Seconds for which a driver without tasks is kept since it was asked for last; looked at when another one is made."""
+"""How many seconds an unused driver without tasks is kept; checked when another one is created."""
 
 LEAVE_SECONDS: Final = 10.0
-"""For how many seconds calls in flight may end when a newer version has migrated the store."""
+"""How many seconds calls in flight may take to end after a newer version migrated the store."""
 
 MOST_KEPT: Final = 100
-"""How many drivers without tasks are kept at most: each caches states of tasks."""
+"""The most drivers without tasks that are kept: each caches states of tasks."""
 
 
 class TenantDrivers:
     """Makes and keeps the drivers of one runner; safe to use from several event loops and threads.
 
     Args:
-        dependencies: what the composition root chose, for the tenant "".
+        dependencies: the choices of the composition root, for the tenant "".
 
     Attributes:
         first: the driver of the tenant "", whose agents, observers, toolsets and vault all share.
         on_news: called, from any thread, when another process wrote or a task was released here; with the tenant and
-            the id of a task that was released to be driven on at once, and None otherwise.
+            the id of a task that was released to be continued at once, and None otherwise.
         on_outdated: called once, from any thread, when a newer version migrated the open store beyond this version.
     """
 
@@ -75,7 +75,7 @@ class TenantDrivers:
         return self._drivers.get(tenant) if tenant else self.first
 
     def all(self) -> list[TaskDriver]:
-        """Return the drivers that there are."""
+        """Return the existing drivers."""
         with self._lock:
             return [self.first, *self._drivers.values()]
 
@@ -86,12 +86,12 @@ class TenantDrivers:
         self._listen_to(driver)
         if self._is_closed:
             driver.cache.close()
-        # The store's watch refers to what is woken, and would keep it for ever.
+        # The store's watch refers to its callback, and would keep the driver alive.
         finalize(driver, driver.owned.close).atexit = False
         return driver
 
     def _drop_idle(self, now: float) -> None:
-        """Keep idle drivers no longer, the first those asked for longest ago; what else refers to one may use it."""
+        """Stop keeping idle drivers, the least recently used first; other references may keep them alive."""
         idle = [
             (tenant, asked)
             for tenant, (driver, asked) in self._kept.items()
@@ -106,7 +106,7 @@ class TenantDrivers:
         driver.owned.on_outdated = self._leave_store
 
     def _leave_store(self, error: StoreFormatError) -> None:
-        """Release all tasks of a store that a newer version migrated: this version is not to write it any more."""
+        """Release all tasks of a store that a newer version migrated, since this version must not write it any more."""
         with self._lock:
             was_outdated, self._is_outdated = self._is_outdated, True
         if was_outdated:
@@ -136,7 +136,7 @@ class TenantDrivers:
             await driver.cache.open(again=True)
 
     async def close(self) -> None:
-        """Release what can be released, end connections of toolsets, and stop watching the store."""
+        """Release all releasable tasks, close connections of toolsets, and stop watching the store."""
         self._is_closed = True
-        for driver in reversed(self.all()):  # the first one ends what all share
+        for driver in reversed(self.all()):  # the first one closes the shared parts
             await driver.close()

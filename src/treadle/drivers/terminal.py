@@ -1,4 +1,4 @@
-"""The terminal of this process: whether there is one, and how a line is read from it while the event loop runs on."""
+"""The terminal of this process: detect it, and read lines from it while the event loop runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.errors import ConfigurationError
 
 
 def has_terminal() -> bool:
-    """Whether a person can be asked: standard input and standard error are a terminal that can be watched."""
+    """Return whether a person can be asked: standard input and standard error are a terminal that can be watched."""
     try:
         return sys.stdin.isatty() and sys.stderr.isatty() and find_spec("termios") is not None
     except (AttributeError, ValueError):  # the streams were closed, or there are none
@@ -22,7 +22,7 @@ def has_terminal() -> bool:
 
 
 def check_interaction(options: RunOptions) -> None:
-    """Raise `ConfigurationError` if a run is to ask at a terminal and there is none."""
+    """Raise `ConfigurationError` if a run must ask at a terminal and there is none."""
     if options.interaction == "interactive" and not has_terminal():
         raise ConfigurationError(
             "RunOptions: interaction='interactive' asks on the terminal of this process, and standard input or "
@@ -31,15 +31,15 @@ def check_interaction(options: RunOptions) -> None:
 
 
 def drop_typed() -> None:
-    """Drop what was typed on the terminal and not read: it was not meant for what is asked now."""
-    import termios  # not there on every system
+    """Drop unread input of the terminal: it was typed before the present question."""
+    import termios  # missing on some systems
 
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 @contextmanager
 def echoing(echoes: bool) -> Generator[None]:
-    """Have the terminal echo what is typed and edit lines for the length of a block, or do neither."""
+    """Turn echo and line editing of the terminal on or off for the length of a block."""
     if not sys.stdin.isatty():
         yield
         return
@@ -57,7 +57,7 @@ def echoing(echoes: bool) -> Generator[None]:
 
 
 async def readable() -> None:
-    """Return once standard input, a terminal, has something to read."""
+    """Return once standard input, a terminal, has input."""
     loop, is_readable = asyncio.get_running_loop(), asyncio.Event()
     terminal = sys.stdin.fileno()
     loop.add_reader(terminal, is_readable.set)
@@ -68,7 +68,7 @@ async def readable() -> None:
 
 
 class TerminalLines:
-    """Reads lines that a person writes on the terminal, which echoes and edits them itself.
+    """Reads lines that a person types at the terminal, which echoes and edits them itself.
 
     Args:
         write: writes a question.
@@ -99,7 +99,7 @@ class TerminalLines:
         return line.removesuffix("\n")
 
     def interrupt(self) -> bool:
-        """End the question that is asked, as Ctrl-C does; return False if there is none."""
+        """Interrupt the open question, like Ctrl-C; return False if there is none."""
         if self._asked is None:
             return False
         if not self._asked.done():
@@ -108,7 +108,7 @@ class TerminalLines:
 
 
 def columns() -> int:
-    """Return how many columns the terminal has now; 80 if that is not known."""
+    """Return the present number of columns of the terminal; 80 if it is not known."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):

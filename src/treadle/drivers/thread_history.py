@@ -1,26 +1,26 @@
-"""The messages of a thread, and those that a new task begins with in it.
+"""The messages of a thread, and the first messages of a new task in it.
 
 Theory of operation
 -------------------
 
-A thread is a list of members: tasks, in the order in which they were finalized. Its messages follow from their
+A thread is a list of members: tasks, in the order of their finalization. Its messages follow from their
 journals by one rule. Each member adds the messages of its own task:
 
-- a task made in the thread: everything from its input on, nothing of what the thread held before it;
+- a task created in the thread: everything from its input on, without the earlier messages of the thread;
 - a fork: everything after its fork point;
 - imported messages: those messages.
 
-The *first* member, if it is a fork, also brings along what it was forked with, since no other member has that: the
-messages of the tasks it shares a prefix with and, where the task at the root of them belongs to another thread, what
-that task began with there. What a root of the same thread began with is not brought along: the first member has
-nothing before it, so the turns that the root began with were taken out.
+The *first* member, if it is a fork, also brings the messages that it was forked with, since no other member has them:
+those of the tasks it shares a prefix with and, if the task at their root belongs to another thread, the first messages
+of that task there. The first messages of a root in the same thread are not included: the first member has no member
+before it, so the turns that the root began with were removed.
 
     version  1        2        3        4        5
              one +    two +    two -    one -    two +
 
 `two` began with version 1, and at version 5 it is the first member. The thread then holds `two, re: two`.
 
-A summary is a member that *covers* a version. `messages` ignores it; for `begin` it stands for the members up to that
+A summary is a member that *covers* a version. `messages` ignores it; for `begin` it replaces the members up to that
 version.
 
 A member that cannot be read is left out and reported as damaged. A store that does not answer is an error.
@@ -28,16 +28,16 @@ A member that cannot be read is left out and reported as damaged. A store that d
 The cache
 ---------
 
-There are two entries for each thread: a list of all turns with their messages, and a list of the turns behind its
-newest summary. A later request reads the members of later versions alone. It may do so when
+There are two entries for each thread: a list of all turns with their messages, and a list of the turns after its newest
+summary. A later request reads only the members of later versions, on two conditions:
 
-- each version since then added a member that is a member still, so that nothing was taken out: as many members are
-  listed as there are new versions;
-- the thread is the same one: the record of the newest cached turn has the same digest. A journal is chained,
-  and a thread that was deleted and made again has none of the journals that it had.
+- each version since then added a member that is still there, so none was removed: as many members are listed as there
+  are new versions;
+- the thread is the same one: the record of the newest cached turn has the same digest. A journal is chained, and a
+  thread that was deleted and created again has none of its former journals.
 
-Otherwise the cached turns are compared with the thread's members, and those at the beginning that agree are used. An
-entry is replaced and never changed. It can be dropped at any time; it is then read again.
+Otherwise the cached turns are compared with the thread's members, and the agreeing ones at the beginning are used. An
+entry is replaced, never changed. It can be dropped at any time; it is then read again.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ from treadle.ports import JournalReader, Record, ThreadMember
 from treadle.results.results import DamagedTurn
 
 CACHED_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes of journals are cached as messages, of all threads together."""
+"""How many bytes of journals are cached as messages, for all threads together."""
 
 CACHED_LISTS: Final = 256
 """How many lists of turns are cached at most."""
 
 Inside = tuple[tuple[str, int], ...]
-"""The versions of threads that are being read, each because the one before begins with it."""
+"""The versions of threads that are being read, each as the beginning of the one before."""
 
 
 @frozen
@@ -83,8 +83,8 @@ class ThreadMessagesRead:
         messages: the oldest first.
         damaged: the members that are left out.
         summarised: whether the first message is a summary of older ones.
-        untrusted: origins of what was untrusted in the tasks that the messages come from.
-        exposed: declared effects of the tools whose results these have seen.
+        untrusted: untrusted origins in the tasks of the messages.
+        exposed: declared effects of the tools whose results these tasks have seen.
     """
 
     version: int
@@ -97,7 +97,7 @@ class ThreadMessagesRead:
 
 @frozen
 class SummaryRead:
-    """A summary, what was untrusted and which effects were seen in what it was made of, and the nonce of its frame."""
+    """A summary, with the untrusted origins and effects of its sources, and the nonce of its frame."""
 
     text: str
     untrusted: tuple[str, ...]
@@ -105,7 +105,7 @@ class SummaryRead:
     frame: str
 
     def as_message(self) -> Message:
-        """Return the message by which a conversation begins with the summary: as trusted as what it was made of."""
+        """Return the summary as the first message of a conversation, as trusted as its sources."""
         label = Label("memory", "untrusted", self.frame) if self.untrusted else Label("memory", "trusted")
         return Message("user", tuple([replace(part, label=label) for part in summary_words(self.text)]))
 
@@ -115,12 +115,12 @@ class TurnRead:
     """A member that was read.
 
     Args:
-        member: which one.
-        messages: what it adds.
-        digest: of its last record; empty for a damaged member.
+        member: the member.
+        messages: its messages.
+        digest: that of its last record; empty for a damaged member.
         size: bytes of its journal.
-        damaged: what could not be read of it, or of what it brings along.
-        untrusted: origins of what was untrusted in the task.
+        damaged: the unreadable parts of it, or of the messages that it brings.
+        untrusted: untrusted origins in the task.
         exposed: declared effects of the tools whose results it has seen.
     """
 
@@ -135,9 +135,9 @@ class TurnRead:
 
 @mutable
 class _Entry:
-    """The turns of a thread behind version `after`, as of version `at`, and their messages in one list.
+    """The turns of a thread after version `after`, as of version `at`, and their messages in one list.
 
-    `ends` and `sizes` hold for each turn how many messages, and bytes of journals, there are up to its end.
+    `ends` and `sizes` have, for each turn, the numbers of messages, and bytes of journals, up to its end.
     """
 
     after: int = 0
@@ -194,13 +194,13 @@ class ThreadHistory:
         self._size = 0
 
     async def messages(self, thread_id: str, version: int | None = None) -> ThreadMessagesRead:
-        """Return all messages of a thread, now or at an earlier version, also those that a summary covers."""
+        """Return all messages of a thread, summarised ones included, at present or at an earlier version."""
         entry = self._cached(thread_id, 0)
         listed = await self._list(thread_id, version, entry)
         return await self._read(thread_id, entry, listed, ())
 
     async def labelled(self, thread_id: str) -> ThreadMessagesRead:
-        """Return all messages of a thread for use elsewhere: what a model wrote after untrusted content says so."""
+        """Return all messages of a thread for use elsewhere: a model's text after untrusted content is labelled."""
         entry = self._cached(thread_id, 0)
         listed = await self._list(thread_id, None, entry)
         entry = await self._entry(thread_id, entry, listed, ())
@@ -212,9 +212,9 @@ class ThreadHistory:
     async def begin(
         self, thread_id: str, version: int | None = None, inside: Inside = ()
     ) -> ThreadMessagesRead:
-        """Return what a task begins with in a thread, now or at a version: a summary stands for what it covers.
+        """Return the first messages of a task in a thread, at present or at a version: a summary replaces its members.
 
-        Raises `JournalCorrupt` if this version is read for its own sake, which only a forged journal asks for.
+        Raises `JournalCorrupt` if this version begins with itself, which only a forged journal can do.
         """
         if version is not None and (thread_id, version) in inside:
             text = f"version {version} of thread {thread_id!r} is said to begin with itself"
@@ -240,7 +240,7 @@ class ThreadHistory:
     async def _behind(
         self, thread_id: str, after: int, entry: _Entry, listed: _Listed, inside: Inside
     ) -> ThreadMessagesRead:
-        """Return the messages of the members behind version `after`; `entry` and `listed` may be of other members."""
+        """Return the messages of the members after version `after`; `entry` and `listed` may be of other members."""
         if entry.after != after:
             if entry.after and not after:
                 self._drop(thread_id, summarised=True)
@@ -249,7 +249,7 @@ class ThreadHistory:
         return await self._read(thread_id, entry, listed, inside)
 
     async def turn(self, thread_id: str, member: ThreadMember, *, first: bool) -> TurnRead:
-        """Return what one member adds to its thread; nothing if it is damaged."""
+        """Return the messages of one member in its thread; none if it is damaged."""
         return await self._turn(thread_id, member, first, ())
 
     async def summary(self, member: ThreadMember) -> SummaryRead:
@@ -267,7 +267,7 @@ class ThreadHistory:
     # -------------------------------------------------------------------------------------- the cache
 
     def _cached(self, thread_id: str, after: int | None) -> _Entry:
-        """Return the cache entry of a thread behind a version; None: behind its newest summary, else of all of it."""
+        """Return the cache entry of a thread after a version; None: after its newest summary, else of all of it."""
         with self._lock:
             for summarised in (True, False) if after is None else (bool(after),):
                 entry = self._entries.get((thread_id, summarised))
@@ -291,7 +291,7 @@ class ThreadHistory:
                 self._size -= dropped.size
 
     async def _list(self, thread_id: str, version: int | None, entry: _Entry) -> _Listed:
-        """Read which members a thread has at a version, and compare them with the cache entry."""
+        """Read the members of a thread at a version, and compare them with the cache entry."""
         if entry.at and (version is None or version >= entry.at):
             at, new = await self._store.thread(thread_id, version=version, since=entry.at)
             if len(new) == at - entry.at and await self._is_same(entry.turns):
@@ -307,7 +307,7 @@ class ThreadHistory:
         return _Listed(at, shared, turns[shared:], tuple([member for member in members if member.covers]))
 
     async def _is_same(self, turns: list[TurnRead]) -> bool:
-        """Whether the newest of these turns that could be read still has the record that was read."""
+        """Return whether the newest readable one of these turns still has the same record."""
         newest = next((turn for turn in reversed(turns) if turn.digest), None)
         if newest is None:
             return False
@@ -327,7 +327,7 @@ class ThreadHistory:
         )
 
     async def _entry(self, thread_id: str, entry: _Entry, listed: _Listed, inside: Inside) -> _Entry:
-        """Read the members that are not in the cache, and cache them if the version is a newer one."""
+        """Read the members that are not in the cache, and cache them if the version is newer."""
         if listed.rest or listed.shared < len(entry.turns) or listed.at != entry.at:
             newer = _up_to(entry, listed)
             time_slice = TimeSlice()
@@ -365,7 +365,7 @@ class ThreadHistory:
     async def _brought_along(
         self, events: list[tuple[int, e.Event]], here: str, inside: Inside
     ) -> ThreadMessagesRead:
-        """Return what the task at the root of a fork began with, if that was in another thread."""
+        """Return the first messages of the task at the root of a fork, if that was in another thread."""
         thread, base = "", 0
         for _, event in events:
             if isinstance(event, e.TaskCreated):
@@ -378,7 +378,7 @@ class ThreadHistory:
 
 
 def _up_to(entry: _Entry, listed: _Listed) -> _Entry:
-    """Return the turns that are shared with a version of the thread, in lists of their own."""
+    """Return the turns that are shared with a version of the thread, in new lists."""
     shared = listed.shared
     turns, ends, sizes = entry.turns[:shared], entry.ends[:shared], entry.sizes[:shared]
     messages = entry.messages[: ends[-1] if ends else 0]
@@ -393,7 +393,7 @@ def _up_to(entry: _Entry, listed: _Listed) -> _Entry:
 
 
 def _events(member: ThreadMember, records: list[Record]) -> list[tuple[int, e.Event]]:
-    """Return the events of a member up to its place in the thread, each with its epoch; raises `JournalCorrupt`."""
+    """Return the events of a member up to its end in the thread, each with its epoch; raises `JournalCorrupt`."""
     events = [entry for entry in events_with_epochs(member.task_id, records) if entry[1].seq <= member.seq]
     if len(events) < member.seq:
         raise missing_tail(member.task_id, len(events), member.seq)
@@ -401,9 +401,9 @@ def _events(member: ThreadMember, records: list[Record]) -> list[tuple[int, e.Ev
 
 
 def _folded(member: ThreadMember, events: list[tuple[int, e.Event]]) -> TaskState:
-    """Return the state of a member, without the messages that its thread held before.
+    """Return the state of a member, without the earlier messages of its thread.
 
-    Raises `JournalCorrupt`, or `TaskTooNew` where it was written by a newer version.
+    Raises `JournalCorrupt`, or `TaskTooNew` if a newer version wrote it.
     """
     state = start(member.task_id)
     for epoch, event in events:
@@ -417,7 +417,7 @@ def _damage(member: ThreadMember, error: TreadleError) -> DamagedTurn:
 
 
 def _tainted(message: Message) -> Message:
-    """Return a message with the label of the text in it that a model wrote that had read something untrusted."""
+    """Return a message with the label of a model's text after untrusted content."""
     if message.role != "assistant":
         return message
     parts = [
@@ -432,7 +432,7 @@ def _version(member: ThreadMember) -> int:
 
 
 def _renamed(message: Message, version: int) -> Message:
-    """Return a message whose calls have ids that are unique in their thread, not only in their task."""
+    """Return a message with the ids of its calls made unique in their thread."""
     if all(type(part) is not ToolCall and type(part) is not ToolResult for part in message.parts):
         return message
     parts = tuple([_renamed_part(part, version) for part in message.parts])

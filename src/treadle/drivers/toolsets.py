@@ -14,19 +14,19 @@ from treadle.errors import ConfigurationError
 from treadle.ports import HoldsCredentials, Tool, Toolset, ToolsetConnection
 
 LOOK_SECONDS: Final = 0.2
-"""How often a task that waits for its toolsets looks whether it is to stop."""
+"""How often a task that waits for its toolsets checks whether to stop."""
 
 MAX_BOUND: Final = 256
-"""How many agents are kept bound to their tools."""
+"""How many bound agents are cached."""
 
 
 class ConnectedToolsets:
     """Connects toolsets for one runner, and binds agents to their tools.
 
     Args:
-        store_file: the file of the runner's store, beside which a toolset may keep what outlasts the process; None if
-            the store is no file.
-        vault: is told the credentials that connections send.
+        store_file: the file of the runner's store, beside which a toolset may keep persistent data; None if the store
+            is not a file.
+        vault: receives the credentials of the connections.
     """
 
     def __init__(self, store_file: Path | None = None, vault: Vault = NO_VAULT) -> None:
@@ -36,10 +36,10 @@ class ConnectedToolsets:
         self._bound: OrderedDict[Agent[Any], tuple[list[Sequence[Tool]], Agent[Any]]] = OrderedDict()
 
     async def bind(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return an agent with the tools that its toolsets list now: the same object while these are the same.
+        """Return an agent with the present tools of its toolsets: the same object while these are the same.
 
         Raises:
-            ToolsetUnavailable: a toolset cannot be had.
+            ToolsetUnavailable: a toolset is not available.
             ConfigurationError: two of the tools have one name.
         """
         listings = await asyncio.gather(*[self._connection(each).tools() for each in agent.toolsets])
@@ -59,12 +59,12 @@ class ConnectedToolsets:
     async def bind_unless_stopped(
         self, agent: Agent[Any], task_id: str, is_commanded: Callable[[], Awaitable[bool]]
     ) -> Agent[Any] | Literal["shutdown", "commanded"]:
-        """Return what `bind` does, or what ends the wait for it: a server may take its time to start.
+        """Return the result of `bind`, or the reason that ends the wait for it: a server may start slowly.
 
         Args:
             agent: the agent of the task.
             task_id: the task, which has no drive yet that could be stopped.
-            is_commanded: returns whether a command waits that is to stop the task.
+            is_commanded: returns whether a waiting command stops the task.
         """
         binding = asyncio.ensure_future(self.bind(agent))
         try:
@@ -79,11 +79,11 @@ class ConnectedToolsets:
             self._stopping.discard(task_id)
 
     def stop_waiting(self, task_id: str) -> None:
-        """Have the wait of a task for its toolsets end, since its driver shuts down."""
+        """End the wait of a task for its toolsets, because its driver shuts down."""
         self._stopping.add(task_id)
 
     async def close(self) -> None:
-        """End all connections; a drive that begins later connects anew."""
+        """Close all connections; a later drive connects again."""
         connections = list(self._connections.values())
         self._connections.clear()
         self._bound.clear()

@@ -1,7 +1,7 @@
-"""The context of a drive: what the caller passed, or what the runner's factory makes of the task; always checked.
+"""The context of a drive: the caller's, or that of the runner's factory; always checked.
 
-A context is checked before anything of the drive is recorded or sent, so that a missing one is an error of the caller
-and never an AttributeError in a tool, which its model would read and apologise for.
+A context is checked before the drive records or sends anything. So a missing one is an error for the caller, not an
+AttributeError in a tool, which its model would read and apologise for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from treadle.results import results
 from treadle.results.results import Task
 
 ContextFactory: TypeAlias = Callable[[Task[Any]], Any]
-"""Makes the context of a drive from its task, or an awaitable of it."""
+"""Builds the context of a drive from its task, or an awaitable of it."""
 
 _WAYS = (
     "pass context= to the call, or make the runner with Runner(context_factory=...); on the command line give the "
@@ -35,14 +35,14 @@ _WAYS = (
 
 
 class UserContexts:
-    """Makes and checks the contexts of a runner's drives.
+    """Builds and checks the contexts of a runner's drives.
 
     Args:
-        factory: makes the context where the caller passes none.
+        factory: builds the context if the caller passes none.
         agents: the registered agents.
         cache: reads the row of a task.
-        tenant: whose tasks they are.
-        vault: hides secrets in errors of the factory.
+        tenant: the tenant of the tasks.
+        vault: masks secrets in errors of the factory.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class UserContexts:
         self._cache = cache
 
     def check_given(self, agent: Agent[Any], context: Any) -> None:
-        """Raise `ConfigurationError` for a context that a new task could not be driven with.
+        """Raise `ConfigurationError` for a context that does not suit a new task.
 
-        None passes if the factory will make one.
+        None passes if the factory will build one.
         """
         if context is not None or self._factory is None:
             self._check(agent, context)
@@ -74,12 +74,12 @@ class UserContexts:
 
         Args:
             owned: the task.
-            agent: with which it is driven.
-            context: what the caller passed.
-            needed: whether tools and instructions may be called; else None passes, as it does for an undo.
+            agent: the agent of the drive.
+            context: the caller's context, if any.
+            needed: whether tools and instructions may be called; otherwise None passes, for instance for an undo.
 
         Raises:
-            ConfigurationError: it is missing, or of another type than the agent, or one that it may call, needs.
+            ConfigurationError: it is missing, or of another type than the agent, or one it may call, needs.
             ContextFailed: the factory raised.
         """
         if context is None and self._factory is not None:
@@ -89,14 +89,14 @@ class UserContexts:
         return context
 
     async def _made(self, factory: ContextFactory, owned: OwnedTask, agent: Agent[Any]) -> Any:
-        """Return what the factory makes of a task."""
+        """Return the factory's context for a task."""
         task = await self._snapshot(owned)
         try:
             context = factory(task)
             return await context if isawaitable(context) else context
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001  its error keeps this task from being driven, and no more
+        except BaseException as error:  # noqa: BLE001  its error affects this task alone
             name = getattr(factory, "__qualname__", repr(factory))
             trace = kept(error, owned.state, self._vault, function=f"context_factory {name}")
             raise ContextFailed(
@@ -122,7 +122,7 @@ class UserContexts:
                     checked.append((called, its if terms is None else terms.context_of(its)))
                 except ConfigurationError as error:
                     if its is not None and terms is not None and can_be_called(terms.context):
-                        continue  # the function raised, which is the failure of a call
+                        continue  # the function raised, which will fail the call
                     raise ConfigurationError(f"{where}agent {caller.name!r}: {error}") from error
 
     async def _snapshot(self, owned: OwnedTask) -> Task[Any]:
