@@ -22,6 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.counted import IMPORTS
+
 REPOSITORY: Final = Path(__file__).parents[1]
 FILE: Final = Path(__file__).with_suffix(".toml")
 TOLERANCE: Final = 1.02
@@ -68,13 +70,26 @@ def _run(how: str, subjects: Sequence[str], *before: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
+def _processes(subjects: Sequence[str]) -> list[list[str]]:
+    """Return the subjects by the process that they are counted in: an import has one of its own."""
+    others = [name for name in subjects if name not in IMPORTS]
+    return [*([name] for name in subjects if name in IMPORTS), *([others] if others else [])]
+
+
 def bytecodes(subjects: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return calls and bytecodes of each subject, with those of each function."""
-    return _run("bytecodes", subjects)["counts"]
+    counted: dict[str, dict[str, Any]] = {}
+    for group in _processes(subjects):
+        counted |= _run("bytecodes", group)["counts"]
+    return counted
 
 
 def instructions(subjects: Sequence[str]) -> dict[str, int]:
     """Return the instructions of each subject, counted by callgrind; compiled modules have to be there."""
+    return {name: value for group in _processes(subjects) for name, value in _instructions(group).items()}
+
+
+def _instructions(subjects: Sequence[str]) -> dict[str, int]:
     with tempfile.TemporaryDirectory(prefix="treadle-callgrind-") as folder:
         out = Path(folder) / "out"
         options = ("--tool=callgrind", "--dump-before=getppid", f"--callgrind-out-file={out}")

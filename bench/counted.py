@@ -268,16 +268,21 @@ def _subjects() -> dict[str, Subject]:
     }
 
 
-IMPORT: Final = "import"
+IMPORTS: Final = {
+    "import": "import treadle",
+    "import_agent": "from treadle import Agent, tool",
+    "import_runner": "from treadle import Agent, Runner, tool",
+}
+"""The statements that are counted, each in a process of its own."""
 
 
-def _import(meter: Meter) -> None:
+def _import(meter: Meter, statement: str) -> None:
     # Modules that the interpreter or an editable install may or may not have loaded are loaded before.
     import importlib.metadata  # noqa: F401
 
+    code = compile(statement, "<import>", "exec")
     meter.begin()
-    import treadle  # noqa: F401
-
+    exec(code, {})
     meter.end()
 
 
@@ -301,14 +306,14 @@ def main(how: str, *wanted: str) -> None:
     }
     runs: dict[str, int] = {}
     counted: dict[str, dict[str, Any]] = {}
-    if IMPORT in wanted:
+    if len(wanted) == 1 and (statement := IMPORTS.get(wanted[0])) is not None:
         meter = meters[how]()
-        _import(meter)
-        runs[IMPORT] = 1
+        _import(meter, statement)
+        runs[wanted[0]] = 1
         if isinstance(meter, Bytecodes):
-            counted[IMPORT] = figures(meter.counts, 1)
-            counted[IMPORT]["modules"] = sum(name.split(".")[0] == "treadle" for name in sys.modules)
-    all_subjects = _subjects() if set(wanted) - {IMPORT} else {}
+            counted[wanted[0]] = figures(meter.counts, 1)
+            counted[wanted[0]]["modules"] = sum(name.split(".")[0] == "treadle" for name in sys.modules)
+    all_subjects = {} if runs else _subjects()
     with tempfile.TemporaryDirectory(prefix="treadle-budget-") as folder:
         for name, subject in all_subjects.items():
             if name not in wanted:

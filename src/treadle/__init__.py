@@ -9,37 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from treadle.agents.agent import Agent
-from treadle.agents.context import RunContext
-from treadle.core.labels import Label
-from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult, untrusted
-from treadle.core.model import (
-    ModelAnswer,
-    ModelRequest,
-    ModelSettings,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    Usage,
-)
-from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown
-from treadle.engine.options import Breakpoint, FailurePolicy, RunOptions
-from treadle.llm.scripted import ScriptedModel
-from treadle.policy.limits import Limits
-from treadle.ports import ToolContext, ToolOutput
-from treadle.results.caller_tools import CallerTool
-from treadle.results.results import Pending, RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
-from treadle.runner.handle import RunHandle
-from treadle.tools.function import tool
-from treadle.wiring import Runner
-
 if TYPE_CHECKING:
     from treadle import errors as errors
     from treadle import events as events
     from treadle import models as models
     from treadle import telemetry as telemetry
     from treadle import testing as testing
-    from treadle.agents.context import RequestContext
+    from treadle.agents.agent import Agent
+    from treadle.agents.context import RequestContext, RunContext
     from treadle.agents.dialects.dialect import Reading
     from treadle.agents.dialects.planner import Planner
     from treadle.agents.dialects.react import React
@@ -55,53 +32,113 @@ if TYPE_CHECKING:
     from treadle.agents.workers.worker import AgentWorker, Decider, Quorum, StepResult
     from treadle.client.client import Client
     from treadle.core.events import NextStep
+    from treadle.core.labels import Label
+    from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall, ToolResult, untrusted
+    from treadle.core.model import (
+        ModelAnswer,
+        ModelRequest,
+        ModelSettings,
+        ReasoningDelta,
+        TextDelta,
+        ToolCallDelta,
+        Usage,
+    )
+    from treadle.core.tools import Happened, NotHappened, ToolSpec, Unknown
+    from treadle.engine.options import Breakpoint, FailurePolicy, RunOptions
+    from treadle.llm.scripted import ScriptedModel
     from treadle.policy.guardrails import Guardrail, GuardrailRequest, Rewrite
+    from treadle.policy.limits import Limits
     from treadle.policy.policy import Policy
     from treadle.policy.rule import Rule
     from treadle.policy.verdicts import Allow, AskPerson, Deny, EffectRequest, Replace
+    from treadle.ports import ToolContext, ToolOutput
+    from treadle.results.caller_tools import CallerTool
+    from treadle.results.results import Pending, RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
+    from treadle.runner.handle import RunHandle
+    from treadle.tools.function import tool
     from treadle.tools.index import ToolIndex
     from treadle.tools.mcp.server import MCPServer
+    from treadle.wiring import Runner
 
     __version__: str
 
-_HOMES = {  # what few agents need is imported by those that do
+_HOMES = {  # a name is imported when it is first used, and with it only what it needs
+    "Agent": "treadle.agents.agent",
     "AgentWorker": "treadle.agents.workers.worker",
-    "Decider": "treadle.agents.workers.worker",
     "Allow": "treadle.policy.verdicts",
     "Ask": "treadle.agents.workers.node",
     "AskPerson": "treadle.policy.verdicts",
+    "Breakpoint": "treadle.engine.options",
+    "CallerTool": "treadle.results.caller_tools",
     "Client": "treadle.client.client",
+    "Decider": "treadle.agents.workers.worker",
     "Deny": "treadle.policy.verdicts",
     "EffectRequest": "treadle.policy.verdicts",
-    "Handoff": "treadle.agents.handoff",
-    "LastMessages": "treadle.agents.handoff_filters",
+    "FailurePolicy": "treadle.engine.options",
+    "File": "treadle.core.messages",
     "Guardrail": "treadle.policy.guardrails",
     "GuardrailRequest": "treadle.policy.guardrails",
-    "Rewrite": "treadle.policy.guardrails",
-    "Policy": "treadle.policy.policy",
-    "Replace": "treadle.policy.verdicts",
-    "Rule": "treadle.policy.rule",
+    "Handoff": "treadle.agents.handoff",
+    "Happened": "treadle.core.tools",
+    "Image": "treadle.core.messages",
+    "Label": "treadle.core.labels",
+    "LastMessages": "treadle.agents.handoff_filters",
+    "Limits": "treadle.policy.limits",
+    "MCPServer": "treadle.tools.mcp.server",
+    "Message": "treadle.core.messages",
+    "ModelAnswer": "treadle.core.model",
+    "ModelRequest": "treadle.core.model",
+    "ModelSettings": "treadle.core.model",
     "NextLayer": "treadle.agents.middleware",
     "NextStep": "treadle.core.events",
-    "MCPServer": "treadle.tools.mcp.server",
     "Node": "treadle.agents.workers.pipeline",
     "NodeContext": "treadle.agents.workers.node",
+    "NotHappened": "treadle.core.tools",
+    "Pending": "treadle.results.results",
     "Pipeline": "treadle.agents.workers.pipeline",
     "PlanRefine": "treadle.agents.workers.plan_refine",
     "Planner": "treadle.agents.dialects.planner",
-    "React": "treadle.agents.dialects.react",
+    "Policy": "treadle.policy.policy",
     "Quorum": "treadle.agents.workers.worker",
+    "React": "treadle.agents.dialects.react",
     "Reading": "treadle.agents.dialects.dialect",
+    "Reasoning": "treadle.core.messages",
+    "ReasoningDelta": "treadle.core.model",
+    "Replace": "treadle.policy.verdicts",
     "RequestContext": "treadle.agents.context",
+    "Rewrite": "treadle.policy.guardrails",
     "Route": "treadle.agents.routing",
-    "ToolIndex": "treadle.tools.index",
-    "ToolInvocation": "treadle.agents.middleware",
-    "ToolMiddleware": "treadle.agents.middleware",
-    "only_user_messages": "treadle.agents.handoff_filters",
-    "without_tool_calls": "treadle.agents.handoff_filters",
+    "Rule": "treadle.policy.rule",
+    "RunContext": "treadle.agents.context",
+    "RunHandle": "treadle.runner.handle",
+    "RunOptions": "treadle.engine.options",
+    "RunResult": "treadle.results.results",
+    "Runner": "treadle.wiring",
+    "ScriptedModel": "treadle.llm.scripted",
     "StepContext": "treadle.agents.workers.step_context",
     "StepResult": "treadle.agents.workers.worker",
     "Subagent": "treadle.agents.subagent",
+    "Task": "treadle.results.results",
+    "TaskStepOutput": "treadle.results.results",
+    "TaskUsage": "treadle.results.results",
+    "Text": "treadle.core.messages",
+    "TextDelta": "treadle.core.model",
+    "ToolCall": "treadle.core.messages",
+    "ToolCallDelta": "treadle.core.model",
+    "ToolContext": "treadle.ports",
+    "ToolIndex": "treadle.tools.index",
+    "ToolInvocation": "treadle.agents.middleware",
+    "ToolMiddleware": "treadle.agents.middleware",
+    "ToolOutput": "treadle.ports",
+    "ToolResult": "treadle.core.messages",
+    "ToolSpec": "treadle.core.tools",
+    "UndoReport": "treadle.results.results",
+    "Unknown": "treadle.core.tools",
+    "Usage": "treadle.core.model",
+    "only_user_messages": "treadle.agents.handoff_filters",
+    "tool": "treadle.tools.function",
+    "untrusted": "treadle.core.messages",
+    "without_tool_calls": "treadle.agents.handoff_filters",
 }
 
 __all__ = [
@@ -205,4 +242,5 @@ if not TYPE_CHECKING:  # for a type checker, a module with this function has eve
             from treadle.core.unknown_names import unknown_in_module
 
             raise unknown_in_module(__name__, name, [*__all__, *_MODULES])
-        return getattr(import_module(home), name)
+        value = globals()[name] = getattr(import_module(home), name)
+        return value

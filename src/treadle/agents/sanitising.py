@@ -5,14 +5,14 @@ An answer of numbers, booleans, dates and a few fixed words can be wrong. It can
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
+from treadle.core.lazy_pattern import lazy_pattern
 from treadle.core.messages import Json
 
 _FORMATS: Final = ("date", "time", "date-time", "duration")
-_MOMENT: Final = re.compile(r"[0-9PYMDWTHSZ:.,+\- ]{1,40}")
+_MOMENT: Final = lazy_pattern(r"[0-9PYMDWTHSZ:.,+\- ]{1,40}")
 """The characters of dates, times and durations."""
 
 

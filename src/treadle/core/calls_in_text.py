@@ -11,14 +11,15 @@ import re
 from collections.abc import Container
 from typing import Any, Final, cast
 
+from treadle.core.lazy_pattern import lazy_pattern
 from treadle.core.messages import Json
 from treadle.core.strict_json import STRICTLY
 
 BEGINNINGS: Final = ("{", "[", "<tool_call>", "```")
 """The beginnings of texts that may be calls."""
 
-_TAG: Final = re.compile(r"<tool_call>(.*)</tool_call>", re.DOTALL)
-_FENCE: Final = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*)\n?```", re.DOTALL)
+_TAG: Final = lazy_pattern(r"<tool_call>(.*)</tool_call>", re.DOTALL)
+_FENCE: Final = lazy_pattern(r"```(?:json|tool_call)?[ \t]*\n(.*)\n?```", re.DOTALL)
 _KEYS: Final = ({"name", "arguments"}, {"name", "parameters"})
 
 

@@ -31,6 +31,7 @@ from operator import is_, is_not
 from typing import Final, cast
 
 from treadle.core.labels import RUNNER, Label, inside, label_of, untrusted_origin
+from treadle.core.lazy_pattern import lazy_pattern
 from treadle.core.messages import Content, File, Image, Message, Part, Text, ToolResult
 from treadle.core.model import ModelRequest
 
@@ -85,8 +86,8 @@ _KINDS: Final = (
 )
 """Runs are possessive: no part of a long run without a mark is tried again."""
 
-_BREAKS: Final = tuple((needs, re.compile(rf"{first}\\*+(?={rest})")) for needs, first, rest in _KINDS)
-_JOINS: Final = tuple(re.compile(rf"{first}\\++(?={rest})") for _, first, rest in reversed(_KINDS))
+_BREAKS: Final = tuple((needs, lazy_pattern(rf"{first}\\*+(?={rest})")) for needs, first, rest in _KINDS)
+_JOINS: Final = tuple(lazy_pattern(rf"{first}\\++(?={rest})") for _, first, rest in reversed(_KINDS))
 
 _PLAIN_ASCII: Final = bytes([9, 10, 13, *range(32, 127)])
 _ALWAYS: Final = (
@@ -97,18 +98,18 @@ _JOINERS: Final = r"\u034f\u200c\u200d\ufe00-\ufe0f"
 _HIDDEN: Final = rf"[{_ALWAYS}]|\r(?!\n)|(?<=[!-~])[{_JOINERS}]"
 """Characters that are invisible or change the display of others; joiners and variants where nothing can be joined."""
 
-_MAY_HIDE: Final = re.compile(rf"[{_ALWAYS}{_JOINERS}]")
-_HIDE: Final = re.compile(_HIDDEN)
-_DOUBLE: Final = re.compile(rf"(\\++)(?:(?={_HIDDEN}|u\{{[0-9a-f]{{1,6}}\}})())?")
-_SHOW: Final = re.compile(r"(\\++)(?:u\{([0-9a-f]{1,6})\})?")
+_MAY_HIDE: Final = lazy_pattern(rf"[{_ALWAYS}{_JOINERS}]")
+_HIDE: Final = lazy_pattern(_HIDDEN)
+_DOUBLE: Final = lazy_pattern(rf"(\\++)(?:(?={_HIDDEN}|u\{{[0-9a-f]{{1,6}}\}})())?")
+_SHOW: Final = lazy_pattern(r"(\\++)(?:u\{([0-9a-f]{1,6})\})?")
 """These two match whole runs of backslashes, so that a long run is read once."""
 
-_TEXT_TYPE: Final = re.compile(
+_TEXT_TYPE: Final = lazy_pattern(
     r"(?i)\s*(?:text/|[\w.-]+/(?:[\w.+-]+\+)?(?:json|xml|ya?ml|x-yaml|toml|javascript|sql|rtf|html)\s*(?:;|$))"
 )
 """Media types of text files: all that clients of providers write into a prompt, and some more."""
 
-_NOT_IN_ORIGIN: Final = re.compile(r"[^\w.:/@+-]", re.ASCII)
+_NOT_IN_ORIGIN: Final = lazy_pattern(r"[^\w.:/@+-]", re.ASCII)
 
 
 def nonce_of(key: str, place: str) -> str:

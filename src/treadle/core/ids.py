@@ -35,9 +35,10 @@ An id is a place in the task, so it is the same after a crash. All attempts of o
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from typing import Final, Literal
+
+from treadle.core.lazy_pattern import lazy_pattern
 
 _RETRY: Final = "r"
 _TRY: Final = "t"
@@ -56,7 +57,7 @@ def step_id(branch: int, index: int | str) -> str:
     return f"s{index}b{branch}" if branch else f"s{index}"
 
 
-_BRANCH: Final = re.compile(r"(s[0-9.]+)b[0-9]+")
+_BRANCH: Final = lazy_pattern(r"(s[0-9.]+)b[0-9]+")
 
 
 def without_branch(name: str) -> str:

@@ -18,11 +18,11 @@ content.
 
 from __future__ import annotations
 
-import re
 from dataclasses import field
 from typing import Any, Final, Literal
 
 from treadle.core.data import frozen
+from treadle.core.lazy_pattern import lazy_pattern
 from treadle.errors import ConfigurationError
 
 Integrity = Literal["trusted", "untrusted"]
@@ -30,7 +30,7 @@ Integrity = Literal["trusted", "untrusted"]
 ORIGIN_CHARS: Final = 80
 """The most characters of an origin."""
 
-_NOT_IN_ORIGIN: Final = re.compile(r"[^\w.:/@+-]")
+_NOT_IN_ORIGIN: Final = lazy_pattern(r"[^\w.:/@+-]")
 
 
 @frozen

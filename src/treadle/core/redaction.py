@@ -30,6 +30,7 @@ from typing import Any, Final, cast
 from unicodedata import normalize
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from treadle.core.lazy_pattern import lazy_pattern
 from treadle.core.observation import bounded
 
 SECRET: Final = "[secret]"  # noqa: S105  replaces a secret
@@ -61,17 +62,17 @@ _HIDDEN: Final = (
     r"pass(?:word|wd|phrase)|secret|token|(?:api|access|private|goog-api|subscription)[_-]?key"
     r"|authori[sz]ation|credentials?|cookie"
 )
-_HIDDEN_NAME: Final = re.compile(rf"(?:^|[_\W]|(?<=[a-z])(?=[A-Z]))(?:{_HIDDEN})$", re.IGNORECASE)
-_PARAMETER: Final = re.compile(r"(?:^|[_-])(?:key|token|sig|signature|secret|password)$", re.IGNORECASE)
-_CREDENTIAL: Final = re.compile(
+_HIDDEN_NAME: Final = lazy_pattern(rf"(?:^|[_\W]|(?<=[a-z])(?=[A-Z]))(?:{_HIDDEN})$", re.IGNORECASE)
+_PARAMETER: Final = lazy_pattern(r"(?:^|[_-])(?:key|token|sig|signature|secret|password)$", re.IGNORECASE)
+_CREDENTIAL: Final = lazy_pattern(
     r"(?:^|[_-])(?:auth|key|token|sig|signature|secret|password|pat)$", re.IGNORECASE
 )
-_FILE_PATH: Final = re.compile(
+_FILE_PATH: Final = lazy_pattern(
     r"(?:~|\.{1,2}|[A-Za-z]:)(?:[\\/][\w.@+ -]+)+|(?=.*[._-])(?:/[\w.@+-]+){2,}", re.ASCII
 )
 """The path of a file, as in `GOOGLE_APPLICATION_CREDENTIALS`: the place of a secret, not a secret."""
 
-_SCHEME: Final = re.compile(r"(?:bearer|basic|token|apikey)\s+", re.IGNORECASE)
+_SCHEME: Final = lazy_pattern(r"(?:bearer|basic|token|apikey)\s+", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
@@ -127,7 +128,7 @@ def url_secrets(url: str | None) -> set[str]:
 
 # ------------------------------------------------------------------------------------------ named secrets
 
-_NAMED: Final = re.compile(
+_NAMED: Final = lazy_pattern(
     rf"""((?:\b|_)(?:{_HIDDEN})\\?["']?\s*[:=]\s*(?:(?:bearer|basic)\s+)?\\?["']?)[^\s"'\\,;&<>{{}}\[\]]+"""
     r"|([?&](?:[\w-]*key|[\w-]*token|sig|signature|secret)=)[^&\s\"'<>]+"
     r"|(\b(?:bearer|basic)\s+)(?=\S*\d)[\w.~+/=-]{8,}"
@@ -491,19 +492,19 @@ def _spans(form: str, skeleton: str) -> Iterator[tuple[int, int]]:
 
 # ---------------------------------------------------------------------------------------------------- views
 
-_ESCAPE: Final = re.compile(
+_ESCAPE: Final = lazy_pattern(
     r"\\u\{?([0-9a-fA-F]{1,6})\}|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\x([0-9a-fA-F]{2})|\\([0-7]{3})"
     r"|\\([nrtbfv0])|\\(.)",
     re.DOTALL,
 )
-_PERCENT: Final = re.compile(r"%u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|=([0-9a-fA-F]{2})|=\r?\n")
-_TAG: Final = re.compile(r"<!--.{0,400}?-->|</?[A-Za-z!?][^<>]{0,400}>", re.DOTALL)
-_CODED: Final = re.compile(r"(?<![\w+/-])[\w+/-]{12,}+(?:(?:[\r\n]|\\[rn])++[\w+/-]++)*+={0,2}", re.ASCII)
-_DIGITS: Final = re.compile(
+_PERCENT: Final = lazy_pattern(r"%u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|=([0-9a-fA-F]{2})|=\r?\n")
+_TAG: Final = lazy_pattern(r"<!--.{0,400}?-->|</?[A-Za-z!?][^<>]{0,400}>", re.DOTALL)
+_CODED: Final = lazy_pattern(r"(?<![\w+/-])[\w+/-]{12,}+(?:(?:[\r\n]|\\[rn])++[\w+/-]++)*+={0,2}", re.ASCII)
+_DIGITS: Final = lazy_pattern(
     r"(?<![0-9a-fA-F])(?:(?:0x|\\x|U\+(?:00)?)?[0-9a-fA-F]{2}[\s:,;.-]{0,2}+){8,}+[0-9a-fA-F]?"
 )
-_NUMBERS: Final = re.compile(r"(?<!\d)\d{2,3}(?:[\s,;]{1,3}\d{2,3}){7,}+")
-_BINARY: Final = re.compile(r"(?<!\d)[01]{7,8}(?:\s{0,2}[01]{7,8}){7,}+")
+_NUMBERS: Final = lazy_pattern(r"(?<!\d)\d{2,3}(?:[\s,;]{1,3}\d{2,3}){7,}+")
+_BINARY: Final = lazy_pattern(r"(?<!\d)[01]{7,8}(?:\s{0,2}[01]{7,8}){7,}+")
 
 
 _Decoder = tuple[Callable[[str], Iterator[str]], str]
@@ -600,7 +601,7 @@ def _hexadecimal(run: str, skip: int) -> bytes:
     return bytes.fromhex(digits[: len(digits) - len(digits) % 2])
 
 
-_NO_DIGITS: Final = re.compile(r"0x|\\x|U\+(?:00)?|[^0-9a-fA-F]")
+_NO_DIGITS: Final = lazy_pattern(r"0x|\\x|U\+(?:00)?|[^0-9a-fA-F]")
 _CODES: Final[tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...]] = (
     (_DIGITS, lambda run: _hexadecimal(run, 0)),
     (_DIGITS, lambda run: _hexadecimal(run, 1)),

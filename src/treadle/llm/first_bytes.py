@@ -11,6 +11,8 @@ import re
 from contextvars import ContextVar
 from typing import Final
 
+from treadle.core.lazy_pattern import lazy_pattern
+
 _MOST: Final = 16_000
 """Bytes that are kept; of a longer document it is not said whether it is whole."""
 
@@ -67,7 +69,7 @@ class FirstBytes:
 first_bytes: Final[ContextVar[FirstBytes | None]] = ContextVar("first_bytes", default=None)
 """Where the first bytes of the next response go; None: nowhere."""
 
-_EVENTS: Final = re.compile(r"(data|event|id|retry)\s*(:|$)|:", re.MULTILINE)
+_EVENTS: Final = lazy_pattern(r"(data|event|id|retry)\s*(:|$)|:", re.MULTILINE)
 
 
 def _mistake(text: str) -> str | None:

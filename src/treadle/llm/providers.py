@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 from treadle.core.hiding import HiddenDeltas, hidden_answer
+from treadle.core.lazy_pattern import lazy_pattern
 from treadle.core.model import Finish, ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.redaction import (
     Secrets,
@@ -323,7 +324,7 @@ class NamedModel(PydanticAIModel):
         return self._url()
 
 
-_KNOWS_NO_SCHEMA = re.compile(r"gpt-3|gpt-4(-|$)|chatgpt|o1-(mini|preview)")
+_KNOWS_NO_SCHEMA = lazy_pattern(r"gpt-3|gpt-4(-|$)|chatgpt|o1-(mini|preview)")
 """Models of OpenAI from before its structured outputs."""
 
 
@@ -455,7 +456,7 @@ class Anthropic(NamedModel):
         return MessagesModel(self._model_name, provider=AnthropicProvider(anthropic_client=client))
 
 
-_TAKES_SCHEMA_WITH_TOOLS = re.compile(r"gemini-([3-9]|\d\d)")
+_TAKES_SCHEMA_WITH_TOOLS = lazy_pattern(r"gemini-([3-9]|\d\d)")
 """Models of Google that take a schema for the answer and tools at once."""
 
 

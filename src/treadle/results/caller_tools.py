@@ -7,20 +7,20 @@ A call of such a tool runs no code here. Like a question, it stops the task unti
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from treadle.core.codec import flaw
 from treadle.core.data import frozen
 from treadle.core.json_schema import misfit, schema_flaw
+from treadle.core.lazy_pattern import lazy_pattern
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import ToolSpec, Unknown, Verdict
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ToolArgumentsInvalid, ToolError
 from treadle.ports import ToolContext, ToolOutput
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME: Final = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
 
 MOST_BYTES: Final = 64 << 10
 """The largest JSON schema of a tool, in bytes: it is checked for each call, and sent with each request."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, cast
 
 from treadle.agents.context_type import named_type
 from treadle.core.data import frozen
+from treadle.core.lazy_pattern import lazy_pattern
 from treadle.core.messages import Json
 from treadle.core.observation import error_text, whole_error_text
 from treadle.core.validation_messages import clauses, holds_own_words
@@ -24,7 +25,7 @@ from treadle.ports import ToolContext
 if TYPE_CHECKING:
     from pydantic_core import SchemaSerializer, SchemaValidator
 
-_SECTIONS = re.compile(
+_SECTIONS = lazy_pattern(
     r"^\s*(:(param|type|arg|argument|returns?|rtype|raises)\b|[\w ]+:\s*$|(-{3,}|={3,})\s*$)", re.MULTILINE
 )
 
