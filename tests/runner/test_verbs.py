@@ -156,7 +156,7 @@ OF_THE_FACE = {"result", "list_pending", "complete", "fail", "progress"}
 """Methods of a handle that are written by hand: each takes a part of what the verb takes."""
 
 OTHER_RESULTS = {"run_stream", "stream_step", "start", "handle", "changes", "scoped"}
-"""Methods of `runner.sync` that are written by hand: each returns a counterpart of what the verb returns."""
+"""Methods of `runner.sync` that return the counterpart without asyncio: `SyncHandle` for `RunHandle`."""
 
 
 def faces() -> list[Any]:
@@ -195,6 +195,7 @@ async def test_a_face_names_arguments_that_do_not_fit_before_it_checks_values() 
         (lambda: SyncHandle(handle).send(), "write runner.sync.handle(task).send(message)"),  # type: ignore[call-arg]
         (lambda: Runner("memory:").sync.settle(""), "write runner.sync.settle(task, request_id, verdict)"),  # type: ignore[call-arg]
         (lambda: handle.pause(task="t"), "pause has no argument 'task'"),  # type: ignore[call-arg]
+        (lambda: Runner("memory:").sync.run_stream("t"), "run_stream needs input"),  # type: ignore[call-arg,arg-type]
     ):
         with pytest.raises(WrongArguments, match=re.escape(example)):
             call()

@@ -14,7 +14,7 @@ from treadle.core.messages import Json
 from treadle.core.refused_uses import refuses
 from treadle.core.unknown_names import explains_arguments, explains_names, refuses_assignment
 from treadle.errors import StoreUnavailable, TaskNotFound
-from treadle.ports import OutputT_co
+from treadle.ports import OutputT, OutputT_co
 from treadle.results.results import PendingPage, RunResult
 from treadle.runner.background import BackgroundVerbs
 from treadle.runner.history import HistoryVerbs
@@ -52,7 +52,7 @@ def of_task(
 
 def of_task_with_agent(
     verb: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, RunResult[Any]]],
-) -> Callable[Concatenate[RunHandle[T], P], Coroutine[Any, Any, RunResult[T]]]:
+) -> Callable[Concatenate[RunHandle[OutputT], P], Coroutine[Any, Any, RunResult[OutputT]]]:
     """Return the same for a verb that may get an agent with any output type: that of the handle stays."""
     return of_task(cast("Any", verb))
 

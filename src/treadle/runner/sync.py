@@ -14,8 +14,9 @@ from treadle.core.refused_uses import refuses
 from treadle.core.unknown_names import explains_names, refuses_assignment
 from treadle.drivers.adoption import AT_MOST, Tell, log
 from treadle.engine.options import RunOptions
+from treadle.errors import ConfigurationError
 from treadle.policy.verdicts import Judge
-from treadle.ports import ContextT, Observers, OutputT, OutputT_co
+from treadle.ports import OutputT, OutputT_co
 from treadle.results.read_results import Lineage
 from treadle.results.results import Page, RunResult, Task, TaskStepOutput, TaskSummary
 from treadle.runner.bridge import BRIDGE, one_by_one
@@ -89,45 +90,76 @@ def blocking(
     verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
     """Return the method that waits for a verb of the object behind it; see `verbs`."""
+    return _waiting("runner.sync", verb)
+
+
+def starting(
+    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, RunHandle[OutputT]]], remark: str
+) -> Callable[Concatenate[Any, P], SyncHandle[OutputT]]:
+    """Return the method that waits for a verb and returns the handle without asyncio."""
+    return _waiting("runner.sync", verb, returns="SyncHandle[OutputT]", remark=remark)
+
+
+@overload
+def streaming(
+    verb: Callable[Concatenate[Any, P], EventStream[OutputT]], remark: str = ""
+) -> Callable[Concatenate[Any, P], SyncRun[OutputT]]: ...
+@overload
+def streaming(
+    verb: Callable[Concatenate[Any, P], StepStream[OutputT]], remark: str = ""
+) -> Callable[Concatenate[Any, P], SyncStep[OutputT]]: ...
+def streaming(verb: Callable[..., Any], remark: str = "") -> Callable[..., Any]:
+    """Return the method that returns a stream without asyncio; the verb itself is not async."""
     function: Callable[..., Any] = inspect.unwrap(verb)
     name = function.__name__
+    made: Any = SyncRun if name == "run_stream" else SyncStep
 
     def call(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
-        function(instance, *args, **kwargs).close()
-        return _waited(getattr(instance._inner, name)(*args, **kwargs))  # noqa: SLF001  that of a class here
+        try:
+            return made(getattr(instance._inner, name)(*args, **kwargs))  # noqa: SLF001  that of a class here
+        except ConfigurationError:
+            inspect.signature(function).bind(instance, *args, **kwargs)  # raises TypeError if they do not fit
+            raise
 
-    return face("runner.sync", call, function)
+    return face("runner.sync", call, function, returns=f"{made.__name__}[OutputT]", remark=remark)
 
 
 def blocking_of_task(
     verb: Callable[Concatenate[Any, Ref[T], P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[SyncHandle[T], P], R]:
     """Return the method that waits for a verb on the task of a handle."""
-    function: Callable[..., Any] = inspect.unwrap(verb)
-    name = function.__name__
-
-    def call(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
-        function(instance, instance.task_id, *args, **kwargs).close()
-        return _waited(getattr(instance._inner, name)(*args, **kwargs))  # noqa: SLF001  that of a class here
-
-    return face("runner.sync.handle(task)", call, function, knows_task=True)
+    return _waiting("runner.sync.handle(task)", verb, knows_task=True)
 
 
 def blocking_of_task_with_agent(
     verb: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, RunResult[Any]]],
-) -> Callable[Concatenate[SyncHandle[T], P], RunResult[T]]:
+) -> Callable[Concatenate[SyncHandle[OutputT], P], RunResult[OutputT]]:
     """Return the same for a verb that may get an agent with any output type: that of the handle stays."""
     return blocking_of_task(cast("Any", verb))
 
 
+def _waiting(receiver: str, verb: Callable[..., Any], **differences: Any) -> Any:
+    """Return the method that waits for a verb; the arguments are those of `verbs.face`."""
+    function: Callable[..., Any] = inspect.unwrap(verb)
+    name, known = function.__name__, ("the task",) if "knows_task" in differences else ()
+
+    def call(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
+        function(instance, *known, *args, **kwargs).close()
+        return _waited(getattr(instance._inner, name)(*args, **kwargs))  # noqa: SLF001  that of a class here
+
+    return face(receiver, call, function, **differences)
+
+
 def _waited(work: Coroutine[Any, Any, Any]) -> Any:
-    """Return the result of a verb; a plain `for` over a page of it goes over all later pages, too."""
+    """Return the result of a verb without asyncio: a plain `for` over a page iterates over all pages."""
     result: object = BRIDGE.run(work)
     if isinstance(result, Page):
         cast("Page[Any, Any]", result).followed_by(waits=one_by_one)
     elif isinstance(result, Lineage):
         result.children.followed_by(waits=one_by_one)
         result.forks.followed_by(waits=one_by_one)
+    elif isinstance(result, RunHandle):
+        return SyncHandle(cast("RunHandle[Any]", result))
     return cast("Any", result)
 
 
@@ -242,88 +274,11 @@ class SyncRunner:
         BRIDGE.run(self._inner.aclose())
 
     run = blocking(TaskRunner.run)
-
-    def run_stream(
-        self,
-        agent: Agent[ContextT, OutputT],
-        input: Input,
-        *,
-        thread_id: str | None = None,
-        task_id: str | None = None,
-        extra_state: dict[str, Json] | None = None,
-        options: RunOptions | None = None,
-        context: ContextT | None = None,
-        observers: Observers = (),
-        by: str | None = None,
-        raw: bool = False,
-    ) -> SyncRun[OutputT]:
-        """See `Runner.run_stream`; here it is a plain `with` and a plain `for`."""
-        how: dict[str, Any] = {
-            "thread_id": thread_id,
-            "task_id": task_id,
-            "extra_state": extra_state,
-            "options": options,
-            "context": context,
-            "observers": observers,
-            "by": by,
-            "raw": raw,
-        }
-        return SyncRun(self._inner.run_stream(agent, input, **how))
-
-    def stream_step(
-        self,
-        task: Ref[OutputT],
-        *,
-        input: Input | None = None,
-        step: str | None = None,
-        agent: Agent[ContextT, OutputT] | None = None,
-        context: ContextT | None = None,
-        observers: Observers = (),
-        expect: int | None = None,
-        by: str | None = None,
-        command_id: str | None = None,
-        raw: bool = False,
-    ) -> SyncStep[OutputT]:
-        """See `Runner.stream_step`."""
-        return SyncStep(
-            self._inner.stream_step(
-                task,
-                input=input,
-                step=step,
-                agent=agent,
-                context=context,
-                observers=observers,
-                expect=expect,
-                by=by,
-                command_id=command_id,
-                raw=raw,
-            )
-        )
-
-    def start(
-        self,
-        agent: Agent[ContextT, OutputT],
-        input: Input,
-        *,
-        thread_id: str | None = None,
-        task_id: str | None = None,
-        extra_state: dict[str, Json] | None = None,
-        options: RunOptions | None = None,
-        context: ContextT | None = None,
-        observers: Observers = (),
-        by: str | None = None,
-    ) -> SyncHandle[OutputT]:
-        """See `Runner.start`; the task is driven in a thread of Treadle's own and ends with the process."""
-        how: dict[str, Any] = {
-            "thread_id": thread_id,
-            "task_id": task_id,
-            "extra_state": extra_state,
-            "options": options,
-            "context": context,
-            "observers": observers,
-            "by": by,
-        }
-        return SyncHandle(BRIDGE.run(self._inner.start(agent, input, **how)))
+    run_stream = streaming(TaskRunner.run_stream, "Here it is a plain `with` and a plain `for`.")
+    stream_step = streaming(TaskRunner.stream_step)
+    start = starting(
+        TaskRunner.start, "The task is driven in a thread of Treadle's own and ends with the process."
+    )
 
     def changes(self) -> Iterator[TaskSummary]:
         """See `Runner.changes`."""

@@ -12,7 +12,7 @@ The other faces derive from it, one line a verb:
 
 - Types: each function that derives is typed with `Concatenate` and a `ParamSpec`, so a type checker and an editor see
   the parameters, the overloads and the output type of the verb. It stands beside the class whose instances it is for:
-  `of_task` in `handle`, `blocking` in `sync`.
+  `of_task` in `handle`; `blocking`, `starting` and `streaming` in `sync`.
 - At run time it returns what `face` makes: a method that shows what the verb shows and calls another function. The
   signature without `task` is made when it is asked for, and import makes none.
 - A call first binds its arguments to the function of the verb. That function is async, so calling it runs nothing, and
@@ -21,7 +21,11 @@ The other faces derive from it, one line a verb:
   a method that a test or a user's class replaces is the one that is called.
 
 Invariant: a face has the parameters, defaults and docstring of its verb, but for the task that a handle stands for.
-Verbs that do not fit stay written by hand: streams, methods that are not async, and verbs that return a handle.
+
+Some methods are written by hand.
+- Handles: streams, and `result`, `list_pending`, `complete`, `fail` and `progress`, which take a part of the arguments.
+- `runner.sync`: `fork`, whose overloads pyright does not derive; `close`, which is `aclose` elsewhere; and methods that
+  are not async: `scoped`, `handle`, `changes`, `begin_adopting`, `set_policy`.
 """
 
 from __future__ import annotations
@@ -209,10 +213,12 @@ class _Method:
         verb: Callable[..., Any] | None = None,
         *,
         knows_task: bool = False,
+        returns: str = "",
+        remark: str = "",
     ) -> None:
         self.receiver = receiver
         self._function = function
-        self._knows_task = knows_task
+        self._knows_task, self._returns = knows_task, returns
         self._returns_plainly = receiver.startswith("runner.sync") or function.__name__ == "run_sync"
         self._checks = ArgumentChecks(function) if receiver == "runner" else None
         code = function.__code__
@@ -230,6 +236,8 @@ class _Method:
         self.__kwdefaults__ = shown.__kwdefaults__
         if knows_task:
             self.__doc__ = _TASK.sub("", shown.__doc__ or "")
+        if remark:
+            self.__doc__ = f"{inspect.cleandoc(shown.__doc__ or '')}\n\n{remark}"
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.__module__, self.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
@@ -241,14 +249,18 @@ class _Method:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """Made for a handle, which has the task and its output type; other methods show that of their function."""
-        if not self._knows_task:
+        """Made where it differs from that of the function: a handle has the task and its output type."""
+        if not self._knows_task and not self._returns:
             raise AttributeError("__signature__")
         verb = inspect.signature(self.__wrapped__)
-        instance, _, *others = verb.parameters.values()
-        shown = [each.replace(annotation=each.annotation.replace(", OutputT]", ", Any]")) for each in others]
-        returns = verb.return_annotation.replace("OutputT]", "OutputT_co]")
-        return inspect.Signature([instance, *shown], return_annotation=returns)
+        parameters, returns = list(verb.parameters.values()), self._returns or verb.return_annotation
+        if self._knows_task:
+            instance, _, *others = parameters
+            others = [
+                each.replace(annotation=each.annotation.replace(", OutputT]", ", Any]")) for each in others
+            ]
+            parameters, returns = [instance, *others], returns.replace("OutputT]", "OutputT_co]")
+        return inspect.Signature(parameters, return_annotation=returns)
 
     def __call__(self, instance: Any, /, *args: Any, **kwargs: Any) -> Any:
         if self._checks is not None:
@@ -297,19 +309,18 @@ class _Verb(_Method):
             raise
 
 
-def face(
-    receiver: str, call: Callable[..., Any], verb: Callable[..., Any], *, knows_task: bool = False
-) -> Any:
+def face(receiver: str, call: Callable[..., Any], verb: Callable[..., Any], **differences: Any) -> Any:
     """Return a method that shows the signature and the docstring of a verb and calls another function.
 
     Args:
         receiver: how messages call an instance, such as `handle`; methods of `runner.sync` are not async.
         call: the function.
         verb: the function of the verb, undecorated.
-        knows_task: whether instances stand for a task, so that the method has no argument `task`.
+        **differences: `knows_task` where instances stand for a task, so that the method has no argument `task`;
+            `returns`, another return type; `remark`, a last paragraph of the docstring.
     """
     made = _Method if receiver.startswith("runner.sync") else _Verb
-    return made(call, receiver, verb, knows_task=knows_task)
+    return made(call, receiver, verb, **differences)
 
 
 _AWAIT: Final = opmap["GET_AWAITABLE"]
