@@ -564,7 +564,6 @@ class Adopter:
 
         That time counts after the clock was set back if the task's journal ends later than the clock: then the task was
         released before that. Any other task may have been released since, and is due by the clock.
-
         """
         clock = self._clock()
         if not clock < row.wanted <= self._until or await driver.store.inbox(row.task_id):

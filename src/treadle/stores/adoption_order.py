@@ -11,7 +11,7 @@ from treadle.ports import AdoptionQuery
 from treadle.stores.tenants import name_in, tenant_of
 
 JUST_AFTER: Final = "\x01"
-"""Appended to a tenant's name it makes the smallest text after that name: no name holds the character."""
+"""Appended to a tenant's name it gives the smallest text after that name: no name has this character."""
 
 
 @frozen
@@ -23,7 +23,7 @@ class Candidate:
 
 
 def starts(query: AdoptionQuery) -> list[str]:
-    """Return from which names on tenants are looked for: from behind the tenant served last, then from the first."""
+    """Return the names from which to search for tenants: after the tenant served last, then from the first."""
     return [""] if query.last_tenant is None else [query.last_tenant + JUST_AFTER, ""]
 
 
@@ -33,11 +33,11 @@ def excluded(query: AdoptionQuery) -> list[str]:
 
 
 def in_order(dead: Iterable[Candidate], others: Iterable[Candidate], query: AdoptionQuery) -> list[str]:
-    """Return the names of the tasks to adopt, the first first, at most as many as asked for.
+    """Return the names of the tasks to adopt, in order, at most `query.limit`.
 
     Args:
         dead: tasks of dead drivers, the oldest first.
-        others: more tasks, in any order; one may be there twice.
+        others: more tasks, in any order, perhaps with duplicates.
         query: the query.
     """
     keys = dict.fromkeys(candidate.key for candidate in dead)

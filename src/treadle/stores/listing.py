@@ -1,4 +1,4 @@
-"""What stores share about lists of tasks: their order, labels as keys of an index, figures and texts as columns."""
+"""Lists of tasks, for all stores: their order, labels as keys of an index, figures and texts as columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from treadle.errors import ConfigurationError
 from treadle.ports import BETWEEN_STEPS, TaskFigures, TaskFilter, TaskRow, TaskSums
 
 _LONGEST: Final = 200
-"""Characters of a label that an index holds: some indexes take no long texts."""
+"""The longest label in an index, in characters: some indexes take no long texts."""
 
 _FIELDS: Final = (
     ("s", "steps"),
@@ -30,11 +30,9 @@ _FIELDS: Final = (
 
 
 def position(cursor: str) -> tuple[int, str]:
-    """Return the time and the id behind which a list goes on; raises `ConfigurationError`."""
+    """Return the time and the id after which a list continues; raises `ConfigurationError`."""
     created, dot, task_id = cursor.partition(".")
-    is_time = (
-        created.isascii() and created.isdecimal() and len(created) < 19
-    )  # what a column of a store holds
+    is_time = created.isascii() and created.isdecimal() and len(created) < 19  # the range of a column
     if not dot or not is_time or "\0" in task_id:
         raise ConfigurationError(
             f"cursor must be what the page before gave as its cursor, got {cursor!r:.80}"
@@ -43,7 +41,7 @@ def position(cursor: str) -> tuple[int, str]:
 
 
 def order(row: TaskRow) -> tuple[int, str]:
-    """Return what lists are ordered by, the newest last."""
+    """Return the sort key of lists, the newest last."""
     return row.created, row.task_id
 
 
@@ -55,7 +53,7 @@ def newest(pages: Iterable[Sequence[TaskRow]], limit: int) -> list[TaskRow]:
 
 
 def label_key(text: str) -> str:
-    """Return a label's name or text as an index holds it: itself, unless it is long or holds what a column refuses."""
+    """Return a label's name or text in the form of an index: itself, unless it is long or a column refuses it."""
     if len(text) <= _LONGEST and "\0" not in text:
         return text
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
@@ -99,12 +97,12 @@ def resting_states(states: Sequence[str]) -> set[str]:
 
 
 def is_match(row: TaskRow, wanted: TaskFilter, text: str | None) -> bool:
-    """Whether a row is one of those wanted, its state and the cursor included.
+    """Return whether a row matches a filter, including state and cursor.
 
     Args:
         row: the row.
         wanted: the filter.
-        text: what searches read of it; None if it has no figures.
+        text: its text for searches; None if it has no figures.
     """
     return (
         row.tenant == wanted.tenant
@@ -135,12 +133,12 @@ def _is_recent_and_waits(row: TaskRow, wanted: TaskFilter) -> bool:
 
 
 def label_of(by: str) -> str:
-    """Return the name of the label that usage is summed up by, as the index of labels holds it."""
+    """Return the name of the label for sums of usage, in the form of the index of labels."""
     return label_key(by.removeprefix("label:"))
 
 
 def usage_key(row: TaskRow, by: str) -> str | None:
-    """Return under what the usage of a task is summed up; see `JournalReader.usage`."""
+    """Return the key of a task for sums of usage; see `JournalReader.usage`."""
     if by == "agent":
         return row.agent
     if by == "day":
@@ -150,7 +148,7 @@ def usage_key(row: TaskRow, by: str) -> str | None:
 
 
 def sums_of(row: TaskRow) -> TaskSums:
-    """Return what one task adds to sums."""
+    """Return the contribution of one task to sums."""
     figures, driven = row.figures, int(row.driver is not None and row.driver.alive)
     if figures is None:
         return TaskSums(1, unpriced=1, driven=driven)

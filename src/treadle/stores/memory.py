@@ -170,7 +170,7 @@ class MemoryStore(JournalStore):
         return self._fenced
 
     async def open(self) -> None:
-        """Make the store usable (again: what was written before `close` is still there)."""
+        """Make the store usable (again: data from before `close` is still there)."""
         self._closed = False
 
     async def close(self) -> None:
@@ -464,7 +464,7 @@ class MemoryStore(JournalStore):
         self._grants = {key: grant for key, grant in self._grants.items() if grant.thread_id != thread_id}
 
     def _collect(self, waiting: list[_Task]) -> None:
-        """Drop records of deleted tasks that are no longer read, and then those of the tasks kept for them."""
+        """Drop records of deleted tasks that are no longer read, then those of the tasks kept for them."""
         while waiting:
             task = waiting.pop()
             if not task.deleted or self._tasks.get(task.new.task_id) is not task:
@@ -520,7 +520,7 @@ class MemoryStore(JournalStore):
     # ------------------------------------------------------------------------------------------ reading
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        """Return the records that hold events `after` + 1 to `upto`; see `JournalStore.read`."""
+        """Return the records with events `after` + 1 to `upto`; see `JournalStore.read`."""
         with self._lock:
             self._usable()
             task = self._tasks.get(task_id)
@@ -558,7 +558,7 @@ class MemoryStore(JournalStore):
         return rows[:limit]
 
     async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
-        """Return how many rows match and what they spent, by state; see `JournalReader.sums`."""
+        """Return the number and the spending of the matching rows, by state; see `JournalReader.sums`."""
         sums: dict[str, TaskSums] = {}
         async for rows in self._matching(replace(wanted, cursor=None)):
             for row in rows:
@@ -567,7 +567,7 @@ class MemoryStore(JournalStore):
         return sums
 
     async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
-        """Return how many rows match and what they spent, by agent, day or label; see `JournalReader.usage`."""
+        """Return the number and the spending of matching rows, by agent, day or label; see `JournalReader.usage`."""
         sums: dict[str | None, TaskSums] = {}
         async for rows in self._matching(replace(wanted, states=None, search=None, cursor=None)):
             for row in rows:
@@ -600,7 +600,7 @@ class MemoryStore(JournalStore):
     async def orphans(
         self, limit: int, *, after: str | None = None, until: int = AT_ONCE, indirect: bool = False
     ) -> list[TaskRow]:
-        """Return the tasks that a driver is to adopt; see `JournalStore.orphans`."""
+        """Return the tasks for a driver to adopt; see `JournalStore.orphans`."""
         with self._lock:
             self._usable()
             last = self._numbers.get(after, 0) if after is not None else 0
@@ -660,7 +660,7 @@ class MemoryStore(JournalStore):
     async def grants(
         self, *, tool: str | None = None, revoked: bool = False, tenant: str = ""
     ) -> list[StandingGrant]:
-        """Return the approvals that hold for later calls; see `JournalReader.grants`."""
+        """Return the approvals for later calls; see `JournalReader.grants`."""
         with self._lock:
             self._usable()
             found = [
@@ -673,7 +673,7 @@ class MemoryStore(JournalStore):
         return sorted(found, key=lambda grant: (grant.created, grant.grant_id))
 
     async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
-        """Note that an approval for later calls holds no more; see `JournalStore.revoke`."""
+        """Revoke an approval for later calls; see `JournalStore.revoke`."""
         with self._lock:
             self._usable()
             grant = self._grants.get(grant_id)
@@ -764,7 +764,7 @@ class MemoryStore(JournalStore):
 
 
 def _record_at(task: _Task | None, commit: Commit) -> rules.RecordKey | None:
-    """Return epoch and digest of the record that ends where the commit's record ends."""
+    """Return epoch and digest of the record that ends at the same event as the commit's record."""
     assert task is not None
     assert commit.record is not None
     index = bisect_left(task.records, commit.record.seq, key=_seq)
@@ -795,7 +795,7 @@ def _chain(task: _Task) -> Iterator[tuple[_Task, int | None]]:
 
 
 def _digest(task: _Task, seq: int) -> bytes:
-    """Return the digest of the record that holds event `seq` of the task."""
+    """Return the digest of the record with event `seq` of the task."""
     if task.records and task.records[-1].seq == seq:
         return task.records[-1].digest
     for part, _ in _chain(task):

@@ -1,7 +1,7 @@
-"""The tasks of a store in memory that have no owner and need one, in the order in which a process adopts them.
+"""The orphans of a store in memory: tasks that need an owner, in the order of adoption.
 
-A look reads no task that its process may not take, however many wait: tasks are kept by agent, format and tenant, and
-those that wait for a time by that time. A task whose time has come moves to those that are ready, once.
+A look does not read tasks that its process may not take, however many wait. Tasks are indexed by agent, format and
+tenant, and those that wait for a time by that time. A task whose time has come moves once to the ready ones.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _AFTER_ALL: Final = "\U0010ffff"
 
 @frozen
 class Orphan:
-    """A task without an owner that needs one.
+    """A task that needs an owner and has none.
 
     Args:
         number: a number that grows with each new task.
         key: its name in the store.
         agent: the name of its agent.
-        format: the journal format that its driver has to know.
-        wanted: from when on it is to be driven, in microseconds since 1970, UTC; 0 for not at all.
+        format: the journal format that its driver must know.
+        wanted: when it is due, in microseconds since 1970, UTC; 0 for never.
         is_child: whether it has a parent.
-        has_mail: whether its inbox holds an item not taken.
+        has_mail: whether its inbox has an untaken item.
     """
 
     number: int
@@ -49,11 +49,11 @@ class Orphan:
 
     @property
     def place(self) -> _Place:
-        """Where it is in a list that has the oldest first."""
+        """Its position in a list, the oldest first."""
         return self.number, self.key
 
     def is_due(self, until: int) -> bool:
-        """Whether it is to be driven from a time up to `until`."""
+        """Return whether it is due by `until`."""
         return 0 < self.wanted <= until
 
 
@@ -84,15 +84,15 @@ class _Sort:
 
 
 class OrphanIndex:
-    """Finds tasks to adopt; `put` and `discard` tell it of changes of a task."""
+    """Finds tasks to adopt; `put` and `discard` register changes of a task."""
 
     def __init__(self) -> None:
         self._orphans: dict[str, Orphan] = {}
         self._ready: dict[tuple[str, int], _Sort] = {}
-        """the tasks without a parent that were due at some look, or are to be driven at once"""
+        """the tasks without a parent that were due at some look, or are due at once"""
 
         self._indirect: list[_Place] = []
-        """the same of children, and all tasks with unread items but those of `_ready` at once"""
+        """the due children, and all tasks with unread items except those of `_ready` that are due at once"""
 
         self._later: list[tuple[int, int, str]] = []
         """a heap of times, numbers and names of tasks that wait for a time; some of them may wait no more"""
@@ -131,7 +131,7 @@ class OrphanIndex:
         return orphan is not None and (orphan.wanted, orphan.number) == (wanted, number)
 
     def _move_due(self, until: int) -> None:
-        """Move the tasks whose time has come to those that are ready."""
+        """Move the tasks whose time has come to the ready ones."""
         while self._later and self._later[0][0] <= until:
             entry = heappop(self._later)
             if not self._waits(entry):
@@ -146,7 +146,7 @@ class OrphanIndex:
                 sort.add(orphan.place)
 
     def all(self, until: int, after: int) -> Iterator[str]:
-        """Yield the names of all tasks that need an owner, the oldest first, from behind a number on."""
+        """Yield the names of all tasks that need an owner, the oldest first, after a number."""
         for number, key in sorted([orphan.place for orphan in self._orphans.values()]):
             orphan = self._orphans[key]
             if number > after and (orphan.has_mail or orphan.is_due(until)):
@@ -197,7 +197,7 @@ class OrphanIndex:
 def _tenants(
     sort: _Sort, query: AdoptionQuery, ready: Callable[[list[_Place]], Iterator[Candidate]]
 ) -> Iterator[str]:
-    """Yield the tenants whose turn is next, of those that have a task ready."""
+    """Yield the tenants with ready tasks, in the order of their turns."""
     names = dict[str, None]()
     for start in adoption_order.starts(query):
         count = 0

@@ -99,7 +99,7 @@ def start_of(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The command's name may hold spaces and brackets; so fields are counted from its last bracket.
+    # The command's name may contain spaces and brackets, so fields are counted from its last bracket.
     fields = stat[stat.rindex(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
 

@@ -1,4 +1,4 @@
-"""The reading half of a store in a database: each method of `JournalReader` is one query, run where the store says."""
+"""The reading half of a store in a database: each method of `JournalReader` is one query; a subclass runs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Queries(Protocol):
-    """The queries of a database, each a function of a connection: what a module `reading` of a store holds."""
+    """The queries of a database, each a function of a connection: the contents of a store's module `reading`."""
 
     def records(self, connection: Any, key: str, after: int, upto: int | None, /) -> list[Record]: ...
     def row(self, connection: Any, key: str, deleted: bool, /) -> TaskRow: ...
@@ -86,11 +86,11 @@ class QueryReader(JournalReader):
     queries: Queries
 
     async def _query(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return what a query returns, called with a connection and the arguments."""
+        """Return the result of a query, called with a connection and the arguments."""
         raise NotImplementedError
 
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
-        """Return the records that hold events `after` + 1 to `upto`; see `JournalReader.read`."""
+        """Return the records with events `after` + 1 to `upto`; see `JournalReader.read`."""
         return await self._query(self.queries.records, task_id, after, upto)
 
     async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
@@ -102,11 +102,11 @@ class QueryReader(JournalReader):
         return await self._query(self.queries.rows, wanted)
 
     async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
-        """Return how many rows match and what they spent, by state; see `JournalReader.sums`."""
+        """Return the number and the spending of the matching rows, by state; see `JournalReader.sums`."""
         return await self._query(self.queries.sums, wanted)
 
     async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
-        """Return how many rows match and what they spent, by agent, day or label; see `JournalReader.usage`."""
+        """Return the number and the spending of matching rows, by agent, day or label; see `JournalReader.usage`."""
         return await self._query(self.queries.usage, wanted, by)
 
     async def inbox(self, task_id: str) -> list[InboxItem]:
@@ -126,5 +126,5 @@ class QueryReader(JournalReader):
     async def grants(
         self, *, tool: str | None = None, revoked: bool = False, tenant: str = ""
     ) -> list[StandingGrant]:
-        """Return the approvals that hold for later calls; see `JournalReader.grants`."""
+        """Return the approvals for later calls; see `JournalReader.grants`."""
         return await self._query(self.queries.grants, tool, revoked, tenant)

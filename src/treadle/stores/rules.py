@@ -1,15 +1,15 @@
-"""The rules of the port `JournalStore`, as pure functions: all stores go by them.
+"""The rules of the port `JournalStore`, as pure functions that all stores use.
 
-A store reads rows, asks a rule, and writes. No rule reads or writes anything. They are, in this order:
+A store reads rows, asks a rule, and writes. The rules neither read nor write. They are, in this order:
 
-- which commits are admitted, which were written before, and what a claim checks;
+- the admission of commits, the recognition of repeated ones, and the checks of a claim;
 - which task has a thread, and which tasks wait for it;
-- what a deletion keeps.
+- the records that a deletion keeps.
 
 Commits
 -------
 
-A commit goes through four questions, each asked before anything of it is written:
+A commit is checked by four rules, before any of it is written:
 
     may_be_repeated   is its record at or before the task's end?   then read the record that is there
     admit             was it written before?                       then answer it again, and write nothing
@@ -20,29 +20,29 @@ A commit goes through four questions, each asked before anything of it is writte
 Deletions
 ---------
 
-A deleted task keeps its records up to the last event that is still read. They are read by:
+A deleted task keeps its records up to the last event that is still read. Their readers are:
 
 - its forks, up to the event at which each begins;
 - its thread, while the task is a member of it;
 - the tasks that began with an earlier version of the thread, in which the task was still a member.
 
-A task that was taken out of its thread (it was undone) is therefore kept while a task of the thread may have begun
-before that. A task begins before it becomes a member itself: one that was a member at version 3 began with version 2
-or an earlier one, so it never reads what became a member at version 3 or later. A task that never was a member may
-have begun with any version.
+A task that was removed from its thread (it was undone) is therefore kept while a task of the thread may have begun
+before that. A task begins before it becomes a member itself: a member at version 3 began with version 2 or an earlier
+one, so it never reads a task that joined at version 3 or later. A task that never was a member may have begun with any
+version.
 
     version  1        2        3            4              5
              one +    two +    two -        three +        now
              `two` was a member from 2 to 3. `one` began before 1 and does not read it. `three` may have begun with
              version 2, so that `two` is kept until `three` is deleted, too.
 
-Only tasks that are listed, or that forks share, are read. A fork reads a version of the thread through the task at the
-root of its chain, never by itself.
+Only tasks that are listed, or that forks share, are read. A fork reads a version of the thread only through the task at
+the root of its chain.
 
 A deleted task stays a member of its thread: its messages belong to the conversation. Members leave a thread when the
-thread itself is deleted, and the tasks of subagents leave theirs when the task that called them is deleted. Each that
-leaves makes a version of its own, as each that joins does. A thread goes when it has no members, none of its tasks is
-listed, and no fork in another thread began with it.
+thread itself is deleted, and the tasks of subagents leave theirs when the task that called them is deleted. Each
+departure makes a version of its own, like each addition. A thread is deleted when it has no members, none of its tasks
+is listed, and no fork in another thread began with it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from treadle.ports import (
 
 
 class TaskHead(Protocol):
-    """Where a task stands, as its store knows it."""
+    """The state of a task in its store."""
 
     @property
     def epoch(self) -> int: ...
@@ -83,7 +83,7 @@ class TaskHead(Protocol):
 
 
 RecordKey = tuple[int, bytes]
-"""What names a record at its place: its epoch and its digest."""
+"""The identity of a record at its place: its epoch and its digest."""
 
 
 def may_be_repeated(commit: Commit, head: TaskHead | None) -> bool:
@@ -102,18 +102,18 @@ def admit(
     is_resent: bool = False,
     has_joined: bool = False,
 ) -> bool:
-    """Return whether a commit is to be written; False when it was written before.
+    """Return whether to write a commit; False if it was written before.
 
     Args:
-        commit: what a driver wants written.
-        head: where its task stands; None when the store has no such task.
-        earlier: the record that ends where the commit's record ends, if `may_be_repeated`.
+        commit: the commit of a driver.
+        head: the state of its task; None if the store has no such task.
+        earlier: the record that ends at the same event as the commit's record, if `may_be_repeated`.
         is_own: whether the task has no owner, or this process owns it.
-        is_resent: whether the store sends the commit again itself, since the answer of its database was lost.
+        is_resent: whether the store itself repeats the commit, since the answer of its database was lost.
         has_joined: whether the task is the newest member of the commit's thread, at the version it would add.
 
     Raises:
-        TaskExists: a task of this id is there, and another commit created it.
+        TaskExists: a task of this id exists, and another commit created it.
         Fenced: the task is gone, has another epoch, or ends elsewhere.
     """
     record = commit.record
@@ -151,7 +151,7 @@ def releases(commit: Commit, unread: Collection[str]) -> bool:
     """Return whether a commit ends the ownership.
 
     Args:
-        commit: one with `seal` or `release`; no other needs to be asked about.
+        commit: one with `seal` or `release`; others need no check.
         unread: ids of the inbox items that no earlier commit took.
 
     Raises:
@@ -193,19 +193,19 @@ def check_thread(commit: Commit, version: int, members: Sequence[tuple[int, int]
 
 
 def check_fork(base: str, base_seq: int, end: int) -> None:
-    """Raise `Fenced` if a fork would begin behind the last event of its base."""
+    """Raise `Fenced` if a fork would begin after the last event of its base."""
     if base_seq > end:
         raise Fenced(f"task {base} ends at event {end}, no fork can begin at {base_seq}")
 
 
 def check_claim(task_id: str, min_format: int, end: JournalEnd, mark: JournalEnd | None) -> None:
-    """Check that a task which no living driver owns may be driven on.
+    """Check that a task without a living driver may be driven.
 
     Args:
         task_id: the task.
         min_format: the journal format that its driver must know.
-        end: where its journal ends.
-        mark: where its row says that it ended; None if the row does not say.
+        end: the end of its journal.
+        mark: the end of its journal in its row; None if the row has none.
 
     Raises:
         TaskTooNew: this version does not know the format.
@@ -219,13 +219,13 @@ def check_claim(task_id: str, min_format: int, end: JournalEnd, mark: JournalEnd
 
 
 def check_read(task_id: str, last: int, mark: int | None, upto: int | None) -> None:
-    """Raise `JournalCorrupt` if a read ended before the events that were asked for.
+    """Raise `JournalCorrupt` if a read ended before the requested events.
 
     Args:
         task_id: the task.
         last: the last event that was read.
-        mark: the last event that its row knows of; None if the row does not say.
-        upto: the last event that was asked for; None for all.
+        mark: the last event in its row; None if the row has none.
+        upto: the last requested event; None for all.
     """
     if mark is not None and last < mark and (upto is None or last < upto):
         raise missing_tail(task_id, last, mark)
@@ -354,7 +354,7 @@ def subagent_tasks(family: Iterable[tuple[K, str, str | None]]) -> list[K]:
     """Return the tasks of a deleted family that leave their threads: those that others of the family called.
 
     Args:
-        family: for each task what names it in its store, its id and the id of its parent.
+        family: for each task its key in the store, its id and the id of its parent.
     """
     tasks = list(family)
     ids = {task_id for _, task_id, _ in tasks}
@@ -366,7 +366,7 @@ def stays(*, has_members: bool, has_readers: bool) -> bool:
 
     Args:
         has_members: whether a task is a member of its newest version.
-        has_readers: whether a task of it is listed, or is kept for forks in other threads.
+        has_readers: whether a task of it is listed, or kept for forks in other threads.
     """
     return has_members or has_readers
 

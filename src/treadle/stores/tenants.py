@@ -1,12 +1,12 @@
 """Tenants: several sets of tasks, threads and grants in one store, each with names of its own.
 
-A store keeps each name that a tenant gives with the name of the tenant before it: `acme`, a unit separator, `order-17`.
-No name that a caller may give holds a separator, so no two tenants can meet in a name, and what refers to a name (a
-parent, a base, a thread, a place in a queue) stays within its tenant by itself. Names of the tenant "" have nothing
-before them: a store without tenants is one in which all is of that tenant.
+A store prefixes each name of a tenant with the name of the tenant: `acme`, a unit separator, `order-17`. Callers' names
+cannot contain a separator, so names of two tenants never collide, and references to names (a parent, a base, a thread,
+a place in a queue) stay within their tenant. Names of the tenant "" have no prefix: a store without tenants has only
+tasks of that tenant.
 
-`TenantStore` is the only place where names are made so, and made bare again, in rows, records and errors. Journals hold
-bare names, so an export of one tenant can be imported by another. The stores themselves know tenants only in lists.
+Only `TenantStore` adds and removes prefixes, in rows, records and errors. Journals have bare names, so an export of one
+tenant can be imported by another. The stores themselves know tenants only in lists.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Names:
         self.tenant = tenant
         self.prefix = tenant + TENANT_SEPARATOR
         self._shown = repr(self.prefix)[1:-1]
-        """as it stands in a name that an error shows between quotes"""
+        """its form in a name that an error shows between quotes"""
 
     def full(self, name: str) -> str:
         """Return a name as the store keeps it."""
@@ -93,7 +93,7 @@ class Names:
 
     @contextmanager
     def bare_errors(self) -> Generator[None]:
-        """Let errors of a block name what the tenant named."""
+        """Remove the prefix from names in errors of a block."""
         try:
             yield
         except (TreadleError, Refused) as error:
@@ -101,7 +101,7 @@ class Names:
             raise
 
     def bare_error(self, error: Exception) -> None:
-        """Let an error name what the tenant named, in its message and its fields."""
+        """Remove the prefix from names in an error's message and fields."""
         error.args = tuple([self.bare_text(each) if isinstance(each, str) else each for each in error.args])
         for name, value in vars(error).items():
             if isinstance(value, str):
@@ -114,7 +114,7 @@ class Names:
         return {self.prefix + name: value for name, value in labels.items()}
 
     def full_record(self, record: Record) -> Record:
-        """Return a record as the store keeps it; what it holds of events is left as it is."""
+        """Return a record in the form of the store; its events are unchanged."""
         if not record.blobs:
             return record
         return replace(record, blobs={self.prefix + digest: data for digest, data in record.blobs.items()})
@@ -164,7 +164,7 @@ class Names:
         )
 
     def full_filter(self, wanted: TaskFilter) -> TaskFilter:
-        """Return a filter that finds the same tasks, and those of this tenant alone."""
+        """Return a filter for the same tasks, of this tenant alone."""
         beginning = None if wanted.beginning is None else self.full(wanted.beginning)
         return replace(
             wanted,
@@ -178,7 +178,7 @@ class Names:
         )
 
     def _full_cursor(self, cursor: str) -> str:
-        """Return where a list goes on, by a row's time and its name in the store."""
+        """Return the cursor of a list, by a row's time and its name in the store."""
         created, dot, task_id = cursor.partition(".")
         return f"{created}{dot}{self.prefix}{task_id}"
 
@@ -237,7 +237,7 @@ class _FullRecords:
 
 
 class TenantReader(JournalReader):
-    """What one tenant sees of a reader of a whole store."""
+    """One tenant's view of the reader of a whole store."""
 
     def __init__(self, reader: JournalReader, names: Names) -> None:
         self._reader = reader
@@ -306,12 +306,12 @@ class TenantReader(JournalReader):
 
 
 class TenantStore(TenantReader, JournalStore):
-    """A `JournalStore` that holds what one tenant has in another store.
+    """A `JournalStore` with one tenant's part of another store.
 
     Args:
         store: the other store, which other tenants share.
         tenant: the tenant's name, not empty.
-        watch: a watch of the other store that tenants share; by default one of its own.
+        watch: a watch of the other store, shared by tenants; by default a separate one.
     """
 
     def __init__(self, store: JournalStore, tenant: str, watch: SharedWatch | None = None) -> None:
@@ -449,7 +449,7 @@ class SharedWatch:
             if not self._stops:
                 self._stops.append(self._store.watch(self._changed))
             elif len(self._stops) == 1:
-                # A store with one watcher says nothing of writes through itself: that watcher made them.
+                # A store with one watcher does not report writes through itself: that watcher made them.
                 self._stops.append(self._store.watch(_heed_nothing))
             self._watchers.setdefault(names.tenant, {})[token] = names, wake
             self._count += 1

@@ -1,4 +1,4 @@
-"""A store whose writes go through one `WriterThread`: the methods that SQLite and PostgreSQL have in common."""
+"""A store whose writes go through one `WriterThread`: the common methods of SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
             await asyncio.wrap_future(ready)
 
     async def close(self) -> None:
-        """Write what is queued and close; idempotent."""
+        """Write all queued items and close; idempotent."""
         with self._lock:
             writer, self._writer, self._closed = self._writer, None, True
         if writer is None or writer.pid != os.getpid():
@@ -97,7 +97,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            # The claim may still succeed; an owner that no caller knows of would hold the task for ever.
+            # The claim may still succeed; an owner without a caller would hold the task for ever.
             future.add_done_callback(lambda ended: self._disown_later(writer, task_id, ended))
             raise
 
@@ -134,7 +134,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         self._wake_watchers(StoreChanges(None, deleted=frozenset(deleted or ())))
 
     async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
-        """Note that an approval for later calls holds no more; see `JournalStore.revoke`."""
+        """Revoke an approval for later calls; see `JournalStore.revoke`."""
         return await self._submit(self._active(), "revoke", (grant_id, time, by))
 
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
@@ -187,7 +187,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         return end
 
     def _wake_watchers(self, changes: StoreChanges) -> None:
-        """Wake all watchers of this object at once: the writer tells them of its own writes later."""
+        """Wake all watchers of this object at once: the writer reports its own writes to them later."""
         for wake in list(self._watchers.values()):
             wake(changes)
 

@@ -1,4 +1,4 @@
-"""The writer thread: the one thread of a process that writes to a store, a group of items at a time.
+"""The writer thread: the only thread of a process that writes to a store, a group of items at a time.
 
 Theory of operation
 -------------------
@@ -17,7 +17,7 @@ States of a writer:
 
     opening   `ready` is pending; items may be queued already
     running   `ready` is done; the thread takes groups
-    closing   `closing` says why; `submit` raises it, and the thread writes what was queued before
+    closing   `closing` is the reason; `submit` raises it, and the thread writes the items queued before
     stopped   `stopped` is done; the thread has ended
 
 Invariant: each item that `submit` accepted gets exactly one call of `done`, in its own event loop, in the order of
@@ -29,13 +29,13 @@ are too new for this version to write, it is `outdated`: it refuses all items bu
 owns, and tells the watchers to release these.
 
 `BARRIER` is the operation of an item that writes nothing: its `done` is called once all items before it are written.
-A read waits for one, so that it sees what its process queued.
+A read waits for one, so that it sees the writes of its process.
 
-A subclass says what a store is: how it opens, writes a group, does the work that is due, and closes.
+A subclass implements a store: it opens, writes a group, does due work, and closes.
 
 When the interpreter exits, `RunningWriters` stops all writers of this process and waits for them, for at most
 `EXIT_SECONDS`. A child made by fork has the memory of its parent but not its threads: a writer belongs to the process
-`pid`, and the child learns from `RunningWriters.inherited` what its parent had open.
+`pid`, and the child gets its parent's open stores from `RunningWriters.inherited`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class WriterThread:
         return lambda: self._watchers.pop(token, None) and None
 
     def _wake_watchers(self, changes: StoreChanges) -> None:
-        """Tell the watchers what may have changed; called in the thread."""
+        """Notify the watchers of possible changes; called in the thread."""
         for token, wake in list(self._watchers.items()):
             try:
                 wake(changes)
@@ -132,7 +132,7 @@ class WriterThread:
                 self._watchers.pop(token, None)
 
     def _leave(self, error: StoreFormatError) -> None:
-        """Take nothing from now on but commits of owned tasks, and have these released; called in the thread."""
+        """Accept only commits of owned tasks from now on, and have these released; called in the thread."""
         if self.outdated is None:
             self.outdated = error
             self._wake_watchers(StoreChanges(None, outdated=error))
@@ -144,7 +144,7 @@ class WriterThread:
         is_of_owned_task = item.operation == "commit" and item.argument.create is None
         return None if is_of_owned_task else self.outdated
 
-    # ------------------------------------------------------------------------ what a store defines, in the thread
+    # -------------------------------------------------------------------- defined by a store, called in the thread
 
     def _open(self) -> None:
         """Open the store; raise a `StoreError`, or an error that `_typed` turns into one."""
@@ -202,7 +202,7 @@ class WriterThread:
         try:
             first = self._next_item(self._wait_seconds())
         except Empty:
-            with suppress(Exception):  # the thread must go on: the next write reports what is wrong
+            with suppress(Exception):  # the thread must go on: the next write reports the error
                 self._run_due_work()
             return True
         group: list[Item] = []
@@ -273,7 +273,7 @@ class RunningWriters:
 
     @classmethod
     def stop_all(cls) -> None:
-        """Write what is queued and stop, for at most `EXIT_SECONDS`."""
+        """Write all queued items and stop, within `EXIT_SECONDS`."""
         deadline = time.monotonic() + EXIT_SECONDS
         own_writers = [writer for writer in cls.writers if writer.pid == os.getpid()]
         for writer in own_writers:
@@ -283,5 +283,5 @@ class RunningWriters:
 
     @classmethod
     def remember_parent(cls) -> None:
-        """Remember, in the child, what the parent had open."""
+        """Record, in the child, the stores that the parent had open."""
         cls.inherited |= {writer.name for writer in cls.writers if not writer.stopped.done()}

@@ -41,7 +41,7 @@ AS u(id, epoch, driver, state, mark_seq, mark_digest, turn, wanted, format, figu
 
 @mutable
 class Head:
-    """Where a task stands in this transaction. `new` is still to be inserted, as a fork of row `base`."""
+    """The state of a task in this transaction. `new`: it will be inserted, as a fork of row `base` if that is set."""
 
     row: int
     epoch: int
@@ -56,11 +56,11 @@ class Head:
     wanted: int = 0
     format: int = 1
     digest: bytes | None = None
-    """of the last record; None until it is asked for"""
+    """of the last record; None until it is needed"""
     new: NewTask | None = None
     base: int | None = None
     figures: TaskFigures | None = None
-    """those to write; None leaves what the row has"""
+    """figures to write; None keeps those of the row"""
 
 
 @mutable
@@ -68,11 +68,11 @@ class Batch:
     """Rows to write; `send` writes and drops them.
 
     Args:
-        changed: heads whose rows are to be updated, by row.
+        changed: heads to update, by row.
         moved: new versions of threads.
         granted: approvals for later calls.
-        joined: new members: thread, version, task, last event, what a summary covers.
-        left: members that are taken out: version that takes them out, thread, their own version.
+        joined: new members: thread, version, task, last event, and the version that a summary covers.
+        left: removed members: the version that removes them, thread, their own version.
     """
 
     changed: dict[int, Head] = field(default_factory=dict[int, Head])

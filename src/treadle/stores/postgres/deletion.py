@@ -77,7 +77,7 @@ def delete_thread(connection: BoundedConnection, thread: str, own_driver: int | 
 def _delete(
     connection: BoundedConnection, root: Literal["key", "thread"], name: str, own_driver: int | None
 ) -> list[str]:
-    """Delete the tasks whose key or thread is this one, with their children, and return the ids of them."""
+    """Delete the tasks with this key or thread, with their children, and return their ids."""
     rows: list[int] = []
     family: list[tuple[int, str, str | None]] = []
     sql = _FAMILY.format(root=root)
@@ -133,7 +133,7 @@ def _drop_threads(connection: BoundedConnection, threads: set[str]) -> list[int]
 
 
 def _collect(connection: BoundedConnection, waiting: list[int]) -> None:
-    """Drop records of deleted tasks that are no longer read, and then those of the tasks kept for them."""
+    """Drop records of deleted tasks that are no longer read, then those of the tasks kept for them."""
     while waiting:
         row = waiting.pop()
         sql = "SELECT base, thread FROM tasks WHERE id = %s AND deleted"
@@ -169,7 +169,7 @@ def _taken_out_of(connection: BoundedConnection, threads: set[str]) -> list[int]
 
 
 def _drop_records(connection: BoundedConnection, row: int, keep: int) -> None:
-    """Delete the records behind event `keep`, and the blobs only they referred to."""
+    """Delete the records after event `keep`, and the blobs that only they referred to."""
     blobs = [digest for (digest,) in connection.execute(_REFERRED, (row, keep))]
     connection.execute(_DROP_RECORDS, (row, keep))
     if blobs:

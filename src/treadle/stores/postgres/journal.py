@@ -1,8 +1,8 @@
 """The writes to a PostgreSQL schema: one group of items, checked in memory, in one transaction.
 
-A transaction locks the threads and tasks that its items are about, each kind in one order, and only then reads them. So
-two processes never wait for each other in a circle, and what was read stays true until the commit. Every item is
-checked before anything of it is written: a refused one harms no other of its group.
+A transaction locks the threads and tasks of its items, each kind in one order, and only then reads them. So two
+processes never wait for each other in a circle, and the rows stay the same until the commit. Every item is checked
+before any of it is written: a refused item does not affect others of its group.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ WHERE locktype = 'advisory' AND database = a.datid AND objsubid = 1 AND granted
 AND ((classid::bigint << 32) | objid::bigint) = hashtextextended(%s, 0) AND a.wait_event = 'ClientRead'
 AND a.xact_start < clock_timestamp() - %s * interval '1 second'
 AND a.datname = current_database() AND a.usename = current_user AND pid <> pg_backend_pid()"""
-"""Ends transactions on this schema whose writers have sent nothing for too long: while a pipeline is not sent to its
-end, the server does not count a transaction as idle."""
+"""Ends transactions on this schema whose writers have sent nothing for too long.
+
+The server does not count a transaction as idle until its pipeline is completely sent.
+"""
 
 AT_MOST: Final = "SET LOCAL transaction_timeout = 30000"
 BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -63,7 +65,7 @@ AND t.thread = ANY(ARRAY(SELECT unnest(%b::text[]) UNION SELECT thread FROM task
 _TASKS: Final = """SELECT id, key, epoch, driver, deleted, state, base_seq, mark_seq, mark_digest, thread, turn, wanted,
 format FROM tasks WHERE key = ANY(%b) ORDER BY id FOR NO KEY UPDATE"""
 _TASKS_AT_HAND: Final = _TASKS + " SKIP LOCKED"
-# A separate statement: it must see what was committed while the statement before waited for its locks.
+# A separate statement: it must see commits made while the statement before waited for its locks.
 _HEADS: Final = (
     "SELECT t.id, (SELECT max(seq) FROM records WHERE task = t.id), t.key FROM tasks t WHERE key = ANY(%b)"
 )
@@ -88,7 +90,7 @@ _RENEW_LEASE: Final = """INSERT INTO drivers(key, host, boot, pid, started, leas
 VALUES (%s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
 ON CONFLICT (key) DO UPDATE SET lease = excluded.lease
 RETURNING id, (SELECT version FROM treadle_format), (SELECT opens FROM treadle_format)"""
-# A transaction that makes a driver an owner holds its row, so that the row is not forgotten before the task names it.
+# A transaction that makes a driver an owner locks its row, so that the row is not deleted before the task names it.
 _OWN_DRIVER: Final = "SELECT id FROM drivers WHERE id = %s FOR KEY SHARE"
 _OWNED: Final = "SELECT key FROM tasks WHERE driver = %s"
 _DEAD_DRIVERS: Final = """SELECT id FROM drivers WHERE lease < clock_timestamp()
@@ -107,7 +109,7 @@ WHERE id = %s AND driver = %s AND turn = 0"""
 
 
 class TaskLocked(TaskBusy):
-    """A task cannot be claimed just now, since another transaction holds its row."""
+    """A task cannot be claimed now, because another transaction holds its row."""
 
 
 @mutable
@@ -153,7 +155,7 @@ def owned_by(connection: BoundedConnection, driver: int) -> set[str]:
 
 
 def delete_dead_drivers(connection: BoundedConnection) -> None:
-    """Delete the rows of drivers whose lease has passed and that own nothing, in a transaction of its own."""
+    """Delete the rows of drivers with an expired lease and no tasks, in a separate transaction."""
     dead_drivers = [driver for (driver,) in connection.execute(_DEAD_DRIVERS)]
     if dead_drivers:
         with connection.transaction():
@@ -190,20 +192,20 @@ class Group:
         self._dead_drivers: set[int] = set()
         self._ownership_changes: list[tuple[str, bool]] = []
         self.urgent = False
-        """whether other processes are to be notified at once"""
+        """whether to notify other processes at once"""
         self.mail = False
         """whether an item was put into an inbox"""
 
     # ------------------------------------------------------------------------------------------ beginning
 
     def begin(self, items: list[Item], before: Sequence[Any]) -> None:
-        """Begin the transaction: lock the rows that the items are about, then read them.
+        """Begin the transaction: lock the rows of the items, then read them.
 
-        A claim does not wait for the row of its task: the last driver may have been stopped in the middle of a write.
+        A claim does not wait for the row of its task: the last driver may have been stopped during a write.
 
         Args:
-            items: what is to be written.
-            before: for each item its result in a transaction that may have been committed; None without one.
+            items: the items to write.
+            before: the result of each item in a transaction that may have been committed; None without one.
         """
         commits: list[Commit] = [item.argument for item in items if item.operation == "commit"]
         claims: list[tuple[str, bool]] = [item.argument for item in items if item.operation == "claim"]
@@ -276,12 +278,12 @@ class Group:
         self._locked = {key for _, _, key in seqs if key not in self._heads}
 
     def apply(self, item: Item, before: Any) -> Any:
-        """Check an item and collect what it writes; return its result, or the error that refused it.
+        """Check an item and collect its writes; return its result, or the error that refused it.
 
         Args:
-            item: what to write, one of those the transaction began with.
-            before: its result in a transaction that may have been committed; None without one. When the item is
-                found written, then that transaction wrote it.
+            item: the item to write, one of those of `begin`.
+            before: its result in a transaction that may have been committed; None without one. If the item is already
+                written, that transaction wrote it.
         """
         if item.operation == BARRIER:
             return None
@@ -358,7 +360,7 @@ class Group:
     def _set_row(
         self, head: Head, key: str, state: str | None = None, *, release: bool = False, wanted: int = 0
     ) -> None:
-        """Change a task's row, and with it where its journal ends."""
+        """Update a task's row, including the end of its journal."""
         head.mark, head.mark_digest = head.seq, self._digest(head)
         head.state = head.state if state is None else state
         if release:
@@ -379,7 +381,7 @@ class Group:
         return head
 
     def _digest(self, head: Head) -> bytes:
-        """Return the digest of the record that holds a task's last event."""
+        """Return the digest of the record with a task's last event."""
         if head.digest is None:
             row = head.row if head.new is None else head.base
             self._flush()
@@ -435,7 +437,7 @@ class Group:
         for deposed in entry.deposed:
             self._depose(deposed)
             self._turns[head.thread].pop(deposed.row, None)
-        if head.turn != entry.turn:  # the same place again writes nothing
+        if head.turn != entry.turn:  # an unchanged place is not written
             head.turn = entry.turn
             self._batch.changed[head.row] = head
         assert head.driver is not None

@@ -1,10 +1,10 @@
-"""What a notification between the writers of a schema says: that there is mail, and which tasks changed.
+"""The payloads of notifications between the writers of a schema: new mail, and changed tasks.
 
     mail                   the first line: `mail` if an item was put into an inbox, else nothing
     01k3...                one line for each task that changed; `*` if any may have
     01k4...
 
-PostgreSQL takes payloads of less than 8,000 bytes, so many tasks are told in several notifications.
+PostgreSQL takes payloads of less than 8,000 bytes, so many tasks need several notifications.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_BYTES: Final = 7_900
 
 
 def payloads(tasks: frozenset[str] | None, *, mail: bool) -> list[str]:
-    """Return the payloads that tell which tasks changed; None: any may have."""
+    """Return the payloads for changed tasks; None: any may have changed."""
     first = MAIL if mail else ""
     if tasks is None:
         return [f"{first}\n{ANY}"]

@@ -101,7 +101,7 @@ class Readers:
             connection.close()
 
     def _next_request(self, own_queue: SimpleQueue[_Request | None]) -> _Request | None:
-        """Return the next query; None when this thread is to end."""
+        """Return the next query; None if this thread must end."""
         with self._lock:
             if self._waiting:
                 return self._waiting.popleft()
@@ -132,7 +132,7 @@ class Readers:
             except Exception as error:  # noqa: BLE001 (the waiting call must get each error)
                 had_one, connection = connection is not None, _usable(connection)
                 lost = begun if lost is None else lost
-                # A session alone is lost more often than its server: the first try on a new one is made at once.
+                # A session is lost more often than its server, so the first try on a new one is immediate.
                 outage = time.monotonic() - lost
                 if self._is_closing or outage > self._patience or not _may_run_again(error):
                     request.answer.set_exception(typed(self._to, error))

@@ -175,7 +175,7 @@ _DIGEST: Final = """SELECT digest FROM records WHERE task = %s AND seq >= %s ORD
 
 @contextmanager
 def same_snapshot(connection: BoundedConnection) -> Generator[None]:
-    """Let all statements of a block see the same state, as those of a snapshot do; the caller rolls back on error."""
+    """Let all statements of a block see the same state, like those of a snapshot; the caller rolls back on error."""
     if connection.info.transaction_status != TransactionStatus.IDLE:
         yield
         return
@@ -185,7 +185,7 @@ def same_snapshot(connection: BoundedConnection) -> Generator[None]:
 
 
 def records(connection: BoundedConnection, key: str, after: int, upto: int | None) -> list[Record]:
-    """Return the records that hold events `after` + 1 to `upto`, the oldest ancestor's first."""
+    """Return the records with events `after` + 1 to `upto`, the oldest ancestor's first."""
     journal = _journal(connection, key, after, upto)
     if journal is None:
         with same_snapshot(connection):
@@ -194,7 +194,7 @@ def records(connection: BoundedConnection, key: str, after: int, upto: int | Non
 
 
 def _journal(connection: BoundedConnection, key: str, after: int, upto: int | None) -> list[Record] | None:
-    """Read a task by one statement; None if it is a fork, or one that holds large values."""
+    """Read a task with one statement; None if it is a fork, or has large values."""
     joined = connection.execute(_JOURNAL, (after, upto, upto, key), binary=True).fetchall()
     if not joined:
         raise rules.task_not_found(key)
@@ -211,7 +211,7 @@ def _journal(connection: BoundedConnection, key: str, after: int, upto: int | No
 
 
 def _joined(connection: BoundedConnection, key: str, after: int, upto: int | None) -> list[Record]:
-    """Read a task and what it shares with those it was forked from."""
+    """Read a task and the records that it shares with those it was forked from."""
     parts = _chain(connection, key)
     journal: list[Record] = []
     reached = after
@@ -247,7 +247,7 @@ def _chain(connection: BoundedConnection, key: str) -> list[tuple[int, int, int 
 
 
 def _part(connection: BoundedConnection, key: str, task: int, after: int, last: int | None) -> list[Record]:
-    """Read the records of one task that hold events `after` + 1 to `until`."""
+    """Read the records of one task with events `after` + 1 to `until`."""
     with connection.cursor(binary=True) as cursor:
         cursor.execute(_RECORDS, (task, after, last, last))
         part: list[Record] = []
@@ -267,7 +267,7 @@ def _part(connection: BoundedConnection, key: str, task: int, after: int, last: 
 
 
 def digest_at(connection: BoundedConnection, task: int, seq: int) -> bytes:
-    """Return the digest of the record that holds event `seq` of a task, looking through its bases."""
+    """Return the digest of the record with event `seq` of a task or its bases."""
     while seq:
         link = connection.execute("SELECT base, base_seq FROM tasks WHERE id = %s", (task,)).fetchone()
         if link is None:
@@ -310,7 +310,7 @@ def _newest_rows(
     term: LiteralString = "NOT t.deleted",
     *values: str,
 ) -> list[TaskRow]:
-    """Return the newest rows that match, of those for which a term holds; all of them without a limit."""
+    """Return the newest matching rows that satisfy a term; all of them without a limit."""
     source, by, terms, bindings = _source(wanted)
     terms.append(term)
     bindings += values
@@ -326,9 +326,9 @@ def _newest_rows(
 def _source(
     wanted: TaskFilter,
 ) -> tuple[LiteralString, dict[str, LiteralString], list[LiteralString], list[Any]]:
-    """Return what a list reads: its tables, its terms for times, and the terms of the filter with their values.
+    """Return the parts of a list's query: its tables, its terms for times, and the filter's terms with their values.
 
-    The terms say nothing of states and the cursor. A list by label reads the index of labels first.
+    The terms exclude states and the cursor. A list by label reads the index of labels first.
     """
     source: LiteralString = " FROM tasks t"
     by = "t"
@@ -363,7 +363,7 @@ def _source(
 
 
 def sums(connection: BoundedConnection, wanted: TaskFilter) -> dict[str, TaskSums]:
-    """Return how many tasks match and what they spent, by state."""
+    """Return the number and the spending of the matching tasks, by state."""
     source, _, terms, bindings = _source(wanted)
     if wanted.search is not None:
         terms.append("t.search IS NOT NULL")
@@ -383,7 +383,7 @@ def sums(connection: BoundedConnection, wanted: TaskFilter) -> dict[str, TaskSum
 
 
 def usage(connection: BoundedConnection, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
-    """Return how many tasks match and what they spent, by agent, day or label."""
+    """Return the number and the spending of the matching tasks, by agent, day or label."""
     source, _, terms, bindings = _source(replace(wanted, search=None))
     key = _USAGE_KEYS.get(by, _LABEL_OF)
     if by not in _USAGE_KEYS:
@@ -397,7 +397,7 @@ def usage(connection: BoundedConnection, wanted: TaskFilter, by: str) -> dict[st
 def orphans(
     connection: BoundedConnection, limit: int, after: str | None, until: int, indirect: bool
 ) -> list[TaskRow]:
-    """Return the tasks that a driver is to adopt, the oldest first."""
+    """Return the tasks for a driver to adopt, the oldest first."""
     with same_snapshot(connection):
         last = None
         if after is not None:
@@ -479,7 +479,7 @@ def inbox(connection: BoundedConnection, key: str) -> list[InboxItem]:
 
 
 def tasks_with_mail(connection: BoundedConnection) -> tuple[str, ...]:
-    """Return the ids of the tasks whose inbox holds an item not taken."""
+    """Return the ids of the tasks with untaken items in their inboxes."""
     keys = connection.execute(
         "SELECT key FROM tasks WHERE id IN (SELECT task FROM inbox WHERE NOT taken) AND NOT deleted"
     )
@@ -506,7 +506,7 @@ def threads(connection: BoundedConnection, limit: int, after: str | None, tenant
 def grants(
     connection: BoundedConnection, tool: str | None, revoked: bool, tenant: str
 ) -> list[StandingGrant]:
-    """Return the approvals of a tenant that hold for later calls, oldest first."""
+    """Return a tenant's approvals for later calls, oldest first."""
     # The name of a tool is that of its tenant alone.
     query, name = (_GRANTS, tenant) if tool is None else (_GRANTS_OF_TOOL, tool)
     return [StandingGrant(*columns) for columns in connection.execute(query, (name, revoked))]

@@ -33,13 +33,13 @@ LOCK_SECONDS: Final = (0.1, 10.0)
 """For how many seconds a statement waits for a lock, at least and at most: a heartbeat may have to wait for it."""
 
 IDLE_SECONDS: Final = (0.5, 30.0)
-"""After how many seconds, at least and at most, the server ends a transaction whose writer sends nothing."""
+"""After how many seconds the server ends a transaction of a silent writer: the least and the most."""
 
 ANSWER_SECONDS: Final = 30.0
 """For how many seconds a server may leave a statement unanswered, unless the URL says otherwise."""
 
 CLOSING_SECONDS: Final = 5.0
-"""The same once the store is being closed."""
+"""The same while the store is being closed."""
 
 LONG: Final = 10
 """By which factor deletions, imports and migrations may take longer."""
@@ -75,7 +75,7 @@ _PASSING: Final = (
 
 
 _CROWDED: Final = ("40001", "40P01", "23505", "42P06", "42P07", "55P03", "57014")
-"""The errors of a migration beside another one: serialization, deadlock, duplicates, locks, and waits for them."""
+"""The errors of concurrent migrations: serialization, deadlock, duplicates, locks, and waits for them."""
 
 
 class Unanswered(psycopg.OperationalError):
@@ -127,7 +127,7 @@ class Address:
 
     Args:
         url: the address without secrets.
-        schema: the schema that holds the tables.
+        schema: the schema of the tables.
         lease_seconds: for how many seconds a driver counts as alive after a heartbeat.
         answer_seconds: for how many seconds the server may leave a statement unanswered.
         parameters: connection parameters of libpq, the password included.
@@ -176,7 +176,7 @@ def address(url: str, schema: str | None = None, lease_seconds: float | None = N
         if not all(port.isdigit() for port in str(parameters.get("port") or "0").split(",") if port):
             raise ValueError
     except (ValueError, psycopg.Error):
-        # What exactly is wrong would repeat parts of the URL, and any of them may be a password.
+        # The exact error would repeat parts of the URL, and any of them may be a password.
         raise ConfigurationError(
             "store: this is not a PostgreSQL URL: write postgresql://user:password@host:port/database?schema=name, "
             "with special characters of a password as %40 and the like"
@@ -242,7 +242,7 @@ def connect(to: Address, name: str, *, for_reading: bool = False) -> BoundedConn
 
 
 def settle(to: Address, connection: BoundedConnection, *, for_reading: bool = False) -> None:
-    """Set what a session needs, and check the settings of the server."""
+    """Configure a session, and check the settings of the server."""
     idle = IDLE_SECONDS[1] if for_reading else to.idle_seconds  # a reader holds no locks that a writer needs
     settings = {
         "search_path": f'"{to.schema}"',
@@ -286,7 +286,7 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
 
 
 def _owning(to: Address) -> str:
-    """Return what to do for a role that may not write."""
+    """Return the advice for a role that may not write."""
     return (
         "the store is read-only for this role; to write, the schema must belong to it: "
         f"CREATE SCHEMA {to.schema} AUTHORIZATION ..."
@@ -303,7 +303,7 @@ def _within(bounds: tuple[float, float], value: float) -> float:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether an error passes by itself, such as that of a server that is starting; some have a text but no code."""
+    """Return whether an error passes by itself, such as that of a starting server; some have a text but no code."""
     return isinstance(error, psycopg.Error) and (
         error.sqlstate in SESSION_FAULTS or any(text in str(error) for text in _PASSING)
     )
@@ -350,10 +350,10 @@ def _may_write(to: Address, connection: BoundedConnection, version: int) -> bool
 
 
 def migrate(to: Address, connection: BoundedConnection) -> None:
-    """Make the schema and its tables, or bring their format up to date, if need be.
+    """Create the schema and its tables, or migrate their format, if necessary.
 
     Raises:
-        StoreFormatError: the schema holds something else, or a format this version does not know.
+        StoreFormatError: the schema has other tables, or a format that this version does not know.
         StoreUnavailable: a privilege is missing.
     """
     began = time.monotonic()
@@ -405,7 +405,7 @@ def _statement_timeout(to: Address, times: int = 1) -> str:
 
 
 def _check_not_newer(to: Address, connection: BoundedConnection, version: int) -> None:
-    """Raise `StoreFormatError` if a newer version of Treadle made tables that this version cannot use."""
+    """Raise `StoreFormatError` if a newer version of Treadle wrote tables that this version cannot use."""
     known_version = max(_steps())
     if version <= known_version:
         return

@@ -1,4 +1,4 @@
-"""A session that reads a PostgreSQL schema as it stood at one moment, in a thread of its own."""
+"""A session that reads a PostgreSQL schema as of one moment, in a thread of its own."""
 
 from __future__ import annotations
 

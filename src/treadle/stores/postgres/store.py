@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 PATIENCE: Final = 30.0
 CLAIM_SECONDS: Final = 0.5
-"""For how many seconds a claim waits for a task whose row another transaction holds; an adopter comes again."""
+"""How many seconds a claim waits for a row that another transaction holds; an adopter tries again later."""
 
 
 class PostgresSnapshot(QueryReader):
@@ -55,10 +55,10 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
 
     Args:
         url: `postgresql://user:password@host:port/database`, with libpq's parameters; `?schema=name` names the schema.
-        schema: which schema holds the tables, instead of the URL's; `treadle` by default; made if need be.
-        lease_seconds: for how many seconds after its last heartbeat this process counts as alive for processes that
-            cannot see whether it ended; 0.5 to 86,400; instead of the URL's `lease=`.
-        patience: for how many seconds calls wait for a lost server before they fail with `StoreUnavailable`.
+        schema: the schema of the tables, instead of the URL's; `treadle` by default; created if necessary.
+        lease_seconds: how many seconds after its last heartbeat this process counts as alive for processes that cannot
+            see whether it ended; 0.5 to 86,400; instead of the URL's `lease=`.
+        patience: how many seconds calls wait for a lost server before they fail with `StoreUnavailable`.
 
     A process uses one session to write and to listen, and up to four to read, which it closes when they idle.
     """
@@ -104,7 +104,7 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
     async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner; see `JournalStore.claim`.
 
-        A claim of a task whose row another transaction holds is tried again, a few times: nothing else waits for it.
+        A claim of a task whose row another transaction holds is retried a few times: nothing else waits for it.
         """
         began = time.monotonic()
         while True:

@@ -1,4 +1,4 @@
-"""The writer thread of a PostgreSQL schema: it writes groups of items, and hears what other processes wrote.
+"""The writer thread of a PostgreSQL schema: it writes groups of items, and receives notifications of other processes.
 
 Theory of operation
 -------------------
@@ -6,9 +6,9 @@ Theory of operation
 The thread owns one session. It waits on two things at once: its queue, by a pair of sockets that `_put` writes to, and
 the socket of the session, for notifications. An idle process wakes up for nothing else.
 
-**The session.** It is made when it is needed, and replaced when it is lost:
+**The session.** It is opened when it is needed, and replaced when it is lost:
 
-                     _connect            lost: the server ended it, or answered nothing for too long
+                     _connect            lost: the server ended it, or did not answer for too long
     no session  ------------------> session --------------------------------------------------> no session
         |  ^                           |  ^
         |  | _backoff: 0.05 to 1 s     |  | listening while a caller watches
@@ -16,14 +16,14 @@ the socket of the session, for notifications. An idle process wakes up for nothi
 
 `_away_since` is when the server was lost. After `patience` seconds (`is_unreachable`) items are refused at once with
 `StoreUnavailable`, and readers stop waiting too. A replacement session ends predecessors of the same name on the
-server, so that no transaction of theirs holds locks or commits later.
+server, so that their transactions hold no locks and do not commit later.
 
-**A group.** `Group.begin` locks the threads and tasks that the items are about, each kind in one order, and reads their
-rows; `Group.apply` checks each item in memory; `Group.write` sends all that is written, with the COMMIT, in one
-pipeline. So a group takes two round trips, however many items it has, and one more for each rare item that needs more
-rows. Deletions and imports (`exclusive.py`) take the lock of the whole schema, each in a transaction of its own.
+**A group.** `Group.begin` locks the threads and tasks of the items, each kind in one order, and reads their rows;
+`Group.apply` checks each item in memory; `Group.write` sends all writes, with the COMMIT, in one pipeline. So a group
+takes two round trips, however many items it has, and one more for each rare item that needs more rows. Deletions and
+imports (`exclusive.py`) take the lock of the whole schema, each in a separate transaction.
 
-What can become of an attempt, and what `_write_together` does:
+The outcomes of an attempt, and the reactions of `_write_together`:
 
     it was committed                     deliver the results
     the database refused it because of   the same group again, up to ATTEMPTS times
@@ -33,7 +33,7 @@ What can become of an attempt, and what `_write_together` does:
     the session was lost before COMMIT   the same group again, on a new session
     the session was lost in COMMIT       the same group again, with the results of the lost attempt as `unconfirmed`
 
-**Lost answers.** When the session is lost in COMMIT, the process cannot know whether the group was written. So it sends
+**Lost answers.** If the session is lost in COMMIT, the process cannot know whether the group was written. So it sends
 the group again, and hands each item the result that it had (`unconfirmed`). An item that is found written was written
 by this very group: a commit is repeated (`rules.admit`), a claim is this process's own, a post was new. A claim that is
 refused in the end may still have been carried out. It goes to `_unanswered`: the next claim of the task is answered as
@@ -406,7 +406,7 @@ class PostgresWriter(WriterThread):
         """Write items in one transaction; if one of them is at fault, each in its own.
 
         Args:
-            items: what to write.
+            items: the items to write.
             unconfirmed: the results of these items in a transaction that may have been committed; None without one.
         """
         if all(item.operation == BARRIER for item in items):

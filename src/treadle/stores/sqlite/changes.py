@@ -1,9 +1,8 @@
-"""Finding writes of other connections to a journal file, without a table for them.
+"""Find writes of other connections to a journal file, without a table for them.
 
-A commit with events appends to `records`, whose row ids grow. A claim or a release shows in the rows that have a
-driver, which are as many as tasks are driven. A deletion leaves nothing but a number that grew. What begins and ends
-between two looks without an event, such as a claim that was given back, is not found; nothing of the task that a
-watcher sees has changed then.
+A commit with events appends to `records`, whose row ids grow. A claim or a release changes the rows with a driver,
+which are as many as the driven tasks. A deletion only increments a number. Changes that begin and end between two looks
+without an event, such as a released claim, are not found; they do not change the task for a watcher.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _DELETIONS: Final = "SELECT times FROM deletions"
 
 
 class FileChanges:
-    """Tells which tasks of a file changed since the last look, by any connection.
+    """Finds the tasks of a file that changed since the last look, by any connection.
 
     Args:
         connection: reads the file.
@@ -36,7 +35,7 @@ class FileChanges:
         self._has_looked = False
 
     def forget(self) -> None:
-        """Begin anew: the next look tells that any task may have changed."""
+        """Start again: the next look reports that any task may have changed."""
         self._has_looked = False
 
     def look(self) -> frozenset[str] | None:
@@ -55,7 +54,7 @@ class FileChanges:
         return frozenset(changed).union(key for key, _ in before.items() ^ driven.items())
 
     def _written(self) -> set[str] | None:
-        """Return the tasks whose journal grew; None if row ids were used again, after the newest were deleted."""
+        """Return the tasks with new records; None if row ids were reused, after the newest were deleted."""
         after = 0
         if self._newest is not None:
             after, digest = self._newest

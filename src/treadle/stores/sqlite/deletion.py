@@ -114,7 +114,7 @@ def _drop_threads(connection: Connection, threads: set[str]) -> list[int]:
 
 
 def _collect(connection: Connection, waiting: list[int]) -> None:
-    """Drop records of deleted tasks that are no longer read, and then those of the tasks kept for them."""
+    """Drop records of deleted tasks that are no longer read, then those of the tasks kept for them."""
     while waiting:
         row = waiting.pop()
         sql = "SELECT base, thread FROM tasks WHERE id = ? AND deleted = 1"
@@ -150,7 +150,7 @@ def _taken_out_of(connection: Connection, threads: set[str]) -> list[int]:
 
 
 def _drop_records(connection: Connection, row: int, keep: int) -> None:
-    """Delete the records behind event `keep`, and the blobs only they referred to."""
+    """Delete the records after event `keep`, and the blobs that only they referred to."""
     refs = """SELECT DISTINCT blob FROM records JOIN blob_refs ON record = pos
     WHERE task = ? AND seq - count >= ? AND blobs > 0"""
     blobs = connection.execute(refs, (row, keep)).fetchall()

@@ -51,9 +51,7 @@ _GRANT = "INSERT OR IGNORE INTO grants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SINCE_NEWEST = """SELECT version, covers FROM members WHERE thread = ?1 AND gone IS NULL
 AND version >= (SELECT max(version) FROM members WHERE thread = ?1 AND task = ?2 AND gone IS NULL) ORDER BY version"""
 _FORMAT = "UPDATE tasks SET format = ? WHERE id = ?"
-_SET_TURN = (
-    "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # the same place again writes nothing
-)
+_SET_TURN = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # an unchanged place is not written
 _WANTED = "SELECT wanted FROM tasks WHERE id = ?"
 _CLAIM = """UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ?, wanted = ?
 WHERE id = ?"""
@@ -65,7 +63,7 @@ AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 
 @mutable
 class _Head:
-    """Where a task stands, cached. `row` is 0 for a task that is about to be created."""
+    """The cached state of a task. `row` is 0 for a task that is about to be created."""
 
     row: int
     epoch: int
@@ -76,13 +74,13 @@ class _Head:
     mark_digest: bytes | None = None
     format: int = 1
     digest: bytes | None = None
-    """of the last record; None until it is asked for"""
+    """of the last record; None until it is needed"""
 
 
 class Journal:
     """The write side of one file, for one process; used by the writer thread alone.
 
-    It caches where tasks stand until another connection writes: `forget` is called then, and after a rollback.
+    It caches states of tasks until another connection writes, or a rollback: then `forget` is called.
     """
 
     def __init__(
@@ -106,7 +104,7 @@ class Journal:
         self._heads.clear()
 
     def tasks_with_mail(self) -> tuple[str, ...]:
-        """Return the ids of the tasks whose inbox holds an item not taken."""
+        """Return the ids of the tasks with untaken items in their inboxes."""
         rows = self._connection.execute(
             "SELECT DISTINCT tasks.key FROM inbox JOIN tasks ON tasks.id = inbox.task WHERE inbox.taken = 0"
         )
@@ -137,7 +135,7 @@ class Journal:
     @property
     def is_fresh(self) -> bool:
         """Whether the lease of this process was renewed lately."""
-        # By the clock of leases, so that it holds also when the clock was set back, or the machine slept.
+        # By the clock of leases, so that it is right even if the clock was set back, or the machine slept.
         return 0 <= time.time() - self._renewed_at < self._lease_seconds / HEARTBEATS_PER_LEASE
 
     def heartbeat(self) -> None:
@@ -247,7 +245,7 @@ class Journal:
         release: bool = False,
         wanted: int | None = None,
     ) -> None:
-        """Write a task's row, and with it where its journal ends; without `wanted`, that column stays as it is."""
+        """Write a task's row, including the end of its journal; without `wanted`, that column is unchanged."""
         sql = "UPDATE tasks SET mark_seq = ?, mark_digest = ?"
         values: list[Any] = [head.seq, self._digest(head)]
         if state is not None:
@@ -265,7 +263,7 @@ class Journal:
         self._run(f"{sql} WHERE id = ?", *values, head.row)
 
     def _digest(self, head: _Head) -> bytes:
-        """Return the digest of the record that holds a task's last event."""
+        """Return the digest of the record with a task's last event."""
         if head.digest is None:
             head.digest = reading.digest_at(self._connection, head.row, head.seq)
         return head.digest
@@ -314,7 +312,7 @@ class Journal:
             self._run(_LABEL, *row)
 
     def _record_at(self, head: _Head, commit: Commit) -> rules.RecordKey | None:
-        """Return epoch and digest of the record that ends where the commit's record ends."""
+        """Return epoch and digest of the record that ends at the same event as the commit's record."""
         assert commit.record is not None
         return self._one(
             "SELECT epoch, digest FROM records WHERE task = ? AND seq = ?", head.row, commit.record.seq
@@ -426,7 +424,7 @@ class Journal:
         return True
 
     def revoke(self, revoked: tuple[str, int, str | None]) -> bool:
-        """Note that an approval for later calls holds no more; see `JournalStore.revoke`."""
+        """Revoke an approval for later calls; see `JournalStore.revoke`."""
         key, time, by = revoked
         self._run(
             "UPDATE grants SET revoked = ?, revoked_by = ? WHERE id = ? AND revoked IS NULL", time, by, key

@@ -124,7 +124,7 @@ _RESTING = (
 
 
 def pages(connection: Connection, key: str, after: int, upto: int | None) -> Iterator[list[Record]]:
-    """Yield the records that hold events `after` + 1 to `upto`, a page at a time, the oldest ancestor's first."""
+    """Yield the records with events `after` + 1 to `upto`, a page at a time, the oldest ancestor's first."""
     parts = list(_chain(connection, key))
     reached = after
     for task, own_after, shared, _ in reversed(parts):
@@ -143,7 +143,7 @@ def pages(connection: Connection, key: str, after: int, upto: int | None) -> Ite
 
 
 def records(connection: Connection, key: str, after: int, upto: int | None) -> list[Record]:
-    """Return the records that hold events `after` + 1 to `upto`, the oldest ancestor's first."""
+    """Return the records with events `after` + 1 to `upto`, the oldest ancestor's first."""
     return [record for page in pages(connection, key, after, upto) for record in page]
 
 
@@ -162,12 +162,12 @@ def _chain(connection: Connection, key: str) -> Iterator[tuple[int, int, int | N
 
 
 def _page(connection: Connection, key: str, task: int, after: int, last: int | None) -> list[Record]:
-    """Read up to `PAGE` records; the last one is the one that holds event `until`, if it is there."""
+    """Read up to `PAGE` records, at most up to the one with event `until`."""
     page: list[Record] = []
     limit = PAGE if last is None else min(PAGE, last - after)
     try:
         for seq, count, epoch, data, digest, pos, blobs in connection.execute(_RECORDS, (task, after, limit)):
-            # A damaged page may hold values of any kind in a column.
+            # A damaged page may have values of any type in a column.
             if not (type(data) is type(digest) is bytes and type(seq) is type(count) is type(epoch) is int):
                 raise apsw.CorruptError("a value is of another kind")
             if last is not None and seq - count >= last:
@@ -192,7 +192,7 @@ def _blobs(connection: Connection, record: int, count: int) -> dict[str, bytes]:
 
 
 def digest_at(connection: Connection, task: int, seq: int) -> bytes:
-    """Return the digest of the record that holds event `seq` of a task, looking through its bases."""
+    """Return the digest of the record with event `seq` of a task or its bases."""
     while seq:
         base, base_seq = connection.execute(
             "SELECT base, base_seq FROM tasks WHERE id = ?", (task,)
@@ -230,7 +230,7 @@ def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
 def _newest_rows(
     connection: Connection, wanted: TaskFilter, limit: int, term: str = "t.deleted = 0", *values: str
 ) -> list[TaskRow]:
-    """Return the newest rows that match, of those for which a term holds; all of them for a negative limit."""
+    """Return the newest matching rows that satisfy a term; all of them for a negative limit."""
     # With the plus the owned tasks are found by the index of owned tasks, and not by that of times.
     source, by, terms, bindings = _source(wanted, "+" if term == _OWNED else "")
     terms, bindings = [*terms, term], [*bindings, *values]
@@ -244,13 +244,13 @@ def _newest_rows(
 
 
 def _source(wanted: TaskFilter, plus: str = "") -> tuple[str, str, list[str], list[Any]]:
-    """Return what a list reads: its tables, the one that orders it, and the terms of the filter with their values.
+    """Return the parts of a list's query: its tables, the one that orders it, and the filter's terms with their values.
 
-    The terms say nothing of states and the cursor. A list by label reads the index of labels first. Behind a `plus` no
-    index is used for times.
+    The terms exclude states and the cursor. A list by label reads the index of labels first. A `plus` before a column
+    keeps indexes of times from being used.
     """
     source, by = "FROM tasks t", f"{plus}t"
-    # With a plus no index of tenants is used where there is a better one.
+    # With a plus no index of tenants is used if there is a better one.
     is_narrower = plus or wanted.labels or any(getattr(wanted, name) is not None for name in _NARROWER)
     terms = ["t.deleted = 0", "+t.tenant = ?" if is_narrower else "t.tenant = ?"]
     bindings: list[Any] = [wanted.tenant]
@@ -277,7 +277,7 @@ def _source(wanted: TaskFilter, plus: str = "") -> tuple[str, str, list[str], li
 
 
 def sums(connection: Connection, wanted: TaskFilter) -> dict[str, TaskSums]:
-    """Return how many tasks match and what they spent, by state."""
+    """Return the number and the spending of the matching tasks, by state."""
     source, _, terms, bindings = _source(wanted)
     if wanted.search is not None:
         terms.append("t.search IS NOT NULL")
@@ -293,7 +293,7 @@ def sums(connection: Connection, wanted: TaskFilter) -> dict[str, TaskSums]:
 
 
 def usage(connection: Connection, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
-    """Return how many tasks match and what they spent, by agent, day or label."""
+    """Return the number and the spending of the matching tasks, by agent, day or label."""
     source, _, terms, bindings = _source(replace(wanted, search=None))
     key = _USAGE_KEYS.get(by, _LABEL_OF)
     if by not in _USAGE_KEYS:
@@ -305,7 +305,7 @@ def usage(connection: Connection, wanted: TaskFilter, by: str) -> dict[str | Non
 def orphans(
     connection: Connection, limit: int, after: str | None, until: int, indirect: bool
 ) -> list[TaskRow]:
-    """Return the tasks that a driver is to adopt, the oldest first."""
+    """Return the tasks for a driver to adopt, the oldest first."""
     dead, limit = json.dumps(_dead_drivers(connection)), max(limit, 0)
     (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM tasks WHERE key = ?", (after,)).fetchone()
     if indirect:
@@ -345,7 +345,7 @@ def adoptable(connection: Connection, query: AdoptionQuery) -> list[TaskRow]:
 def _tenants(
     connection: Connection, query: AdoptionQuery, agent: str, format_: int, excluded: str
 ) -> set[str]:
-    """Return the tenants whose turn is next, of those that have a task of an agent ready."""
+    """Return the tenants with ready tasks of an agent, in the order of their turns."""
     tenants: set[str] = set()
     for start in adoption_order.starts(query):
         count = 0
@@ -434,7 +434,7 @@ def threads(connection: Connection, limit: int, after: str | None, tenant: str) 
 
 
 def grants(connection: Connection, tool: str | None, revoked: bool, tenant: str) -> list[StandingGrant]:
-    """Return the approvals of a tenant that hold for later calls, oldest first."""
+    """Return a tenant's approvals for later calls, oldest first."""
     sql = """SELECT id, tool, definition, rule, thread, given_by, task, request, created, revoked, revoked_by
     FROM grants WHERE {} = ? AND (? OR revoked IS NULL) ORDER BY created, id"""
     # The name of a tool is that of its tenant alone.

@@ -33,7 +33,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """The used part of `apsw.Connection`, whose own types leave values half unknown."""
+    """The used part of `apsw.Connection`, whose own types are partly unknown."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -74,10 +74,10 @@ def connect_writer(path: Path) -> Connection:
 
 
 def connect_reader(path: Path) -> Connection:
-    """Open a connection that cannot write; `is_fixed` says whether it misses what other connections write."""
+    """Open a connection that cannot write; with `is_fixed` it does not see later writes of other connections."""
     connection = _connect(path)
     if not _is_readable(connection) and not Path(f"{path}-wal").exists():
-        # No file may be made beside it, not even the one that readers share; and no process writes just now.
+        # No file may be created beside it, not even the one that readers share; and no process is writing.
         connection.close(True)
         connection = _connect_fixed(path)
     pragma(connection, "query_only", 1)
@@ -126,7 +126,7 @@ def unavailable(path: Path, error: BaseException) -> StoreUnavailable:
 
 
 def _make_file(path: Path) -> None:
-    """Create what is missing, for the owner only; an existing file is never opened here (that would drop its locks)."""
+    """Create missing files, for the owner only; an existing file is never opened here (that would drop its locks)."""
     try:
         make_folder(path.parent)
         if not path.exists():
@@ -239,7 +239,7 @@ def forget_small_tables(connection: Connection) -> None:
 
 
 def _check_migrated(connection: Connection, path: Path) -> None:
-    """Raise `StoreFormatError` unless a file can be used as it is."""
+    """Raise `StoreFormatError` unless a file can be used without migration."""
     version, known_version = pragma(connection, "user_version"), max(_steps())
     if is_older(connection):
         raise StoreFormatError(
@@ -255,7 +255,7 @@ def is_older(connection: Connection) -> bool:
 
 
 def check_not_newer(connection: Connection, path: Path) -> None:
-    """Raise `StoreFormatError` if a newer version of Treadle made tables of this that this version cannot use."""
+    """Raise `StoreFormatError` if a newer version of Treadle wrote tables that this version cannot use."""
     version, known_version = pragma(connection, "user_version"), max(_steps())
     if version <= known_version:
         return

@@ -1,8 +1,8 @@
 """A journal store in one SQLite file: the default. Durable against a killed process and a power cut.
 
 Writes go through the writer thread (`sqlite/writer.py`). Point reads run in the calling thread: they take about 30 us,
-and a hop to another thread takes longer. Lists, sums and what is behind the first page of a journal are read in other
-threads, so that the event loop does its other work meanwhile.
+and a hop to another thread takes longer. Lists, sums and later pages of journals are read in other threads, so that the
+event loop can work meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 _POINT_READS: Final[frozenset[Callable[..., Any]]] = frozenset((reading.row, reading.inbox, reading.thread))
-"""The queries whose work does not grow with the number of tasks."""
+"""The queries whose cost does not grow with the number of tasks."""
 
 
 class SQLiteSnapshot(QueryReader):
@@ -64,9 +64,9 @@ async def _read_pages(connection: Connection, task_id: str, after: int, upto: in
 
 
 async def _in_thread(read: Callable[[], T]) -> T:
-    """Return what a function returns that runs in another thread.
+    """Return the result of a function that runs in another thread.
 
-    If the caller is cancelled, it is told so at the end of the function, which uses a connection until then.
+    If the caller is cancelled, the cancellation is raised after the function, which uses a connection until then.
     """
     try:
         work = asyncio.get_running_loop().run_in_executor(None, read)
@@ -97,10 +97,10 @@ class SQLiteStore(WriteBehindStore[Writer]):
     """A `JournalStore` in a SQLite file.
 
     Args:
-        path: the file; it and its folder are made if need be, for the owner only.
-        lease_seconds: for how many seconds after its last heartbeat this process counts as alive for processes that
-            cannot see whether it ended (those of another host or container), and for all if it is stopped; 0.5 to
-            86,400. Six heartbeats are written in that time, as long as the process owns a task.
+        path: the file; it and its folder are created if necessary, for the owner only.
+        lease_seconds: how many seconds after its last heartbeat this process counts as alive for processes that cannot
+            see whether it ended (those of another host or container), and for all if it is stopped; 0.5 to 86,400. Six
+            heartbeats are written in that time while the process owns a task.
 
     Do not open the same file with the standard library's `sqlite3` in a process that holds it through this store:
     closing one drops the other's locks.

@@ -1,31 +1,31 @@
-"""The writer thread of a journal file: one transaction for all items that wait, then a look for foreign commits.
+"""The writer thread of a journal file: one transaction for all waiting items, then a check for foreign commits.
 
 Theory of operation
 -------------------
 
-The thread owns the one connection that writes, and the `Journal` that checks and writes an item. A group goes so:
+The thread owns the only writing connection, and the `Journal` that checks and writes an item. The steps of a group:
 
     BEGIN IMMEDIATE            wait for other processes, up to the busy timeout
-    check `data_version`       another connection wrote: forget cached heads, tell watchers what changed
-    check the files            removed or replaced while open: fail, for commits to a removed file would be lost
+    check `data_version`       another connection wrote: forget cached heads, notify watchers
+    check the files            removed or replaced while open: fail, since commits to a removed file are lost
     check the format           unless the lease was renewed lately: a newer version may have migrated the file
     renew the lease            if a heartbeat is due
     apply each item            check, then write; a refused item has written nothing
     COMMIT                     `synchronous=FULL`: durable once it returns
     deliver the results
 
-A refused item needs no savepoint, since each is checked before its first write (`Journal.restore` alone sets one). When
-an item fails with an error of SQLite, such as a value that it cannot take, the whole transaction is rolled back, and
-each item is written again in a transaction of its own: then only the culprit fails. After a rollback nothing that is
-cached may be trusted: heads are read again, and so is the row of this process.
+A refused item needs no savepoint, since each is checked before its first write (only `Journal.restore` sets one). If an
+item fails with an error of SQLite, such as for an unsupported value, the whole transaction is rolled back, and each
+item is written again in a separate transaction: then only the culprit fails. After a rollback the caches are invalid:
+heads are read again, and so is the row of this process.
 
 Without items the thread sleeps. While this process owns a task, it wakes for heartbeats. While a caller watches, it
 reads `PRAGMA data_version` every `POLL_SECONDS`: that number changes when another connection commits, and ignores
-commits of this one. Commits of this one are news too where several callers watch, such as runners that share a store.
-`FileChanges` finds out which tasks changed, at most every `NEWS_SECONDS`.
+commits of this one. Commits of this one are news too if several callers watch, such as runners that share a store.
+`FileChanges` finds the changed tasks, at most every `NEWS_SECONDS`.
 
-Invariant: `Journal.held` holds the tasks that this process owns in committed state, so a lease is renewed as long as
-one of them needs it, and no longer.
+Invariant: `Journal.held` has the tasks that this process owns in committed state, so a lease is renewed exactly while
+one of them needs it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Writer(WriterThread):
         """why nothing can be written, if the file may only be read"""
 
         self._has_news = False
-        """whether the watchers are to be told of writes"""
+        """whether to notify the watchers of writes"""
 
         self._told_at = 0.0
         self._paths = (str(path), f"{path}-wal")
@@ -161,7 +161,7 @@ class Writer(WriterThread):
         self._journal.rolled_back()
 
     def _check_for_other_writes(self) -> None:
-        """Drop cached heads if another connection wrote since the last check, and tell watchers what is new."""
+        """Drop cached heads if another connection wrote since the last check, and notify watchers."""
         version = pragma(self._connection, "data_version")
         if version != self._version:
             self._version = version
@@ -226,7 +226,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 def refuse_inherited(path: Path) -> None:
     """Raise `StoreUnavailable` for a file that was open when this process was forked.
 
-    A child inherits SQLite's idea of the locks it holds, but not the locks: it must leave these files alone.
+    A child inherits SQLite's record of its locks, but not the locks: it must not touch these files.
     """
     if str(path) in RunningWriters.inherited:
         raise StoreUnavailable(
