@@ -13,24 +13,24 @@ CONTEXT: Final = "ctx"
 """The parameter name for the `ToolContext` in `needs_approval=` and `preview=`; the tool itself may use another."""
 
 
-def names_taken(fn: Callable[..., Any], known: Collection[str]) -> tuple[str, ...] | str:
-    """Return the known names that a function takes as arguments, or the problem with its parameters.
+def names_taken(fn: Callable[..., Any], argument_names: Collection[str]) -> tuple[str, ...] | str:
+    """Return which of the names a function takes as arguments, or the problem with its parameters.
 
     Args:
         fn: the function; with `**` it takes all names except the context.
-        known: the names of the tool's arguments, and of the context.
+        argument_names: the names of the tool's arguments, and of the context.
     """
     names: list[str] = []
     for parameter in inspect.signature(fn).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
-            names += [name for name in known if name != CONTEXT and name not in names]
+            names += [name for name in argument_names if name != CONTEXT and name not in names]
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             return f"takes {parameter.name!r} by position, and arguments are passed by name"
-        elif parameter.name in known:
+        elif parameter.name in argument_names:
             names.append(parameter.name)
         elif parameter.default is parameter.empty:
-            listed = ", ".join(sorted(known))
-            return f"takes {parameter.name!r}, which is no argument of the tool: it may take {listed}"
+            allowed = ", ".join(sorted(argument_names))
+            return f"takes {parameter.name!r}, which is no argument of the tool: it may take {allowed}"
     return tuple(names)
 
 

@@ -126,11 +126,11 @@ class _CommandTool(FunctionTool[Any, dict[str, Json], Any]):
         return _CommandTool(self._commands, {**self.options, **options})
 
     def validate(self, arguments: dict[str, Json]) -> dict[str, Any]:
-        found = super().validate(arguments)
-        problem = command_problem(self._commands, cast("Sequence[str]", found["command"]))
+        converted = super().validate(arguments)
+        problem = command_problem(self._commands, cast("Sequence[str]", converted["command"]))
         if problem is not None:
             raise ToolArgumentsInvalid(f"command: {problem}")
-        return found
+        return converted
 
 
 def _options(host: Any, name: str, timeout: float | None) -> ToolOptions:
@@ -191,15 +191,15 @@ def _read(stream: Any, output: BoundedOutput) -> None:
 
 def _files() -> dict[str, Json]:
     """Return the sizes in bytes of at most `LISTED` files below the working folder, by path; nearest first."""
-    found: dict[str, Json] = {}
+    sizes: dict[str, Json] = {}
     folders = ["."]
     for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in sorted(islice(entries, LISTED), key=lambda entry: entry.name):
                 if entry.is_dir(follow_symlinks=False):
                     folders += [entry.path] * (len(folders) < LISTED)
-                elif len(found) < LISTED:
+                elif len(sizes) < LISTED:
                     # A file name can be any bytes; a result is text.
                     name = os.fsencode(entry.path).removeprefix(b"./").decode(errors="backslashreplace")
-                    found[name] = entry.stat(follow_symlinks=False).st_size
-    return found
+                    sizes[name] = entry.stat(follow_symlinks=False).st_size
+    return sizes

@@ -185,8 +185,8 @@ class Command:
                 problem = self._option_problem(word, following)
             else:
                 role = next(places, self.rest)
-                found = "is one argument too many" if role is None else role.problem(word)
-                problem = found and f"{word!r:.200} {found}"
+                reason = "is one argument too many" if role is None else role.problem(word)
+                problem = reason and f"{word!r:.200} {reason}"
             if problem:
                 return problem
         return None
@@ -223,9 +223,9 @@ def command_problem(commands: Sequence[Command], words: Sequence[str]) -> str | 
         return f"the command line has more than {WORDS} words, or one of more than {LENGTH:,} characters"
     if any("\0" in word for word in words):
         return "a word of the command line has a character of the number 0"
-    meant = [command for command in commands if command.program == words[0]]
-    if not meant:
+    candidates = [command for command in commands if command.program == words[0]]
+    if not candidates:
         names = ", ".join(dict.fromkeys(command.program for command in commands))
         return f"the program {words[0]!r:.200} is not allowed; those allowed are {names}"
-    problems = [command.problem(words[1:]) for command in meant]
+    problems = [command.problem(words[1:]) for command in candidates]
     return None if None in problems else f"{words[0]}: {problems[0]}"

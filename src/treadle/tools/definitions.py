@@ -58,11 +58,11 @@ def checked_effects(effects: Any, refuse: Callable[[str, str], NoReturn]) -> Map
     for pattern, flags in cast("Mapping[Any, Any]", effects).items():
         if not isinstance(flags, (list, tuple)):
             refuse("effects", f"must be a list of texts, got {flags!r}")
-        listed = tuple(cast("Sequence[Any]", flags))
-        wrong = next((flag for flag in listed if flag not in FLAGS), None)
+        effect_names = tuple(cast("Sequence[Any]", flags))
+        wrong = next((flag for flag in effect_names if flag not in FLAGS), None)
         if wrong is not None:
             refuse("effects", f"for {pattern!r} has {wrong!r}; they are {', '.join(FLAGS)}")
-        checked[str(pattern)] = listed
+        checked[str(pattern)] = effect_names
     return checked
 
 
@@ -130,20 +130,22 @@ def problems_of(arguments: Mapping[str, Json], schema: Any) -> list[str]:
     Patterns and nested schemas are left to the tool: they are foreign text, and a check could take unbounded time.
     """
     properties: Any = schema.get("properties")
-    known = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
+    property_schemas = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
     required: Any = schema.get("required")
     names = cast("list[Any]", required) if isinstance(required, list) else []
     problems = [f"{name}: missing" for name in names if isinstance(name, str) and name not in arguments]
     if schema.get("additionalProperties") is False:
-        there_are = f"; the arguments are {', '.join(known):.200}" if known else ""
+        there_are = f"; the arguments are {', '.join(property_schemas):.200}" if property_schemas else ""
         problems += [
-            f"{name}: there is no such argument{there_are}" for name in arguments if name not in known
+            f"{name}: there is no such argument{there_are}"
+            for name in arguments
+            if name not in property_schemas
         ]
     for name, value in arguments.items():
-        wanted: Any = known.get(name)
-        if not isinstance(wanted, dict):
+        property_schema: Any = property_schemas.get(name)
+        if not isinstance(property_schema, dict):
             continue
-        facts = cast("dict[str, Any]", wanted)
+        facts = cast("dict[str, Any]", property_schema)
         kinds: Any = facts.get("type")
         kinds = [kinds] if isinstance(kinds, str) else kinds
         if isinstance(kinds, list) and not any(_is_of(value, kind) for kind in cast("list[Any]", kinds)):

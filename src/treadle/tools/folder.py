@@ -89,13 +89,13 @@ class Folder:
                 f"{self!r} is the annotation of a FolderPath, not of {source!r}: Annotated[FolderPath, ...]"
             )
 
-        def made(text: str) -> FolderPath:
+        def parsed(text: str) -> FolderPath:
             try:
                 return self.path(text)
             except PathRefused as error:
                 raise PydanticCustomError("path", "{why}", {"why": str(error)}) from None
 
-        return core_schema.no_info_after_validator_function(made, core_schema.str_schema(strict=True))
+        return core_schema.no_info_after_validator_function(parsed, core_schema.str_schema(strict=True))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler

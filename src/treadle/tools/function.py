@@ -141,12 +141,15 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
                 "idempotent=True if it may start twice under one key, or read_only=True if it changes nothing"
             )
         self._undo, self._reconcile = options.get("undo"), options.get("reconcile")
-        self._asks, self._preview = options.get("needs_approval", False), options.get("preview")
-        known = {*self._arguments.parameters["properties"], CONTEXT}
-        self._taken = {
-            option: _names_taken(beside, known, option, name)
-            for option, beside in (("needs_approval", self._asks), ("preview", self._preview))
-            if can_be_called(beside)
+        self._needs_approval, self._preview = options.get("needs_approval", False), options.get("preview")
+        argument_names = {*self._arguments.parameters["properties"], CONTEXT}
+        self._option_arguments = {
+            option: _names_taken(option_function, argument_names, option, name)
+            for option, option_function in (
+                ("needs_approval", self._needs_approval),
+                ("preview", self._preview),
+            )
+            if can_be_called(option_function)
         }
         self._validate = self._arguments.validator.validate_python
         self._context = self._arguments.context
@@ -163,7 +166,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             retries=options.get("retries", 0),
             undoable=self._undo is not None,
             reconcilable=self._reconcile is not None,
-            needs_approval=self._asks is not False,
+            needs_approval=self._needs_approval is not False,
             previews=self._preview is not None,
             declared=any(effect in options for effect in _EFFECTS),
             secrets=tuple(options.get("secrets", ())),
@@ -225,7 +228,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             return await self._hosted.call(arguments, ctx)
         try:
             if not self._is_coroutine:
-                return await self._elsewhere(arguments, ctx)
+                return await self._run_blocking(arguments, ctx)
             if self._context is not None:
                 arguments = {**arguments, self._context: ctx}
             return to_output(await self._fn(**arguments))
@@ -267,9 +270,9 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
     async def needs_approval(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> bool:
         """Return whether a person must approve a call with these arguments."""
-        if not can_be_called(self._asks):
-            return self._asks
-        needed: Any = await self._told("needs_approval", self._asks, arguments, ctx)
+        if not can_be_called(self._needs_approval):
+            return self._needs_approval
+        needed: Any = await self._option_value("needs_approval", self._needs_approval, arguments, ctx)
         if not isinstance(needed, bool):
             kind = type(needed).__name__
             raise ToolError(
@@ -283,9 +286,9 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             raise ToolError(f"tool {self._spec.name!r} has no preview=")
         if self._hosted is not None:
             return to_output(await self._hosted.preview(self._preview, arguments, ctx)).output
-        return await self._told("preview", self._preview, arguments, ctx)
+        return await self._option_value("preview", self._preview, arguments, ctx)
 
-    async def _told(
+    async def _option_value(
         self, option: str, fn: Callable[..., Any], arguments: dict[str, Any], ctx: ToolContext[Any]
     ) -> Any:
         """Call `needs_approval=` or `preview=` with the arguments that it names, and return its value."""
@@ -294,8 +297,8 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         bound = inspect.signature(self._fn).bind_partial(**arguments)
         bound.apply_defaults()
         values = {**bound.arguments, CONTEXT: ctx}
-        keywords = {name: values[name] for name in self._taken[option] if name in values}
-        return await self._beside(fn, ctx, lambda _: fn(**keywords))
+        keywords = {name: values[name] for name in self._option_arguments[option] if name in values}
+        return await self._run_option(fn, ctx, lambda _: fn(**keywords))
 
     def _hosted_function(self, host: Any, name: str) -> HostedFunction | None:
         """Return the function to run in a process of its own, if the tool declares one."""
@@ -305,7 +308,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         from treadle.tools.hosts.declaration import Subprocess  # few tools declare a host
 
         if not isinstance(host, Subprocess):
-            raise ToolDefinitionError(f"tool {name!r}: host: {_misfit(host, is_async=is_async)}")
+            raise ToolDefinitionError(f"tool {name!r}: host: {_host_problem(host, is_async=is_async)}")
         if asks(self.function, self._context):
             raise ToolDefinitionError(f"tool {name!r}: host: a tool that asks a person runs in this process")
         if self.options.get("background"):
@@ -314,17 +317,17 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             )
         from treadle.tools.hosts.function import HostedFunction, reference_to
 
-        for field, beside in (
+        for field, option_function in (
             ("undo", self._undo),
             ("reconcile", self._reconcile),
             ("preview", self._preview),
         ):
-            if beside is not None:
-                reference_to(beside, name, field)
+            if option_function is not None:
+                reference_to(option_function, name, field)
         code = partial(getattr, self, "code")
         return HostedFunction(host, name, self.function, code, takes_context=self.takes_context)
 
-    async def _elsewhere(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutput:
+    async def _run_blocking(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> ToolOutput:
         """Run an async generator in the event loop, or a function that may block in a thread."""
         if self._is_async_generator:
             if self._context is not None:
@@ -345,11 +348,11 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
     async def _settle(self, fn: Callable[..., Any], call: ToolCall, ctx: ToolContext[Any]) -> Any:
         """Run `undo=` or `reconcile=`."""
-        return await self._beside(
+        return await self._run_option(
             fn, ctx, lambda job: fn(call, ctx if job is None else _with_stopping(ctx, job))
         )
 
-    async def _beside(
+    async def _run_option(
         self, fn: Callable[..., Any], ctx: ToolContext[Any], run: Callable[[Job[Any] | None], Any]
     ) -> Any:
         """Run an option's function: in the loop if it is async, else as a job in a thread."""
@@ -436,11 +439,11 @@ def _recipients(options: ToolOptions, parameters: Json, name: str) -> tuple[str,
     """Return the names of the recipient parameters; raises `ToolDefinitionError` for unknown ones."""
     names: Any = options.get("recipients", ())
     schema = cast("dict[str, Any]", parameters)
-    known: dict[str, Any] = schema.get("properties", {})
+    properties: dict[str, Any] = schema.get("properties", {})
     is_list = isinstance(names, (list, tuple))
-    wrong = [each for each in cast("list[Any]", names) if each not in known] if is_list else [names]
+    wrong = [each for each in cast("list[Any]", names) if each not in properties] if is_list else [names]
     if wrong:
-        there = ", ".join(known) or "none"
+        there = ", ".join(properties) or "none"
         raise ToolDefinitionError(
             f"tool {name!r}: recipients must list parameters of the tool ({there}), and has {wrong[0]!r:.80}"
         )
@@ -482,7 +485,7 @@ async def _drained(values: AsyncGenerator[Any, None], ctx: ToolContext[Any]) -> 
     return last
 
 
-def _misfit(host: object, *, is_async: bool) -> str:
+def _host_problem(host: object, *, is_async: bool) -> str:
     """Return why a function cannot run on its declared host."""
     if host == "inline":
         return "inline: a function that is not async would stop the event loop; leave host= out, or make it async"
@@ -531,11 +534,11 @@ def _name(fn: Any, options: ToolOptions) -> str:
     return name
 
 
-def _names_taken(fn: Callable[..., Any], known: set[str], option: str, name: str) -> tuple[str, ...]:
-    taken = names_taken(fn, known)
-    if isinstance(taken, str):
-        raise ToolDefinitionError(f"tool {name!r}: {option}: the function {taken}")
-    return taken
+def _names_taken(fn: Callable[..., Any], argument_names: set[str], option: str, name: str) -> tuple[str, ...]:
+    names = names_taken(fn, argument_names)
+    if isinstance(names, str):
+        raise ToolDefinitionError(f"tool {name!r}: {option}: the function {names}")
+    return names
 
 
 def _middleware(options: ToolOptions, name: str) -> tuple[ToolMiddleware, ...]:
@@ -582,9 +585,11 @@ def _check_options(options: ToolOptions, name: str) -> None:
     for field in ("undo", "reconcile"):
         _check_settler(options.get(field), field, refuse)
     if not isinstance(options.get("needs_approval", False), bool):
-        _check_beside(options.get("needs_approval"), "needs_approval", refuse, "True, False or a function")
+        _check_option_function(
+            options.get("needs_approval"), "needs_approval", refuse, "True, False or a function"
+        )
     if options.get("preview") is not None:
-        _check_beside(options.get("preview"), "preview", refuse, "a function")
+        _check_option_function(options.get("preview"), "preview", refuse, "a function")
     if options.get("read_only"):
         if options.get("destructive"):
             refuse("read_only", "contradicts destructive=True")
@@ -604,9 +609,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _check_beside(fn: Any, field: str, refuse: Callable[[str, str], None], what: str) -> None:
+def _check_option_function(fn: Any, field: str, refuse: Callable[[str, str], None], allowed: str) -> None:
     if not can_be_called(fn) or isinstance(fn, type):
-        refuse(field, f"must be {what}, not {no_function(fn)}")
+        refuse(field, f"must be {allowed}, not {no_function(fn)}")
     if _is(inspect.isgeneratorfunction, fn) or _is(inspect.isasyncgenfunction, fn):
         refuse(field, "must be a plain or async function, not a generator")
 

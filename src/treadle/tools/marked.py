@@ -40,24 +40,24 @@ def kill_marked(mark: str) -> int:
     """Kill the processes of this user that have a mark; return their number."""
     killed = empty = 0
     for _ in range(ROUNDS if hasattr(os, "pidfd_open") else 0):
-        found = sum(map(_kill, _marked(mark)))
-        killed, empty = killed + found, 0 if found else empty + 1
+        count = sum(map(_kill, _marked(mark)))
+        killed, empty = killed + count, 0 if count else empty + 1
         if empty == EMPTY:
             break
-        if not found:
+        if not count:
             time.sleep(PAUSE)
     return killed
 
 
 def _marked(mark: str) -> Iterator[int]:
     """Yield pidfds of processes that have a mark; the caller closes them."""
-    wanted = f"{VARIABLE}={mark}".encode()
+    variable = f"{VARIABLE}={mark}".encode()
     for folder in _PROCESSES.glob("[0-9]*"):
         # The pidfd is opened first: otherwise the pid could belong to another process by the time of the kill.
         with suppress(OSError):
             handle = os.pidfd_open(int(folder.name))
             try:
-                carries = wanted in (folder / "environ").read_bytes().split(b"\0")
+                carries = variable in (folder / "environ").read_bytes().split(b"\0")
             except OSError:
                 carries = False
             if carries:

@@ -178,9 +178,9 @@ def redacted(*patterns: str | re.Pattern[str], by: str = "[redacted]") -> ToolMi
             result = with_texts(result, text, data)
         except Exception as error:
             message = whole_error_text(error)  # whole: a pattern does not match a text that was cut
-            if (shown := text(message)) == message:
+            if (redacted_message := text(message)) == message:
                 raise
-            raise ToolError(shown) from None
+            raise ToolError(redacted_message) from None
         finally:
             if count:
                 call.note("redacted", count)

@@ -151,8 +151,8 @@ class BoundedOutput:
     def ending(self) -> tuple[str, bool]:
         """Return the contiguous end of the output, and whether earlier output was cut."""
         is_cut = self._length > len(self._head) + min(len(self._tail), self._tail_limit)
-        kept = self._tail[-self._tail_limit :] if is_cut else self._head + self._tail
-        return kept.decode(errors="replace"), is_cut
+        data = self._tail[-self._tail_limit :] if is_cut else self._head + self._tail
+        return data.decode(errors="replace"), is_cut
 
 
 class _Program:

@@ -99,15 +99,15 @@ class Reach:
 
     def checked(self, host: str, addresses: Iterable[str]) -> str:
         """Return the first address of a host; raise `ConnectionRefused` unless all its addresses are allowed."""
-        found = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
-        for address in found:
+        ip_addresses = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
+        for address in ip_addresses:
             if not any(address in network for network in self.networks) and not is_of_internet(address):
                 raise ConnectionRefused(
                     f"the host {host!r} has the address {address}, which is no part of the internet"
                 )
-        if not found:
+        if not ip_addresses:
             raise ConnectionRefused(f"the host {host!r} has no address")
-        return str(found[0])
+        return str(ip_addresses[0])
 
     def directed(self, request: httpx2.Request, address: str) -> httpx2.Request:
         """Return a request that connects to an address, and verifies the certificate of its host."""
@@ -171,9 +171,9 @@ def http_client_sync(
 
 
 def _arguments(timeout: float, more: dict[str, Any]) -> dict[str, Any]:
-    if taken := sorted({"transport", "mounts", "proxy", "trust_env", "verify", "cert"} & more.keys()):
+    if forbidden := sorted({"transport", "mounts", "proxy", "trust_env", "verify", "cert"} & more.keys()):
         raise ConfigurationError(
-            f"http_client: {', '.join(taken)} would decide where and to whom the client connects"
+            f"http_client: {', '.join(forbidden)} would decide where and to whom the client connects"
         )
     headers = {"accept-encoding": "identity", **more.pop("headers", {})}
     more = {"follow_redirects": True, "max_redirects": MAX_REDIRECTS, **more}
@@ -218,10 +218,10 @@ class _AsyncTransport(httpx2.AsyncBaseTransport):
         host, port = request.url.host, request.url.port or 0
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            address_infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise httpx2.ConnectError(f"the host {host!r} cannot be resolved: {error}") from None
-        address = self._reach.checked(host, [str(each[4][0]) for each in found])
+        address = self._reach.checked(host, [str(each[4][0]) for each in address_infos])
         response = await self._inner.handle_async_request(self._reach.directed(request, address))
         _check_response(request, response)
         response.stream = _Limited(response.stream, self._max_bytes)
@@ -240,10 +240,10 @@ class _SyncTransport(httpx2.BaseTransport):
         self._reach.check_host(request.url)
         host, port = request.url.host, request.url.port or 0
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            address_infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise httpx2.ConnectError(f"the host {host!r} cannot be resolved: {error}") from None
-        address = self._reach.checked(host, [str(each[4][0]) for each in found])
+        address = self._reach.checked(host, [str(each[4][0]) for each in address_infos])
         response = self._inner.handle_request(self._reach.directed(request, address))
         _check_response(request, response)
         response.stream = _Limited(response.stream, self._max_bytes)
@@ -287,7 +287,7 @@ class _Limited(httpx2.AsyncByteStream, httpx2.SyncByteStream):
     """A response stream that raises `ResponseRefused` above its limit."""
 
     def __init__(self, stream: Any, most: int) -> None:
-        self._stream, self._left, self._most = stream, most, most
+        self._stream, self._remaining, self._most = stream, most, most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
@@ -298,8 +298,8 @@ class _Limited(httpx2.AsyncByteStream, httpx2.SyncByteStream):
             yield self._counted(chunk)
 
     def _counted(self, chunk: bytes) -> bytes:
-        self._left -= len(chunk)
-        if self._left < 0:
+        self._remaining -= len(chunk)
+        if self._remaining < 0:
             raise ResponseRefused(f"the response has more than {self._most} bytes")
         return chunk
 

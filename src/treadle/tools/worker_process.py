@@ -107,18 +107,20 @@ def _load(module: str, script: str | None) -> None:
 
 def _tool(request: dict[str, Any]) -> FunctionTool[..., Any, Any]:
     """Return the requested tool, without its host, middleware and approval."""
-    found = _found(request["function"])
-    function = found.function if isinstance(found, FunctionTool) else found
+    target = _named_object(request["function"])
+    function = target.function if isinstance(target, FunctionTool) else target
     if code_digest(function) != request["code"]:
         raise _NotRunnable(
             f"{request['function']} is not the function that the driver has: its file has changed since, or the name "
             "stands for something else; start the driver again"
         )
-    options: dict[str, Any] = dict(found.options) if isinstance(found, FunctionTool) else {}
+    options: dict[str, Any] = dict(target.options) if isinstance(target, FunctionTool) else {}
     beside = request["beside"]
     if beside is not None:
-        what = _found(beside)
-        options[request["do"]] = what.function if isinstance(what, FunctionTool) else what
+        option_function = _named_object(beside)
+        options[request["do"]] = (
+            option_function.function if isinstance(option_function, FunctionTool) else option_function
+        )
     for option in ("host", "middleware", "needs_approval"):
         options.pop(option, None)
     return FunctionTool(
@@ -126,18 +128,18 @@ def _tool(request: dict[str, Any]) -> FunctionTool[..., Any, Any]:
     )
 
 
-def _found(reference: str) -> Any:
+def _named_object(reference: str) -> Any:
     """Return the object that `module:qualname` names."""
     module, _, qualname = reference.partition(":")
     try:
-        found: Any = import_module(module)
+        value: Any = import_module(module)
         for name in qualname.split("."):
-            found = getattr(found, name)
+            value = getattr(value, name)
     except (ImportError, AttributeError) as error:
         raise _NotRunnable(
             f"{reference} cannot be found in a new process: {error_text(error, _ERROR_CHARS)}"
         ) from None
-    return found
+    return value
 
 
 # ------------------------------------------------------------------------------------------- the context

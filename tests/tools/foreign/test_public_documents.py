@@ -18,7 +18,7 @@ from treadle.ports import ToolContext
 from treadle.tools import openapi_tools
 from treadle.tools.definitions import MAX_NAME
 from treadle.tools.foreign.openapi_document import Unsupported, read_document
-from treadle.tools.foreign.openapi_operations import listed, operation_of
+from treadle.tools.foreign.openapi_operations import listed_operations, operation_of
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ async def test_all_operations_but_uploads_become_tools_that_can_be_called(
 ) -> None:
     document = read_document(DOCUMENTS / path, lambda url: pytest.fail(f"{url} was fetched"))
     unsupported: dict[str, str] = {}
-    for entry in listed(document):
+    for entry in listed_operations(document):
         try:
             operation_of(entry, document)
         except Unsupported as problem:

@@ -56,9 +56,9 @@ def langchain_tools(
     """
     terms = Terms.of("langchain_tools", effects, timeout, retries)
     checked_tools("langchain_tools", tools, _wrong)
-    made = [_made(tool, terms) for tool in tools]
-    terms.check_used([each.spec.name for each in made])
-    return made
+    foreign_tools = [_foreign_tool(tool, terms) for tool in tools]
+    terms.check_used([each.spec.name for each in foreign_tools])
+    return foreign_tools
 
 
 def _wrong(tool: Any) -> str | None:
@@ -67,10 +67,10 @@ def _wrong(tool: Any) -> str | None:
     return "is no tool of LangChain: give objects of subclasses of BaseTool"
 
 
-def _made(tool: Any, terms: Terms) -> ForeignTool:
+def _foreign_tool(tool: Any, terms: Terms) -> ForeignTool:
     name: str = tool.name
     model, schema = _schema(tool)
-    seen, hidden = cast("dict[str, Json]", schema.get("properties", {})), _hidden(tool)
+    properties, hidden = cast("dict[str, Json]", schema.get("properties", {})), _hidden(tool)
     unseen_names = {*hidden, *_aliases(tool, hidden)}
     if injected := sorted(key for key, is_needed in hidden.items() if is_needed):
         raise ToolDefinitionError(
@@ -84,11 +84,11 @@ def _made(tool: Any, terms: Terms) -> ForeignTool:
 
     def validate(arguments: dict[str, Json]) -> dict[str, Json]:
         if model is not None:
-            validated(model, arguments, list(seen))
+            validated(model, arguments, list(properties))
         elif problems := problems_of(arguments, schema):
             raise ToolArgumentsInvalid("; ".join(problems[:8]))
         is_open = bool(schema.get("additionalProperties"))
-        if unseen := [key for key in arguments if key in unseen_names or not (is_open or key in seen)]:
+        if unseen := [key for key in arguments if key in unseen_names or not (is_open or key in properties)]:
             raise ToolArgumentsInvalid(f"{', '.join(unseen)}: there is no such argument")
         return arguments
 
@@ -126,17 +126,17 @@ def _hidden(tool: Any) -> dict[str, bool | None]:
     """Return the arguments that are hidden from models, each with whether it is required; None for the call's id."""
     hidden: dict[str, bool | None] = {}
     if not isinstance(tool.args_schema, dict):
-        seen: Any = getattr(tool.tool_call_schema, "model_fields", None)
+        model_fields: Any = getattr(tool.tool_call_schema, "model_fields", None)
         declared: Any = getattr(tool.get_input_schema(), "model_fields", None)
         for name, field in cast("dict[str, Any]", declared or {}).items():
-            if seen is not None and name not in seen:
+            if model_fields is not None and name not in model_fields:
                 hidden[name] = None if _is_call_id(field) else bool(field.is_required())
     # Arguments such as `ToolRuntime` appear in the function's signature and in no schema.
-    found = cast("set[str]", getattr(tool, "_injected_args_keys", set[str]()))
+    injected = cast("set[str]", getattr(tool, "_injected_args_keys", set[str]()))
     parameters: Mapping[str, inspect.Parameter] = {}
-    if found:
+    if injected:
         parameters = inspect.signature(_function(tool)).parameters
-    for name in found:
+    for name in injected:
         parameter = parameters.get(name)
         is_needed = parameter is None or parameter.default is parameter.empty
         hidden.setdefault(name, None if name == "tool_call_id" else is_needed)
@@ -150,8 +150,8 @@ def _aliases(tool: Any, names: Collection[str]) -> set[str]:
     for name, field in cast("dict[str, Any]", getattr(declared, "model_fields", None) or {}).items():
         if name not in names:
             continue
-        found: Any = field.validation_alias
-        for alias in (field.alias, *getattr(found, "choices", (found,))):
+        validation_alias: Any = field.validation_alias
+        for alias in (field.alias, *getattr(validation_alias, "choices", (validation_alias,))):
             path: Any = getattr(alias, "path", (alias,))  # for an `AliasPath`, its first field
             aliases |= {path[0]} if isinstance(path[0], str) else set()
     return aliases
@@ -198,8 +198,8 @@ def _message_output(message: Any, name: str) -> ToolOutput:
         raise ToolError(content if isinstance(content, str) else _text(content) or f"{name} failed")
     observation = content if isinstance(content, str) else _blocks(content) or _text(content)
     if message.artifact is None:
-        seen = to_output(observation)
-        return ToolOutput(seen.output, seen.observation)
+        content_output = to_output(observation)
+        return ToolOutput(content_output.output, content_output.observation)
     try:
         output: Json = to_output(message.artifact).output
     except ToolError as error:  # the artifact is an object for the application

@@ -55,9 +55,9 @@ def llamaindex_tools(
     """
     terms = Terms.of("llamaindex_tools", effects, timeout, retries)
     checked_tools("llamaindex_tools", tools, _wrong)
-    made = [_made(tool, terms) for tool in tools]
-    terms.check_used([each.spec.name for each in made])
-    return made
+    foreign_tools = [_foreign_tool(tool, terms) for tool in tools]
+    terms.check_used([each.spec.name for each in foreign_tools])
+    return foreign_tools
 
 
 def _wrong(tool: Any) -> str | None:
@@ -68,7 +68,7 @@ def _wrong(tool: Any) -> str | None:
     return "is no tool of LlamaIndex: give objects of subclasses of BaseTool"
 
 
-def _made(tool: Any, terms: Terms) -> ForeignTool:
+def _foreign_tool(tool: Any, terms: Terms) -> ForeignTool:
     metadata = tool.metadata
     if not metadata.name:
         raise ToolDefinitionError(f"llamaindex_tools: a {type(tool).__name__} has no name in its metadata")
@@ -130,7 +130,7 @@ def _output(result: Any, name: str) -> ToolOutput:
 def _sources(value: Any) -> tuple[Json, ...]:
     """Return the nodes in a value as sources."""
     items: Sequence[Any] = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else []
-    found = [each for each in items if hasattr(each, "node") and hasattr(each, "score")]
+    scored_nodes = [each for each in items if hasattr(each, "node") and hasattr(each, "score")]
     return tuple(
         {
             "id": each.node.node_id,
@@ -138,7 +138,7 @@ def _sources(value: Any) -> tuple[Json, ...]:
             "metadata": to_output(each.node.metadata).output,
             "text": each.node.get_content(),
         }
-        for each in found
+        for each in scored_nodes
     )
 
 

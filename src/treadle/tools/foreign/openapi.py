@@ -19,7 +19,7 @@ from treadle.core.unknown_names import explains_call
 from treadle.errors import ConfigurationError, ToolError, ToolOutcomeUnknown
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.foreign.openapi_document import MAX_DOCUMENT, References, Unsupported, read_document
-from treadle.tools.foreign.openapi_operations import Listed, Operation, listed, operation_of
+from treadle.tools.foreign.openapi_operations import Listed, Operation, listed_operations, operation_of
 from treadle.tools.foreign.openapi_request import Prepared, checked_header, prepared
 from treadle.tools.foreign.tool import ForeignTool, Terms
 from treadle.tools.observe import to_output
@@ -97,11 +97,11 @@ def openapi_tools(
     service = _service(base_url, headers, networks, max_bytes)
     data = read_document(document, lambda url: _fetched(url, networks))
     schemes = _schemes(data, auth)
-    chosen = [each for each in listed(data) if _is_chosen(each.names, include, exclude)]
+    chosen = [each for each in listed_operations(data) if _is_chosen(each.names, include, exclude)]
     if not chosen or len(chosen) > _MAX_TOOLS:
         how_many = "none" if not chosen else f"{len(chosen):,}, and {_MAX_TOOLS:,} may be used"
         _refuse(f"of the operations of the document, include= and exclude= choose {how_many}")
-    made = _made(
+    foreign_tools = _foreign_tools(
         chosen,
         data,
         lambda operation: _OperationCall(
@@ -109,24 +109,24 @@ def openapi_tools(
         ).as_tool(name, terms, trusted=trusted),
     )
     terms.check_used([name for entry in chosen for name in entry.names])
-    return made
+    return foreign_tools
 
 
-def _made(
+def _foreign_tools(
     chosen: Sequence[Listed], document: Mapping[str, Any], as_tool: Callable[[Operation], ForeignTool]
 ) -> list[ForeignTool]:
     """Return the tools of operations; raises `ConfigurationError` with the names of unsupported operations."""
-    made: list[ForeignTool] = []
+    foreign_tools: list[ForeignTool] = []
     problems: dict[str, list[str]] = {}
     for entry in chosen:
         try:
-            made.append(as_tool(operation_of(entry, document)))
+            foreign_tools.append(as_tool(operation_of(entry, document)))
         except Unsupported as problem:
             problems.setdefault(str(problem), []).append(entry.name)
     if problems:
         listing = "; ".join(f"{problem} ({_several(names)})" for problem, names in problems.items())
         _refuse(f"operations cannot be called, and may be left out by exclude=: {listing[:4_000]}")
-    return made
+    return foreign_tools
 
 
 def _several(names: Sequence[str]) -> str:
@@ -251,18 +251,20 @@ def _schemes(document: Mapping[str, Any], auth: Any) -> dict[str, Scheme]:
         _refuse(f"auth must map security schemes to names of secrets, got a {type(auth).__name__}")
     components: Any = document.get("components", {})
     components = cast("Mapping[str, Any]", components) if isinstance(components, Mapping) else {}
-    found: Any = components.get("securitySchemes", {})
-    known = cast("dict[str, Any]", found) if isinstance(found, Mapping) else {}
+    raw_schemes: Any = components.get("securitySchemes", {})
+    documented = cast("dict[str, Any]", raw_schemes) if isinstance(raw_schemes, Mapping) else {}
     schemes: dict[str, Scheme] = {}
     for name, secret in cast("Mapping[Any, Any]", auth or {}).items():
-        if name not in known:
-            _refuse(f"auth names the scheme {name!r}; those of the document are {', '.join(known) or 'none'}")
+        if name not in documented:
+            _refuse(
+                f"auth names the scheme {name!r}; those of the document are {', '.join(documented) or 'none'}"
+            )
         if not isinstance(secret, str) or not secret.isidentifier():
             _refuse(
                 f"auth[{name!r}] must be the name of a secret in Runner(secrets=), of letters, digits and '_'"
             )
         try:
-            schemes[name] = _scheme(name, secret, References(document).followed(known[name]))
+            schemes[name] = _scheme(name, secret, References(document).followed(documented[name]))
         except Unsupported as problem:
             _refuse(f"auth: the scheme {name!r}: {problem}")
     return schemes
@@ -285,8 +287,8 @@ def _chosen_schemes(operation: Operation, schemes: Mapping[str, Scheme]) -> tupl
         if all(name in schemes for name in alternative):
             return tuple(schemes[name] for name in alternative)
     if operation.security:
-        wanted = " or ".join(" with ".join(names) for names in operation.security)
-        raise Unsupported(f"it needs {wanted}: name the secret in auth=")
+        alternatives = " or ".join(" with ".join(names) for names in operation.security)
+        raise Unsupported(f"it needs {alternatives}: name the secret in auth=")
     return ()
 
 
@@ -419,9 +421,9 @@ class _OperationCall:
             and not media_type.startswith("text/")
             and not media_type.endswith(("xml", "yaml", "script"))
         ):
-            said: Json = {"media_type": media_type, "bytes": len(response.content)}
+            summary: Json = {"media_type": media_type, "bytes": len(response.content)}
             file = File(data=response.content, media_type=media_type, name=_file_name(response))
-            return ToolOutput(said, artifacts=[file])
+            return ToolOutput(summary, artifacts=[file])
         return ToolOutput(_text(response))
 
     def _redirected(self) -> str:

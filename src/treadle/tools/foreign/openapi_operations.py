@@ -111,8 +111,8 @@ class Operation:
         schema = dict(self.parameters_schema)
         schema["properties"] = {k: v for k, v in schema["properties"].items() if k not in left_out}
         schema["required"] = [name for name in schema["required"] if name not in left_out]
-        kept = tuple(each for each in self.parameters if each.argument not in left_out)
-        return replace(self, parameters=kept, parameters_schema=schema, hidden=frozenset(hidden))
+        parameters = tuple(each for each in self.parameters if each.argument not in left_out)
+        return replace(self, parameters=parameters, parameters_schema=schema, hidden=frozenset(hidden))
 
 
 @frozen
@@ -139,9 +139,9 @@ class Listed:
         return self.name, f"{self.method.upper()} {self.path}"
 
 
-def listed(document: Mapping[str, Any]) -> Iterator[Listed]:
+def listed_operations(document: Mapping[str, Any]) -> Iterator[Listed]:
     """Yield the operations of a document; raises `ConfigurationError` for a reference out of the document."""
-    references, taken = References(document), set[str]()
+    references, taken_names = References(document), set[str]()
     count = 0
     for path, value in cast("Mapping[Any, Any]", document.get("paths", {})).items():
         if str(path).startswith("x-"):
@@ -157,11 +157,17 @@ def listed(document: Mapping[str, Any]) -> Iterator[Listed]:
             count += 1
             if count > MAX_OPERATIONS:
                 refuse(f"the document has more than {MAX_OPERATIONS:,} operations")
-            said = cast("Mapping[str, Any]", facts)
-            yield Listed(_name(said, method, str(path), taken), method, str(path), item, said)
+            operation_facts = cast("Mapping[str, Any]", facts)
+            yield Listed(
+                _name(operation_facts, method, str(path), taken_names),
+                method,
+                str(path),
+                item,
+                operation_facts,
+            )
 
 
-def _name(facts: Mapping[str, Any], method: str, path: str, taken: set[str]) -> str:
+def _name(facts: Mapping[str, Any], method: str, path: str, taken_names: set[str]) -> str:
     """Return a unique name for an operation."""
     own: Any = facts.get("operationId")
     words = (
@@ -169,10 +175,10 @@ def _name(facts: Mapping[str, Any], method: str, path: str, taken: set[str]) -> 
     )
     base = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]", "_", words)).strip("_") or method
     name, number = base, 1
-    while name in taken:
+    while name in taken_names:
         number += 1
         name = f"{base}_{number}"
-    taken.add(name)
+    taken_names.add(name)
     return name
 
 
@@ -229,17 +235,17 @@ def _security(value: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def _parameters(entry: Listed, references: References, schemas: Schemas) -> list[Parameter]:
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    facts_by_parameter: dict[tuple[str, str], Mapping[str, Any]] = {}
     for source in (entry.item, entry.facts):
         several: Any = source.get("parameters", ())
         for value in cast("Sequence[Any]", several) if isinstance(several, (list, tuple)) else ():
             facts = references.followed(value)
-            found[str(facts.get("name")), str(facts.get("in"))] = (
+            facts_by_parameter[str(facts.get("name")), str(facts.get("in"))] = (
                 facts  # an operation's parameter overrides the path's
             )
     parameters: list[Parameter] = []
-    taken = set[str]()
-    for (name, place), facts in found.items():
+    taken_names = set[str]()
+    for (name, place), facts in facts_by_parameter.items():
         required = facts.get("required") is True
         if place == "header" and name.lower() in _NEVER_ARGUMENTS:
             continue
@@ -252,8 +258,8 @@ def _parameters(entry: Listed, references: References, schemas: Schemas) -> list
         if place not in ("path", "query", "header"):
             raise Unsupported(f"its parameter {name} is in {place!r}")
         argument = plain_name(name) or place
-        argument = f"{place}_{argument}" if argument in taken else argument
-        taken.add(argument)
+        argument = f"{place}_{argument}" if argument in taken_names else argument
+        taken_names.add(argument)
         parameters.append(_parameter(name, argument, place, required or place == "path", facts, schemas))
     return parameters
 
@@ -268,14 +274,14 @@ def _parameter(
         kind = next((each for each in kinds if _is_json(each)), None)
         if kind is None:
             raise Unsupported(f"its parameter {name} is {', '.join(kinds)}")
-        found: Any = kinds[kind].get("schema", {})
+        raw_schema: Any = kinds[kind].get("schema", {})
     else:
-        found = facts.get("schema", {})
+        raw_schema = facts.get("schema", {})
     style = str(facts.get("style", "form" if place == "query" else "simple"))
-    known = ("form", "spaceDelimited", "pipeDelimited", "deepObject") if place == "query" else ("simple",)
-    if style not in known:
+    styles = ("form", "spaceDelimited", "pipeDelimited", "deepObject") if place == "query" else ("simple",)
+    if style not in styles:
         raise Unsupported(f"its parameter {name} is written in the style {style}")
-    schema = schemas.taken(found)
+    schema = schemas.taken(raw_schema)
     text: Any = facts.get("description")
     if isinstance(text, str) and isinstance(schema, dict):
         schema = {**cast("dict[str, Json]", schema), "description": described(text)}
@@ -288,7 +294,7 @@ def _is_json(media_type: str) -> bool:
     return essence in (JSON_TYPE, "*/*", "application/*") or essence.endswith("+json")
 
 
-def _body(value: Any, taken: set[str], references: References, schemas: Schemas) -> Body | None:
+def _body(value: Any, taken_names: set[str], references: References, schemas: Schemas) -> Body | None:
     if value is None:
         return None
     facts = references.followed(value)
@@ -300,6 +306,6 @@ def _body(value: Any, taken: set[str], references: References, schemas: Schemas)
         raise Unsupported(f"its body is {', '.join(kinds) or 'of no type'}")
     media_type = kind.partition(";")[0].strip().lower()
     schema = schemas.taken(references.followed(kinds[kind]).get("schema", {}))
-    argument = "body" if "body" not in taken else "request_body"
+    argument = "body" if "body" not in taken_names else "request_body"
     media_type = JSON_TYPE if "*" in media_type else media_type
     return Body(argument, facts.get("required") is True, schema, media_type)

@@ -87,18 +87,20 @@ def _body_problems(argument: str, value: Json, schema: Any, definitions: Mapping
     """
     schema = _followed(schema, definitions)
     problems = _top_problems(argument, value, schema, definitions)
-    for word in ("allOf", "anyOf", "oneOf"):
-        listed: Any = cast("dict[str, Any]", schema).get(word) if isinstance(schema, dict) else None
-        if not isinstance(listed, list) or not listed:
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        subschemas: Any = cast("dict[str, Any]", schema).get(keyword) if isinstance(schema, dict) else None
+        if not isinstance(subschemas, list) or not subschemas:
             continue
-        several = cast("list[Any]", listed)
-        found = [
-            _top_problems(argument, value, _followed(each, definitions), definitions) for each in several
+        alternatives = cast("list[Any]", subschemas)
+        problem_lists = [
+            _top_problems(argument, value, _followed(each, definitions), definitions) for each in alternatives
         ]
-        if word == "allOf":
-            problems += [problem for each in found for problem in each]
-        elif all(found):  # best: the problems of an alternative that matches the body's type
-            problems += min(found, key=lambda each: each[0].startswith(f"{argument}: must be of type"))
+        if keyword == "allOf":
+            problems += [problem for each in problem_lists for problem in each]
+        elif all(problem_lists):  # best: the problems of an alternative that matches the body's type
+            problems += min(
+                problem_lists, key=lambda each: each[0].startswith(f"{argument}: must be of type")
+            )
     return problems
 
 
@@ -111,20 +113,20 @@ def _top_problems(argument: str, value: Json, schema: Any, definitions: Mapping[
         return problems
     properties: Any = facts.get("properties")
     fields = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}
-    known = {name: _followed(each, definitions) for name, each in fields.items()}
-    inner = problems_of(cast("dict[str, Json]", value), {**facts, "properties": known})
+    field_schemas = {name: _followed(each, definitions) for name, each in fields.items()}
+    inner = problems_of(cast("dict[str, Json]", value), {**facts, "properties": field_schemas})
     return [f"{argument}.{each}" for each in inner]
 
 
 def _followed(schema: Any, definitions: Mapping[str, Any]) -> Any:
     """Return the target of a schema's reference, or the schema itself if it has none."""
-    found: Any = schema
+    target: Any = schema
     for _ in range(8):
-        reference: Any = cast("dict[str, Any]", found).get("$ref") if isinstance(found, dict) else None
+        reference: Any = cast("dict[str, Any]", target).get("$ref") if isinstance(target, dict) else None
         if reference is None:
             break
-        found = definitions[reference.rpartition("/")[2]]
-    return cast("Any", found)
+        target = definitions[reference.rpartition("/")[2]]
+    return cast("Any", target)
 
 
 def _path(operation: Operation, arguments: Mapping[str, Json]) -> str:
@@ -158,9 +160,9 @@ def _check_fields(operation: Operation, parameter: Parameter, value: Json, fixed
     names += [name for place, name in operation.hidden if place == "query"]
     names += [unquote(each.partition("=")[0]) for each in fixed.split("&")]
     others = {_as_read(name) for name in names}
-    if taken := [key for key in cast("dict[str, Json]", value) if _as_read(key) in others]:
+    if conflicts := [key for key in cast("dict[str, Json]", value) if _as_read(key) in others]:
         raise ToolArgumentsInvalid(
-            f"{parameter.argument}: may not hold {', '.join(taken)}: it sets another parameter"
+            f"{parameter.argument}: may not hold {', '.join(conflicts)}: it sets another parameter"
         )
 
 

@@ -161,7 +161,7 @@ class _Connection:
         ctx = _run_context(deps=declared.listed_with)
         try:
             async with _running(declared.toolset, ctx) as toolset:
-                found: Mapping[str, Any] = await toolset.get_tools(ctx)
+                toolset_tools: Mapping[str, Any] = await toolset.get_tools(ctx)
                 instructions = (
                     await toolset.get_instructions(ctx) if hasattr(toolset, "get_instructions") else None
                 )
@@ -171,10 +171,10 @@ class _Connection:
                 "deps, give listed_with= to PydanticAIToolset",
                 toolset=declared.name,
             ) from error
-        tools = [_OneTool(declared, name, tool).as_tool() for name, tool in found.items()]
+        tools = [_OneTool(declared, name, tool).as_tool() for name, tool in toolset_tools.items()]
         specs = [(tool.spec, tool.code) for tool in tools]
         if specs != self._specs:
-            declared.terms.check_used(list(found))
+            declared.terms.check_used(list(toolset_tools))
             if instructions:
                 _log.warning(
                     "the toolset %s has instructions, which no model is sent: write them into those of the agent",
@@ -266,15 +266,17 @@ class _OneTool:
         schema = self._listed.tool_def.parameters_json_schema
         properties: dict[str, Any] = schema.get("properties", {})
         try:
-            taken: Any = self._listed.args_validator.validate_python(arguments)
+            validated: Any = self._listed.args_validator.validate_python(arguments)
         except ValidationError as error:
             details = error.errors(include_url=False)
             raise ToolArgumentsInvalid(clauses(details, cast("Json", arguments), [*properties])) from error
         # Without a function's signature nothing was checked. With one, an argument that `prepare` left out is accepted.
-        known = schema if taken is arguments else {**schema, "properties": dict.fromkeys(properties)}
-        if problems := problems_of(arguments, {"additionalProperties": False, **known}):
+        accepted_schema = (
+            schema if validated is arguments else {**schema, "properties": dict.fromkeys(properties)}
+        )
+        if problems := problems_of(arguments, {"additionalProperties": False, **accepted_schema}):
             raise ToolArgumentsInvalid("; ".join(problems[:8]))
-        return taken
+        return validated
 
     def _context(self, ctx: ToolContext[Any], **more: Any) -> Any:
         return _run_context(
@@ -430,15 +432,15 @@ def _output(value: Any) -> ToolOutput:
     output = returned.output
     if value.metadata is not None:
         output = {"return_value": output, "metadata": _plain(value.metadata)}
-    seen = returned.observation
+    observation = returned.observation
     if value.content is not None:
-        said = [value.content] if isinstance(value.content, str) else value.content
-        text = as_text(returned.output) if seen is None else seen
+        contents = [value.content] if isinstance(value.content, str) else value.content
+        text = as_text(returned.output) if observation is None else observation
         first: list[Any] = [text] if isinstance(text, str) else [*text]
-        seen = [*first, *[_part(each) or str(each) for each in said]]
-    elif value.metadata is not None and seen is None:
-        seen = as_text(returned.output)
-    return to_output(ToolOutput(output, seen))
+        observation = [*first, *[_part(each) or str(each) for each in contents]]
+    elif value.metadata is not None and observation is None:
+        observation = as_text(returned.output)
+    return to_output(ToolOutput(output, observation))
 
 
 def _plain(value: Any) -> Json:

@@ -157,29 +157,29 @@ class Terms:
         """Raise `ConfigurationError` for a pattern in `effects=` that matches no tool."""
         for pattern in self.effects:
             if effects_of({pattern: ()}, *names) is None:
-                listed = ", ".join(names) or "none"
+                tool_names = ", ".join(names) or "none"
                 raise ConfigurationError(
-                    f"{self.adapter}: effects names {pattern!r}, and no tool is called so: {listed:.500}"
+                    f"{self.adapter}: effects names {pattern!r}, and no tool is called so: {tool_names:.500}"
                 )
 
 
-def checked_tools(adapter: str, tools: Sequence[Any], wanted: Callable[[Any], str | None]) -> None:
+def checked_tools(adapter: str, tools: Sequence[Any], problem_with: Callable[[Any], str | None]) -> None:
     """Raise `ConfigurationError` for an object that an adapter does not accept.
 
     Args:
         adapter: the adapter's name, for the error.
         tools: the objects.
-        wanted: returns the problem with an object, or None.
+        problem_with: returns the problem with an object, or None.
     """
     for index, tool in enumerate(tools):
         if isinstance(tool, (list, tuple)):
             raise ConfigurationError(f"{adapter}: argument {index} is a list: write {adapter}(*tools)")
-        problem = wanted(tool)
+        problem = problem_with(tool)
         if problem is not None:
-            raise ConfigurationError(f"{adapter}: argument {index}, {_shown(tool)}, {problem}")
+            raise ConfigurationError(f"{adapter}: argument {index}, {_described_object(tool)}, {problem}")
 
 
-def _shown(value: Any) -> str:
+def _described_object(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"the function {value.__name__}" if inspect.isfunction(value) else f"a {type(value).__name__}"
@@ -194,7 +194,7 @@ def is_of(value: Any, *modules: str) -> bool:
     )
 
 
-def validated(model: Any, arguments: dict[str, Json], known: Sequence[str]) -> Any:
+def validated(model: Any, arguments: dict[str, Json], names: Sequence[str]) -> Any:
     """Return arguments as an object of a pydantic model; raises `ToolArgumentsInvalid` with the problems."""
     try:
         if hasattr(model, "model_validate"):
@@ -205,22 +205,22 @@ def validated(model: Any, arguments: dict[str, Json], known: Sequence[str]) -> A
         if details is None:
             raise
         try:
-            found: Any = details(include_url=False)
+            errors: Any = details(include_url=False)
         except TypeError:  # pydantic 1, whose errors have no input
-            found = [{"input": None, **each} for each in details()]
-        text = clauses(found, cast("Json", arguments), known)
-        raise ToolArgumentsInvalid(text, is_tools=holds_own_words(found)) from error
+            errors = [{"input": None, **each} for each in details()]
+        text = clauses(errors, cast("Json", arguments), names)
+        raise ToolArgumentsInvalid(text, is_tools=holds_own_words(errors)) from error
 
 
 def taken_by(model: Any, arguments: dict[str, Json]) -> dict[str, Json] | None:
     """Return arguments as a pydantic model converts them, as JSON; None if they have no JSON form."""
     try:
-        taken: Any = model.model_validate(arguments).model_dump(
+        converted: Any = model.model_validate(arguments).model_dump(
             mode="json", by_alias=True, exclude_unset=True
         )
     except Exception:  # noqa: BLE001  rules then see the arguments as the model wrote them
         return None
-    return cast("dict[str, Json]", taken) if isinstance(taken, dict) else None
+    return cast("dict[str, Json]", converted) if isinstance(converted, dict) else None
 
 
 async def in_tool_thread(ctx: ToolContext[Any], name: str, work: Callable[[], T]) -> T:

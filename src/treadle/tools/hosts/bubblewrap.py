@@ -50,9 +50,9 @@ def command(
     line = [program, *_UNSHARED, *(("--share-net",) if network else ()), "--seccomp", str(filter)]
     line += ("--proc", "/proc", "--remount-ro", "/proc")
     line += ("--dev", "/dev", *size, "/dev/shm", "--remount-ro", "/dev", *size, "/tmp")  # noqa: S108  its own
-    for place in _TOP:
-        if Path(place).is_symlink():
-            line += ("--symlink", str(Path(place).readlink()), place)
+    for link in _TOP:
+        if Path(link).is_symlink():
+            line += ("--symlink", str(Path(link).readlink()), link)
     mounts: list[tuple[str, tuple[str, ...]]] = [(path, ("--ro-bind", path, path)) for path in read]
     mounts += [(path, ("--bind", path, path)) for path in write]
     if folder not in write:

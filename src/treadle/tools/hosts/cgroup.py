@@ -17,7 +17,7 @@ from typing import Final
 
 _NAME: Final = "treadle-"
 _numbers: Final = count(1)
-_left: Final[set[Path]] = set()
+_leftover_groups: Final[set[Path]] = set()
 
 
 def binds_rlimit() -> bool:
@@ -34,28 +34,28 @@ def binds_rlimit() -> bool:
 @cache
 def parent() -> Path | None:
     """Return a group below which groups with a process limit can be made; None if there is none."""
-    for place in _places():
-        trial = place / f"{_NAME}{os.getpid()}-0"
+    for candidate in _parent_candidates():
+        trial = candidate / f"{_NAME}{os.getpid()}-0"
         try:
             trial.mkdir()
         except OSError:
             continue
         try:
             if (trial / "pids.max").exists() and os.access(trial / "cgroup.procs", os.W_OK):
-                return place
+                return candidate
         finally:
             trial.rmdir()
     return None
 
 
-def made(place: Path, processes: int) -> tuple[str, Callable[[], None]]:
+def make_group(parent_group: Path, processes: int) -> tuple[str, Callable[[], None]]:
     """Make a group with a limit of processes.
 
     Returns:
         The file into which a process writes `0` to join the group, and a function that removes the group.
     """
-    _sweep(place)
-    group = place / f"{_NAME}{os.getpid()}-{next(_numbers)}"
+    _sweep(parent_group)
+    group = parent_group / f"{_NAME}{os.getpid()}-{next(_numbers)}"
     group.mkdir()
     (group / "pids.max").write_text(str(processes))
     return str(group / "cgroup.procs"), lambda: _remove(group)
@@ -66,33 +66,33 @@ def _remove(group: Path) -> None:
     try:
         group.rmdir()
     except FileNotFoundError:
-        _left.discard(group)
+        _leftover_groups.discard(group)
     except OSError:
-        _left.add(group)
+        _leftover_groups.add(group)
     else:
-        _left.discard(group)
+        _leftover_groups.discard(group)
 
 
 def remove_left() -> None:
     """Remove the groups of finished calls whose last processes had not ended in time."""
-    for group in list(_left):
+    for group in list(_leftover_groups):
         _remove(group)
 
 
 atexit.register(remove_left)
 
 
-def _sweep(place: Path) -> None:
+def _sweep(parent_group: Path) -> None:
     """Remove the leftover groups of this driver and of drivers that ended."""
     remove_left()
-    for group in place.glob(f"{_NAME}*"):
+    for group in parent_group.glob(f"{_NAME}*"):
         driver = group.name.removeprefix(_NAME).split("-")[0]
         if driver.isdecimal() and not Path(f"/proc/{driver}").exists():
             with suppress(OSError):
                 group.rmdir()
 
 
-def _places() -> Generator[Path]:
+def _parent_candidates() -> Generator[Path]:
     """Yield possible parent groups, the most likely first."""
     mounts = _mounts()
     for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -103,25 +103,25 @@ def _places() -> Generator[Path]:
             yield mount
         elif number == "0" and "" in mounts:
             mount, root = mounts[""]
-            place = _below(mount, root, own)
-            while place.is_relative_to(mount):
+            group = _below(mount, root, own)
+            while group.is_relative_to(mount):
                 with suppress(OSError):
-                    if "pids" in (place / "cgroup.subtree_control").read_text().split():
-                        yield place
-                place = place.parent
+                    if "pids" in (group / "cgroup.subtree_control").read_text().split():
+                        yield group
+                group = group.parent
 
 
 def _mounts() -> dict[str, tuple[Path, str]]:
     """Return the mount point and root group of hierarchies: `pids` of version 1, and version 2 under an empty name."""
-    found: dict[str, tuple[Path, str]] = {}
+    mounts: dict[str, tuple[Path, str]] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        place, _, kind = line.partition(" - ")
-        fields, (kind, _, options) = place.split(), kind.split(None, 2)
+        mount_fields, _, kind = line.partition(" - ")
+        fields, (kind, _, options) = mount_fields.split(), kind.split(None, 2)
         if kind == "cgroup2":
-            found.setdefault("", (Path(fields[4]), fields[3]))
+            mounts.setdefault("", (Path(fields[4]), fields[3]))
         elif kind == "cgroup" and "pids" in options.split(","):
-            found.setdefault("pids", (Path(fields[4]), fields[3]))
-    return found
+            mounts.setdefault("pids", (Path(fields[4]), fields[3]))
+    return mounts
 
 
 def _below(mount: Path, root: str, own: str) -> Path:

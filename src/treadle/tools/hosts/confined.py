@@ -28,29 +28,31 @@ class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def by_namespaces(what: dict[str, Any]) -> None:
+def by_namespaces(confinement: dict[str, Any]) -> None:
     """Check the `pins`, and limit the `processes` in this user namespace.
 
     Processes outside the namespace do not count.
     """
-    for pin in what["pins"]:
+    for pin in confinement["pins"]:
         check_pinned(pin[0], Path(pin[0]).stat(), (pin,))
-    _limit_processes(what["processes"], 0)
+    _limit_processes(confinement["processes"], 0)
 
 
-def by_landlock(what: dict[str, Any]) -> None:
+def by_landlock(confinement: dict[str, Any]) -> None:
     """Confine this process.
 
     Args:
-        what: its `folder`, the paths to `read` and `write`, their `pins`, `network`, the `filter`, and the limit of
-            `processes` in addition to the user's; None for no limit.
+        confinement: its `folder`, the paths to `read` and `write`, their `pins`, `network`, the `filter`, and the limit
+            of `processes` in addition to the user's; None for no limit.
     """
-    _limit_processes(what["processes"], _of_this_user())
-    os.chdir(what["folder"])
+    _limit_processes(confinement["processes"], _of_this_user())
+    os.chdir(confinement["folder"])
     _give_up_capabilities()
     check("no new privileges", libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
-    restrict(what["read"], what["write"], network=what["network"], pins=what["pins"])
-    program = base64.b64decode(what["filter"])
+    restrict(
+        confinement["read"], confinement["write"], network=confinement["network"], pins=confinement["pins"]
+    )
+    program = base64.b64decode(confinement["filter"])
     instructions = _Filter(len(program) // 8, program)
     check("the filter of system calls", libc().prctl(_SET_SECCOMP, 2, ctypes.byref(instructions), 0, 0))
 

@@ -85,8 +85,8 @@ def reference_to(fn: Any, tool: str, field: str) -> Reference:
             "a lambda" if fn.__qualname__.endswith("<lambda>") else f"{fn.__name__}, defined in a function,"
         )
         problem = f"{kind} cannot be found by its name"
-    elif module == "__main__" and (found := _script()) is not None:
-        return Reference(f"{found.module}:{qualname}", found.script)
+    elif module == "__main__" and (script_reference := _script()) is not None:
+        return Reference(f"{script_reference.module}:{qualname}", script_reference.script)
     elif module == "__main__":
         problem = f"{qualname} is defined in a session without a file"
     if problem is not None:
@@ -156,14 +156,14 @@ class HostedFunction:
         """Run `preview=`."""
         return await self._run("preview", ctx, fn, arguments=arguments)
 
-    async def _run(self, what: str, ctx: ToolContext[Any], beside: Any = None, **details: Any) -> Any:
+    async def _run(self, operation: str, ctx: ToolContext[Any], beside: Any = None, **details: Any) -> Any:
         """Run one operation in a process of its own; return its result unparsed."""
         request = {
-            "do": what,
+            "do": operation,
             "name": self._name,
             "function": self._reference.name,
             "code": self._code(),
-            "beside": None if beside is None else reference_to(beside, self._name, what).name,
+            "beside": None if beside is None else reference_to(beside, self._name, operation).name,
             "context": context_to_json(ctx, takes_context=self._takes_context or beside is not None),
             **details,
         }
@@ -234,7 +234,7 @@ class HostedFunction:
                         await asyncio.sleep(FLOOD_PAUSE * max(1, unpaused // FLOOD_BYTES))
                 case {"secret": str(name)}:
                     reply = await _secret(ctx, name)
-                    process.given += [reply["secret"]] if "secret" in reply else []
+                    process.received_secrets += [reply["secret"]] if "secret" in reply else []
                     await process.send(reply)
                 case {"result": result}:
                     return result
@@ -261,10 +261,10 @@ def _version(reference: Reference) -> tuple[int, ...]:
     """Return facts of a function's file that differ after it changed."""
     file = reference.script or getattr(sys.modules.get(reference.module), "__file__", None)
     try:
-        found = os.stat(file or "")  # noqa: PTH116
+        status = os.stat(file or "")  # noqa: PTH116
     except OSError:
         return ()
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 async def _secret(ctx: ToolContext[Any], name: str) -> dict[str, Any]:

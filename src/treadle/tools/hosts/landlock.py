@@ -49,12 +49,12 @@ def version() -> int:
     """Return the kernel's version of Landlock; 0 if it has none or has it disabled."""
     if sys.platform != "linux":
         return 0
-    found = libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
-    if found < 0:
+    abi_version = libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    if abi_version < 0:
         if ctypes.get_errno() in (ENOSYS, EOPNOTSUPP):
             return 0
-        check("Landlock", found)
-    return found
+        check("Landlock", abi_version)
+    return abi_version
 
 
 def restrict(read: Iterable[str], write: Iterable[str], *, network: bool, pins: Iterable[Pin] = ()) -> None:
@@ -90,9 +90,9 @@ def restrict(read: Iterable[str], write: Iterable[str], *, network: bool, pins: 
 def _allow(ruleset: int, path: str, rights: int, pins: Iterable[Pin] = ()) -> None:
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        found = os.fstat(handle)
-        check_pinned(path, found, pins)
-        if not stat.S_ISDIR(found.st_mode):
+        status = os.fstat(handle)
+        check_pinned(path, status, pins)
+        if not stat.S_ISDIR(status.st_mode):
             rights &= _OF_A_FILE
         rule = _PathBeneath(rights, handle)
         check(path, libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
@@ -106,8 +106,8 @@ def libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def check(what: str, result: int) -> None:
+def check(label: str, result: int) -> None:
     """Raise `OSError` with the current errno unless the result of a system call is 0."""
     if result:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{label}: {os.strerror(number)}")

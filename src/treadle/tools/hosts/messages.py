@@ -44,12 +44,12 @@ def call_from_json(document: dict[str, Any]) -> ToolCall:
 
 def output_to_json(result: ToolOutput) -> dict[str, Json]:
     """Return a result as JSON data, with all its fields."""
-    seen = result.observation
+    observation = result.observation
     return {
         "output": result.output,
-        "observation": seen
-        if seen is None or isinstance(seen, str)
-        else [encode_part(_part(part)) for part in seen],
+        "observation": observation
+        if observation is None or isinstance(observation, str)
+        else [encode_part(_part(part)) for part in observation],
         "display": result.display,
         "sources": list(result.sources),
         "artifacts": [encode_part(file) for file in result.artifacts],
@@ -66,7 +66,7 @@ def output_from_json(document: Any) -> ToolOutput:
     if type(document) is not dict:
         raise ToolError("the tool's process sent a result that is no object")
     fields = cast("dict[str, Any]", document)
-    seen, display, origin = (fields.get(name) for name in ("observation", "display", "origin"))
+    observation, display, origin = (fields.get(name) for name in ("observation", "display", "origin"))
     sources, artifacts = fields.get("sources", []), fields.get("artifacts", [])
     if not isinstance(origin, (str, type(None))):
         raise ToolError("the tool's process sent an origin that is no text")
@@ -77,7 +77,7 @@ def output_from_json(document: Any) -> ToolOutput:
         raise ToolError("the tool's process sent artifacts that are no files")
     return ToolOutput(
         fields.get("output"),
-        seen if seen is None or isinstance(seen, str) else _parts(seen),
+        observation if observation is None or isinstance(observation, str) else _parts(observation),
         display,
         sources=tuple(cast("list[Json]", sources)),
         artifacts=tuple(cast("list[File]", files)),

@@ -30,16 +30,16 @@ def pinned(path: str) -> Pin:
             inner = os.open(part, _PART, dir_fd=handle)
             os.close(handle)
             handle = inner
-        found = os.fstat(handle)
+        status = os.fstat(handle)
     finally:
         os.close(handle)
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise OSError(ELOOP, os.strerror(ELOOP), path)
-    return path, found.st_dev, found.st_ino
+    return path, status.st_dev, status.st_ino
 
 
-def check_pinned(path: str, found: os.stat_result, pins: Iterable[Pin]) -> None:
+def check_pinned(path: str, status: os.stat_result, pins: Iterable[Pin]) -> None:
     """Raise `PermissionError` if a pinned path led to another target."""
     for pin in pins:
-        if pin[0] == path and (found.st_dev, found.st_ino) != tuple(pin[1:]):
+        if pin[0] == path and (status.st_dev, status.st_ino) != tuple(pin[1:]):
             raise PermissionError(f"{path} was exchanged for something else while the process was started")

@@ -61,9 +61,9 @@ def sweep() -> None:
 def _sweep_one(path: str) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        found = os.fstat(handle)
-        is_old = time.time() - found.st_mtime > YOUNG
-        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) != stat.S_IRWXU or not is_old:
+        status = os.fstat(handle)
+        is_old = time.time() - status.st_mtime > YOUNG
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != stat.S_IRWXU or not is_old:
             return
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _remove(Path(path))

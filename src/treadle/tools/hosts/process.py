@@ -117,7 +117,7 @@ class ToolProcess:
         self._messages: deque[bytes] = deque()
         self._waiting_bytes = 0
         self.received_bytes = 0
-        self.given: list[str] = []
+        self.received_secrets: list[str] = []
         """the secrets that the process received"""
         self._problem: str | None = None
         self._release: Callable[[], None] | None = None
@@ -431,10 +431,10 @@ class ToolProcess:
     def _printed_at_last(self) -> str:
         """Return the end of the printed output. Secrets are masked before the cut, which could leave a part of one."""
         text, is_cut = self._printed.ending()
-        if self.given:
-            text = Secrets(declared=self.given).hide(text, deep=True)
+        if self.received_secrets:
+            text = Secrets(declared=self.received_secrets).hide(text, deep=True)
             if is_cut:  # the text may begin with the end of a secret, in any encoding
-                text = text[_LONGEST_FORM * max(map(len, self.given)) :]
+                text = text[_LONGEST_FORM * max(map(len, self.received_secrets)) :]
         return text[-SHOWN:]
 
     def _signal(self, number: int) -> str:
@@ -486,10 +486,10 @@ def _forget() -> None:
 @atexit.register
 def _end_all() -> None:
     """Kill the remaining processes, such as spares, when this process exits."""
-    left = [process for process in list(_all) if not process.is_closed]
-    for process in left:
+    remaining = [process for process in list(_all) if not process.is_closed]
+    for process in remaining:
         process.kill()
-    for process in left:
+    for process in remaining:
         process.leave()
 
 

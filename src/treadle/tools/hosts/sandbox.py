@@ -153,17 +153,19 @@ class Sandbox(Subprocess):
             table = cast("dict[str, Any]", table).get(key, {}) if isinstance(table, dict) else {}
         profile: Any = cast("dict[str, Any]", table).get(name) if isinstance(table, dict) else None
         if not isinstance(profile, dict):
-            known = ", ".join(cast("dict[str, Any]", table)) if isinstance(table, dict) and table else "none"
-            raise ConfigurationError(f"{path} has no profile [{where}.{name}]; it has {known}")
+            profile_names = (
+                ", ".join(cast("dict[str, Any]", table)) if isinstance(table, dict) and table else "none"
+            )
+            raise ConfigurationError(f"{path} has no profile [{where}.{name}]; it has {profile_names}")
         return cls._of(cast("dict[str, Any]", profile), f"{path}: [{where}.{name}]", path.absolute().parent)
 
     @classmethod
     def _of(cls, profile: dict[str, Any], where: str, base: Path) -> Sandbox:
-        known = [each.name for each in fields(cast("Any", cls))]
+        field_names = [each.name for each in fields(cast("Any", cls))]
         arguments = dict(profile)
         for key in profile:
-            if key not in known:
-                near = near_name(key, known)
+            if key not in field_names:
+                near = near_name(key, field_names)
                 raise ConfigurationError(
                     f"{where} has no key {key!r}" + (f": did you mean {near!r}?" if near else "")
                 )
@@ -219,15 +221,15 @@ class Sandbox(Subprocess):
         self, command: tuple[str, ...], env: dict[str, str], folder: Path, *, module: str, script: str | None
     ) -> Launch:
         way, code, pins = self._way(), code_paths(module, script), self.pins(module, script)
-        seen = (*machine_paths(network=self.network), *outermost((*interpreter_paths(), *code)))
-        read = list(dict.fromkeys((*seen, *cast("tuple[str, ...]", self.read))))
+        visible_paths = (*machine_paths(network=self.network), *outermost((*interpreter_paths(), *code)))
+        read = list(dict.fromkeys((*visible_paths, *cast("tuple[str, ...]", self.read))))
         group, release = self._group()
         processes = self.processes if cgroup.binds_rlimit() else None
         start = ("/bin/sh", "-c", _START, "sandbox", group)
         program = seccomp.program(namespaces=way == "bubblewrap", network=self.network)
         working = str(self.folder or folder)
         if way == "landlock":
-            what = {
+            confinement = {
                 "folder": working,
                 "read": read,
                 "write": [*cast("tuple[str, ...]", self.write), str(folder)],
@@ -239,7 +241,7 @@ class Sandbox(Subprocess):
             return Launch(
                 command=(*start, *command),
                 env={**env, "HOME": working},
-                prepare=("treadle.tools.hosts.confined:by_landlock", what),
+                prepare=("treadle.tools.hosts.confined:by_landlock", confinement),
                 release=release,
             )
         handle = _in_memory(program)
@@ -288,9 +290,9 @@ class Sandbox(Subprocess):
     def _group(self) -> tuple[str, Any]:
         if self.processes is None or cgroup.binds_rlimit():
             return "", None
-        place = cgroup.parent()
-        assert place is not None  # guaranteed by _lack()
-        return cgroup.made(place, self.processes)
+        parent_group = cgroup.parent()
+        assert parent_group is not None  # guaranteed by _lack()
+        return cgroup.make_group(parent_group, self.processes)
 
     def _way(self) -> Way:
         """Return the mechanism for this profile on this machine.
@@ -391,7 +393,7 @@ def _declared(name: str, paths: Any) -> tuple[str, ...]:
         raise ConfigurationError(
             f"Sandbox({name}=...) takes a list of paths, such as {name}=['data'], not {paths!r:.80}"
         )
-    found: list[str] = []
+    resolved: list[str] = []
     for each in paths:
         if (
             not isinstance(each, (str, os.PathLike))
@@ -410,5 +412,5 @@ def _declared(name: str, paths: Any) -> tuple[str, ...]:
                     f"Sandbox({name}=...): {path} holds or is part of {never}, where devices, processes and services "
                     "of the machine are"
                 )
-        found.append(path)
-    return tuple(dict.fromkeys(found))
+        resolved.append(path)
+    return tuple(dict.fromkeys(resolved))

@@ -261,6 +261,6 @@ def _libc_free(pointer: int) -> None:
     free(pointer)
 
 
-def _check(what: str, result: int) -> None:
+def _check(label: str, result: int) -> None:
     if result:
-        raise OSError(-result, f"libseccomp: {what}: {os.strerror(-result)}")
+        raise OSError(-result, f"libseccomp: {label}: {os.strerror(-result)}")

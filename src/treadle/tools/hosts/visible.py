@@ -91,8 +91,10 @@ def _loaded() -> Iterator[str]:
 
 def outermost(paths: Iterable[str]) -> list[str]:
     """Return the paths that are not inside another of the paths."""
-    kept: list[str] = []
+    outer_paths: list[str] = []
     for path in sorted({str(Path(path).absolute()) for path in paths}, key=len):
-        if not any(path == outer or path.startswith(outer.rstrip("/") + "/") for outer in (*kept, "/usr")):
-            kept.append(path)
-    return kept
+        if not any(
+            path == outer or path.startswith(outer.rstrip("/") + "/") for outer in (*outer_paths, "/usr")
+        ):
+            outer_paths.append(path)
+    return outer_paths

@@ -44,7 +44,10 @@ async def list_prompts(client: Client, arguments: dict[str, Json]) -> ToolOutput
         [
             _entry(
                 each,
-                arguments=[dict(_entry(one), required=bool(one.required)) for one in each.arguments or ()],
+                arguments=[
+                    dict(_entry(argument), required=bool(argument.required))
+                    for argument in each.arguments or ()
+                ],
             )
             async for each in _paged(client.list_prompts, lambda page: page.prompts)
         ]
@@ -53,10 +56,10 @@ async def list_prompts(client: Client, arguments: dict[str, Json]) -> ToolOutput
 
 async def get_prompt(client: Client, arguments: dict[str, Json]) -> ToolOutput:
     """Return the messages of a prompt."""
-    given: Any = cast("Any", arguments.get("arguments") or {})
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    texts: Any = cast("Any", arguments.get("arguments") or {})
+    if not isinstance(texts, dict) or not all(isinstance(value, str) for value in texts.values()):  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
         raise ToolError("arguments must be an object of texts")
-    return output_of_prompt(await client.get_prompt(str(arguments["name"]), given))  # pyright: ignore[reportUnknownArgumentType]
+    return output_of_prompt(await client.get_prompt(str(arguments["name"]), texts))  # pyright: ignore[reportUnknownArgumentType]
 
 
 OPERATIONS: Final = {
@@ -69,11 +72,11 @@ OPERATIONS: Final = {
 
 def _entry(each: Any, **facts: Json) -> dict[str, Json]:
     """Return the fields of a list's entry that a model sees."""
-    told: dict[str, Any] = {"name": each.name, **facts}
+    entry: dict[str, Any] = {"name": each.name, **facts}
     for field in ("title", "description", "mime_type"):
         if getattr(each, field, None):
-            told[field] = getattr(each, field)
-    return cleaned(told)
+            entry[field] = getattr(each, field)
+    return cleaned(entry)
 
 
 async def _paged(

@@ -51,12 +51,12 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     if path.name == PROJECT:
         document = document.get("tool", {}).get("treadle", {})
     tables = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
-    found = [tables[name] for name in TABLES if name in tables]
-    if len(found) != 1 or not isinstance(found[0], dict):
+    server_tables = [tables[name] for name in TABLES if name in tables]
+    if len(server_tables) != 1 or not isinstance(server_tables[0], dict):
         where = "[tool.treadle.mcp_servers]" if path.name == PROJECT else f"one of {', '.join(TABLES)}"
         raise ConfigurationError(f"{path} must list servers by name under {where}")
     servers: dict[str, dict[str, Any]] = {}
-    for name, entry in cast("dict[str, Any]", found[0]).items():
+    for name, entry in cast("dict[str, Any]", server_tables[0]).items():
         where = f"{path}: server {name!r:.80}"
         if not isinstance(entry, dict):
             raise ConfigurationError(f"{where} must be an object with command or url, got {entry!r:.80}")
@@ -108,10 +108,10 @@ def _expanded(value: Any, where: str, *, inside: bool = False) -> Any:
     def variable(match: re.Match[str]) -> str:
         name: str = match.group(1)
         default: str | None = match.group(2)
-        found = os.environ.get(name) or default
-        if found is None:
+        expansion = os.environ.get(name) or default
+        if expansion is None:
             raise ConfigurationError(f"{where} needs the environment variable {name}, which is not set")
-        return found
+        return expansion
 
     expanded = _VARIABLE.sub(variable, value)
     if (unknown := _UNKNOWN.search(_VARIABLE.sub("", value))) is not None:

@@ -146,9 +146,11 @@ class ServerConnection:
         ):
             return self._bound[1]
         listed = live.definitions if live is not None else tuple((pinned or {}).values())
-        tools = self._made(listed)
-        taken = {each.spec.name for each in tools}
-        tools += tuple(MCPTool(spec, self._reader(name)) for name, spec in further if spec.name not in taken)
+        tools = self._mcp_tools(listed)
+        tool_names = {each.spec.name for each in tools}
+        tools += tuple(
+            MCPTool(spec, self._reader(name)) for name, spec in further if spec.name not in tool_names
+        )
         self._bound = (definitions, self._pins.read(), further), tools
         return tools
 
@@ -166,7 +168,7 @@ class ServerConnection:
             ).items()
         )
 
-    def _made(self, listed: Sequence[ToolDefinition]) -> tuple[Tool, ...]:
+    def _mcp_tools(self, listed: Sequence[ToolDefinition]) -> tuple[Tool, ...]:
         server = self._server
         comparison = self._pins.compare(listed)
         for problem in unmatched(server, [each.name for each in listed]):

@@ -158,11 +158,11 @@ class ServerDeclaration:
             self._refuse("args", "is for servers with a command")
 
     def _texts(self, field: str, values: Any) -> tuple[str, ...]:
-        listed = tuple(cast("list[Any]", values)) if isinstance(values, (list, tuple)) else ()
-        texts = all(isinstance(value, str) and "\0" not in value for value in listed)
+        items = tuple(cast("list[Any]", values)) if isinstance(values, (list, tuple)) else ()
+        texts = all(isinstance(value, str) and "\0" not in value for value in items)
         if not texts or not isinstance(values, (list, tuple)):
             self._refuse(field, f"must be a list of texts, got {values!r:.200}")
-        return listed
+        return items
 
     def _mapping(self, field: str, values: Any) -> Mapping[str, str]:
         pairs: dict[Any, Any] = dict(values) if isinstance(values, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]

@@ -63,12 +63,14 @@ def checked_definitions(listed: Iterable[Mapping[str, Json]]) -> tuple[ToolDefin
 
 def chosen(definitions: Sequence[ToolDefinition], only: Sequence[str]) -> tuple[ToolDefinition, ...]:
     """Return the definitions whose names match a pattern, or all if there are no patterns; raises `WrongDefinition`."""
-    kept = tuple(
+    matching = tuple(
         each for each in definitions if not only or any(fnmatchcase(each.name, pattern) for pattern in only)
     )
-    if len(kept) > MAX_TOOLS:
-        raise WrongDefinition(f"lists {len(kept):,} tools, and {MAX_TOOLS:,} may be used: choose with only=")
-    return kept
+    if len(matching) > MAX_TOOLS:
+        raise WrongDefinition(
+            f"lists {len(matching):,} tools, and {MAX_TOOLS:,} may be used: choose with only="
+        )
+    return matching
 
 
 def tool_name(server: str, name: str) -> str:
@@ -140,8 +142,8 @@ def declared_effects(
     definition: ToolDefinition, *, trusted: bool, effects: Mapping[str, Sequence[str]]
 ) -> frozenset[str] | None:
     """Return a tool's declared effects: the user's, else a trusted server's; None if there are none."""
-    if (told := effects_of(effects, definition.name)) is not None:
-        return told
+    if (declared := effects_of(effects, definition.name)) is not None:
+        return declared
     annotations: Any = definition.definition.get("annotations")
     if not trusted or not isinstance(annotations, dict):
         return None

@@ -46,9 +46,9 @@ class CallQuestions:
 
     async def ask(self, params: types.ElicitRequestParams) -> types.ElicitResult:
         """Return a person's answer; raises `Suspended` if there is none yet. Runs in the event loop of the servers."""
-        asked = asyncio.run_coroutine_threadsafe(self._ask(params), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._ask(params), self._loop)
         try:
-            return await asyncio.wrap_future(asked)
+            return await asyncio.wrap_future(future)
         except Suspended:
             self.suspended.set()
             raise
@@ -70,8 +70,8 @@ class CallQuestions:
                     )
                     return types.ElicitResult(action="decline")
                 question = f"{begin}\nIt wants this address to be opened: {address}\nWas it done?"
-                done = await self._ctx.ask(question, bool)
-                return types.ElicitResult(action="accept" if done else "decline")
+                confirmed = await self._ctx.ask(question, bool)
+                return types.ElicitResult(action="accept" if confirmed else "decline")
             answer: Any = await self._ctx.ask(begin, answer_type(params.requested_schema) | None)
         except AwaitingAnswer as awaiting:
             self._awaiting = awaiting
@@ -119,8 +119,8 @@ def answer_type(schema: Mapping[str, Any]) -> type[BaseModel]:
         title = _in_one_line(str(described.get("description") or described.get("title") or ""), 500)
         field = Field(... if is_required else None, alias=name, description=title or None)
         fields[f"field_{number}"] = (kind if is_required else kind | None, field)
-    made: Any = create_model("Answer", **fields)
-    return made
+    model: Any = create_model("Answer", **fields)
+    return model
 
 
 def _type_of(described: Any) -> Any:

@@ -221,19 +221,19 @@ class _Bearer(httpx2.Auth):
 
     def __init__(self, token: Token) -> None:
         self._token = token
-        self._held: str | None = None
+        self._bearer_token: str | None = None
 
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        held = self._held = self._held or await _told(self._token)
-        request.headers["authorization"] = f"Bearer {held}"
+        bearer_token = self._bearer_token = self._bearer_token or await _token_of(self._token)
+        request.headers["authorization"] = f"Bearer {bearer_token}"
         if (yield request).status_code != 401:
             return
-        if self._held == held:  # another request may have replaced the token
-            self._held = None
-        self._held = self._held or await _told(self._token)
-        request.headers["authorization"] = f"Bearer {self._held}"
+        if self._bearer_token == bearer_token:  # another request may have replaced the token
+            self._bearer_token = None
+        self._bearer_token = self._bearer_token or await _token_of(self._token)
+        request.headers["authorization"] = f"Bearer {self._bearer_token}"
         yield request
 
 
@@ -241,7 +241,7 @@ class _TokenFailed(Exception):
     """The token function raised, or did not return a token."""
 
 
-async def _told(token: Token) -> str:
+async def _token_of(token: Token) -> str:
     """Call the user's token function, in a thread if it is sync, and return the token."""
     try:
         value: Any = await asyncio.to_thread(token)

@@ -157,8 +157,8 @@ class LiveServer:
     async def _discover(self) -> None:
         """Ask a server of a fixed protocol version for its capabilities: the client would assume them unchecked."""
         session = self.client.session
-        found = await session.send_discover(self._server.protocol)
-        session.adopt(types.DiscoverResult.model_validate(found))
+        discovered = await session.send_discover(self._server.protocol)
+        session.adopt(types.DiscoverResult.model_validate(discovered))
 
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, TimeoutError):
@@ -167,8 +167,8 @@ class LiveServer:
         while isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         if isinstance(error, MCPError):
-            said = clean(error.message)
-            return said if error.code == PARSE_ERROR else f"answered with an error: {said}"
+            message = clean(error.message)
+            return message if error.code == PARSE_ERROR else f"answered with an error: {message}"
         if isinstance(error, (WrongDefinition, ServerLost)):
             return str(error)
         return f"failed with {whole_error_text(error)}"
@@ -192,7 +192,7 @@ class LiveServer:
             sampling_callback=self._sample if server.sampling is not None else None,
             elicitation_callback=self._elicit if server.elicitation else None,
             list_roots_callback=self._roots if server.roots else None,
-            message_handler=self._told,
+            message_handler=self._on_message,
             client_info=types.Implementation(name="treadle", version=version("treadle")),
             cache=None,
         )
@@ -205,20 +205,20 @@ class LiveServer:
         if self.client.server_capabilities.tools is None:
             self.definitions, self.listed_at = (), time.monotonic()
             return
-        listed: list[dict[str, Any]] = []
-        cursor, seen = None, set[str]()
+        tool_facts: list[dict[str, Any]] = []
+        cursor, seen_cursors = None, set[str]()
         for _ in range(MAX_PAGES):
             page = await self.client.list_tools(cursor=cursor)
-            listed += [_facts(tool) for tool in page.tools]
+            tool_facts += [_facts(tool) for tool in page.tools]
             cursor = page.next_cursor
             if cursor is None:
                 break
-            if cursor in seen or len(listed) > MAX_LISTED:
-                raise WrongDefinition(f"lists tools without end: {len(listed):,} so far")
-            seen.add(cursor)
+            if cursor in seen_cursors or len(tool_facts) > MAX_LISTED:
+                raise WrongDefinition(f"lists tools without end: {len(tool_facts):,} so far")
+            seen_cursors.add(cursor)
         else:
             raise WrongDefinition(f"lists tools on more than {MAX_PAGES} pages")
-        definitions = chosen(checked_definitions(listed), self._server.only)
+        definitions = chosen(checked_definitions(tool_facts), self._server.only)
         check_names(self._server.name, definitions)
         if definitions != self.definitions:
             self.definitions = definitions
@@ -241,8 +241,8 @@ class LiveServer:
         name = self._server.name
         defined = next((each for each in self.definitions if each.name == definition.name), None)
         if defined is None or defined.digest != definition.digest:
-            what = "no longer has" if defined is None else "changed the definition of"
-            raise ToolError(f"the MCP server {name} {what} {definition.name}; it was not called")
+            change = "no longer has" if defined is None else "changed the definition of"
+            raise ToolError(f"the MCP server {name} {change} {definition.name}; it was not called")
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             ctx.progress({"progress": progress, "total": total, "message": message})
@@ -344,7 +344,7 @@ class LiveServer:
 
     # ----------------------------------------------------------------------- questions of a server
 
-    async def _told(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._note_doubt()
 

@@ -75,9 +75,9 @@ def chosen_differences(
 ) -> Mapping[str, Difference]:
     """Return the differences of the named tools, by default all; raises `ConfigurationError` for unknown names."""
     if (other := next((name for name in names if name not in differences), None)) is not None:
-        known = ", ".join(differences) or "none"
+        changed_names = ", ".join(differences) or "none"
         raise ConfigurationError(
-            f"MCP server {server!r}: {other!r} is not among the tools that differ from what is pinned: {known}"
+            f"MCP server {server!r}: {other!r} is not among the tools that differ from what is pinned: {changed_names}"
         )
     return {name: differences[name] for name in names} if names else differences
 
@@ -112,12 +112,12 @@ class Pins:
         self._server = server
         self._before = Pins(server, before) if before is not None else None
         self._path = folder / f"{server}.json" if folder is not None else None
-        self._held: dict[str, ToolDefinition] | None = None
+        self._pinned: dict[str, ToolDefinition] | None = None
 
     def read(self) -> dict[str, ToolDefinition] | None:
         """Return the pinned definitions by name; None if the server was never listed."""
         if self._path is None:
-            return self._held
+            return self._pinned
         try:
             document: Any = json.loads(self._path.read_text(encoding="utf-8"))
             tools = cast("dict[str, dict[str, Any]]", document["tools"])
@@ -131,14 +131,14 @@ class Pins:
 
     def pin(self, definitions: Sequence[ToolDefinition], *, first: bool = False) -> None:
         """Replace the pinned definitions; with `first`, only if there are none."""
-        held = {each.name: each for each in definitions}
+        pinned = {each.name: each for each in definitions}
         if self._path is None:
-            if not first or self._held is None:
-                self._held = held
+            if not first or self._pinned is None:
+                self._pinned = pinned
             return
         document = {
             "server": self._server,
-            "tools": {name: each.definition for name, each in sorted(held.items())},
+            "tools": {name: each.definition for name, each in sorted(pinned.items())},
         }
         new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:

@@ -41,7 +41,7 @@ def output_of(result: types.CallToolResult) -> ToolOutput:
 
 def output_of_resource(result: types.ReadResourceResult) -> ToolOutput:
     """Return the content of a resource."""
-    parts = [_held(contents) for contents in result.contents]
+    parts = [_resource_part(contents) for contents in result.contents]
     if all(isinstance(part, Text) for part in parts):
         return ToolOutput("\n".join(part.text for part in parts if isinstance(part, Text)))
     return ToolOutput([_described(part) for part in parts], parts)
@@ -64,12 +64,12 @@ def _part(block: types.ContentBlock) -> Content:
         case types.AudioContent(data=data, mime_type=kind):
             return _media(data, kind)
         case types.EmbeddedResource(resource=resource):
-            return _held(resource)
+            return _resource_part(resource)
         case types.ResourceLink(name=name, uri=uri):
             return Text(f"[resource {name}: {uri}]")
 
 
-def _held(contents: types.TextResourceContents | types.BlobResourceContents) -> Content:
+def _resource_part(contents: types.TextResourceContents | types.BlobResourceContents) -> Content:
     if isinstance(contents, types.TextResourceContents):
         return Text(contents.text)
     return _media(contents.blob, contents.mime_type or "application/octet-stream", str(contents.uri))

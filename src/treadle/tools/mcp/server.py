@@ -78,9 +78,9 @@ class MCPServer(ServerDeclaration):
             ConfigurationError: the file cannot be read, or an entry is not valid.
         """
         servers: list[MCPServer] = []
-        for name, found in read_servers(path).items():
+        for name, configured in read_servers(path).items():
             try:
-                servers.append(cls(name, **{**options, **found}))
+                servers.append(cls(name, **{**options, **configured}))
             except (ConfigurationError, WrongArguments) as error:
                 raise type(error)(f"{os.fspath(path)}: {error}") from None
         return servers

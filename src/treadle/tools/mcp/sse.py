@@ -37,9 +37,9 @@ async def sse_transport(
         return httpx2.Response(202, request=request)
 
     def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
-        made = GuardedClient(address, refuse, traffic.received_bytes)
-        made.timeout = httpx2.Timeout(CONNECT_SECONDS, read=SILENCE_SECONDS)
-        return made
+        guarded = GuardedClient(address, refuse, traffic.received_bytes)
+        guarded.timeout = httpx2.Timeout(CONNECT_SECONDS, read=SILENCE_SECONDS)
+        return guarded
 
     async with (
         sse_client(address.url, httpx_client_factory=client) as streams,
