@@ -76,10 +76,10 @@ def known_specs(listed: Iterable[Agent[Any]]) -> dict[str, ToolSpec] | None:
     for agent in listed:
         specs |= {tool.spec.name: tool.spec for tool in agent.tools}
         for toolset in agent.toolsets:
-            known = toolset.known_specs()
-            if known is None:
+            toolset_specs = toolset.known_specs()
+            if toolset_specs is None:
                 return None
-            specs |= {spec.name: spec for spec in known}
+            specs |= {spec.name: spec for spec in toolset_specs}
     return specs
 
 
@@ -180,12 +180,12 @@ def policy_file(option: str | None) -> Path | None:
         ConfigurationError: the setting in pyproject.toml is not a path.
     """
     project = _project()
-    listed: Any = _settings_in(project).get("policy") if project is not None else None
-    if listed is not None and (not isinstance(listed, str) or not listed):
+    setting: Any = _settings_in(project).get("policy") if project is not None else None
+    if setting is not None and (not isinstance(setting, str) or not setting):
         raise ConfigurationError(
-            f"{project}: [tool.treadle] policy must be the path of a file, got {listed!r:.200}"
+            f"{project}: [tool.treadle] policy must be the path of a file, got {setting!r:.200}"
         )
-    path = option or (listed and project and project.parent / listed) or os.environ.get("TREADLE_POLICY")
+    path = option or (setting and project and project.parent / setting) or os.environ.get("TREADLE_POLICY")
     return Path(path) if path else None
 
 
@@ -199,21 +199,21 @@ def listed_secrets() -> dict[str, SecretSource]:
         ConfigurationError: a source is not valid, or a function cannot be imported; the text shows no source.
     """
     project = _project()
-    listed: Any = _settings_in(project).get("secrets") if project is not None else None
+    setting: Any = _settings_in(project).get("secrets") if project is not None else None
     label, folder = f"{project}: [tool.treadle.secrets]", project.parent if project is not None else Path()
-    if not listed:
+    if not setting:
         pairs = [part.partition("=") for part in os.environ.get("TREADLE_SECRETS", "").split(",") if part]
-        listed = {name.strip(): source.strip() for name, _, source in pairs}
+        setting = {name.strip(): source.strip() for name, _, source in pairs}
         label, folder = "TREADLE_SECRETS", Path()
-    if not isinstance(listed, dict):
+    if not isinstance(setting, dict):
         raise ConfigurationError(f"{label} must be a table of sources such as crm = 'env:CRM_TOKEN'")
     sources: dict[str, Any] = {}
-    for name, source in cast("dict[str, Any]", listed).items():
-        kind, _, place = source.partition(":") if isinstance(source, str) else ("", "", "")
+    for name, source in cast("dict[str, Any]", setting).items():
+        kind, _, location = source.partition(":") if isinstance(source, str) else ("", "", "")
         if kind == "call":
             _add_to_path(folder.absolute())
-            source = _imported(place, "a secret", "module:function")
-        sources[name] = folder / place if kind == "file" and place else source
+            source = _imported(location, "a secret", "module:function")
+        sources[name] = folder / location if kind == "file" and location else source
     checked_sources(label, sources)
     return sources
 
@@ -225,15 +225,15 @@ def listed_middleware() -> tuple[ToolMiddleware, ...]:
         ConfigurationError: an entry cannot be imported, or is not middleware.
     """
     project = _project()
-    listed: Any = _settings_in(project).get("middleware", []) if project is not None else []
-    if not isinstance(listed, list) or not all(isinstance(path, str) for path in cast("list[Any]", listed)):
+    paths: Any = _settings_in(project).get("middleware", []) if project is not None else []
+    if not isinstance(paths, list) or not all(isinstance(path, str) for path in cast("list[Any]", paths)):
         raise ConfigurationError(
             f"{project}: [tool.treadle] middleware must be a list of texts `module:name`"
         )
-    if project is not None and listed:
+    if project is not None and paths:
         _add_to_path(project.parent)
-    made = [_imported(path, "middleware", "module:name") for path in cast("list[str]", listed)]
-    return checked_middleware("[tool.treadle] middleware", made)
+    middleware = [_imported(path, "middleware", "module:name") for path in cast("list[str]", paths)]
+    return checked_middleware("[tool.treadle] middleware", middleware)
 
 
 def _add_to_path(folder: Path) -> None:
@@ -275,7 +275,7 @@ def named_agents(paths: Sequence[str], ways: str = WAYS) -> tuple[Agent[Any], ..
     return tuple(listed.agents.values())
 
 
-def callable_at(path: str, what: str) -> Callable[..., Any]:
+def callable_at(path: str, description: str) -> Callable[..., Any]:
     """Return the callable at `module:callable`.
 
     Args:
@@ -285,16 +285,16 @@ def callable_at(path: str, what: str) -> Callable[..., Any]:
     Raises:
         ConfigurationError: the place does not exist, cannot be imported, or is not callable.
     """
-    value = _imported(path, what, "module:callable")
+    value = _imported(path, description, "module:callable")
     if not can_be_called(value):
-        raise ConfigurationError(f"{path} is not {what}, but {no_function(value)}")
+        raise ConfigurationError(f"{path} is not {description}, but {no_function(value)}")
     return value
 
 
-def _imported(path: str, what: str, form: str) -> Any:
+def _imported(path: str, description: str, form: str) -> Any:
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
-        raise ConfigurationError(f"{path!r} does not say where {what} is: write {form}")
+        raise ConfigurationError(f"{path!r} does not say where {description} is: write {form}")
     if module.endswith(".py"):  # an import would first run the file as a package
         written = f"{module[:-3].replace('/', '.')}:{name}"
         raise ConfigurationError(f"{path} cannot be imported: write the module without .py: {written}")
@@ -318,8 +318,8 @@ def _imported(path: str, what: str, form: str) -> Any:
 
 def error_without_secrets(error: BaseException) -> str:
     """Return the text of an error in the user's code; secrets are masked before the text is cut."""
-    known = secrets_of(frozenset(environment_secrets(os.environ)))
-    return hide_named(known.hide_and_cut(hide_named(whole_error_text(error)), ERROR_CHARS))
+    environment = secrets_of(frozenset(environment_secrets(os.environ)))
+    return hide_named(environment.hide_and_cut(hide_named(whole_error_text(error)), ERROR_CHARS))
 
 
 def without_secrets(text: str) -> str:
@@ -426,9 +426,9 @@ def may_be_found(name: str) -> bool:
 
 def of_name(name: str, model: str | None) -> Agent[Any] | None:
     """Return an agent by its name: the project's, the demo's, or the plain assistant on a model."""
-    listed = listed_agents().agents.get(name)
-    if listed is not None:
-        return listed
+    agent = listed_agents().agents.get(name)
+    if agent is not None:
+        return agent
     if name == DEMO:
         return _only_agent_at("treadle.cli.demo_agent:AGENT")
     return assistant(model) if name == ASSISTANT else None

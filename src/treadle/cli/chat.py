@@ -187,8 +187,8 @@ class Chat:
 
     def toolbar(self) -> str:
         """Return the line below the prompt."""
-        shown = short_ids([self._thread])[self._thread]
-        return f" {self._agent.name} · thread {shown} · {self._spent} · Alt-Enter: new line · /help"
+        short_id = short_ids([self._thread])[self._thread]
+        return f" {self._agent.name} · thread {short_id} · {self._spent} · Alt-Enter: new line · /help"
 
     async def run(self, prompt: Prompt) -> None:
         """Converse until the person leaves."""
@@ -285,7 +285,7 @@ class Chat:
         """Print an answer as it arrives, then its result; ask the task's questions."""
         timeline = self._timeline = _ChatTimeline(self._screen, live=self._screen.out.is_terminal)
         timeline.learn_calls(before)
-        shown, was_cut_off = before[-1].seq if before else 0, False
+        last_seq, was_cut_off = before[-1].seq if before else 0, False
         assert self._prompt is not None
         try:
             async with Steering(self._prompt, timeline, partial(self._send_now, stream.task_id)) as steering:
@@ -293,7 +293,7 @@ class Chat:
                 async with stream:
                     async for event in stream:
                         await steering.show(event)
-                        shown = event.seq if isinstance(event, e.Event) else shown
+                        last_seq = event.seq if isinstance(event, e.Event) else last_seq
                 await steering.finished()
         except asyncio.CancelledError:
             was_cut_off = True
@@ -306,7 +306,7 @@ class Chat:
         self._is_reporting = True
         try:
             for event in await events_of(self._runner, stream.task_id) if was_cut_off else ():
-                if event.seq > shown:
+                if event.seq > last_seq:
                     timeline.show(event)  # the ends of the stopped calls
             result = await self._runner.result(stream.task_id)
         except TaskNotFound:
@@ -349,9 +349,9 @@ class Chat:
     async def decide(self, item: Pending) -> None:
         """Ask the person about a call of a task that runs here; the decision continues the task at once."""
         async with self._asking:  # in the order of the requests
-            shown = self._timeline.requests if self._timeline is not None else ()
+            shown_requests = self._timeline.requests if self._timeline is not None else ()
             for _ in range(_CATCH_UP):
-                if item.request_id in shown or item.task_id != self._unfinished:
+                if item.request_id in shown_requests or item.task_id != self._unfinished:
                     break
                 await asyncio.sleep(0.01)  # print the events before the request first
             if self._steering is None:

@@ -380,8 +380,8 @@ def _store_facts(store: dict[str, Any]) -> list[str]:
         facts.append(
             "its pages are whole" if store["integrity"] == "ok" else f"damaged: {store['integrity']}"
         )
-    known = ("url", "exists", "tasks", "bytes", "mode", "integrity")
-    settings = [f"{name} {value}" for name, value in store.items() if name not in known]
+    described_keys = ("url", "exists", "tasks", "bytes", "mode", "integrity")
+    settings = [f"{name} {value}" for name, value in store.items() if name not in described_keys]
     return [*facts, ", ".join(settings)] if settings else facts
 
 

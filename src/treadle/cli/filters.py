@@ -159,7 +159,7 @@ async def each(
     shown = short_ids([item.task_id for item in tasks]) if screen.out.is_terminal else {}
     states: dict[str, str] = {}
 
-    async def one(item: TaskSummary) -> None:
+    async def act_on(item: TaskSummary) -> None:
         async with gate:
             try:
                 result = await act(item)
@@ -172,7 +172,7 @@ async def each(
             ("● ", style), (text, style), f"  {shown.get(item.task_id, item.task_id)}  ", short(detail, 80)
         )
 
-    await asyncio.gather(*[one(item) for item in tasks])
+    await asyncio.gather(*[act_on(item) for item in tasks])
     screen.document(
         {"items": [{"task_id": key, "state": state} for key, state in states.items()], "cursor": None}
     )

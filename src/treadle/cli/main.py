@@ -112,13 +112,13 @@ def app(command: str | None = None) -> typer.Typer:
 
     Building a command costs its imports and the reading of its parameters, so `treadle` builds at most one at start.
     """
-    made = typer.Typer(
+    application = typer.Typer(
         name="treadle",
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    made.callback()(treadle)
+    application.callback()(treadle)
     names = [command] if command in _COMMANDS else [] if command == "--version" else [*_COMMANDS]
     for name in names:
         function: Any = _COMMANDS[name]
@@ -126,10 +126,10 @@ def app(command: str | None = None) -> typer.Typer:
             module, _, attribute = function.partition(".")
             function = getattr(import_module(f"treadle.cli.{module}"), attribute)
         if isinstance(function, typer.Typer):
-            made.add_typer(function, name=name)
+            application.add_typer(function, name=name)
         else:
-            made.command(name)(function)
-    return made
+            application.command(name)(function)
+    return application
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -70,8 +70,8 @@ async def list_servers(session: Session, agent: AgentOption = None) -> int:
         for warning in warnings:
             session.screen.line((f"  {clean(warning)}", "yellow"))
         if differences:
-            what = _command(session, server.name, agent)
-            session.screen.note(f"`{what}` pins what it lists now")
+            command = _command(session, server.name, agent)
+            session.screen.note(f"`{command}` pins what it lists now")
     session.screen.document({"items": items})
     return code
 
@@ -91,8 +91,8 @@ async def approve(
     """Show the changes of a server's tools, and pin them: changed tools are called again, and new ones are offered."""
     servers = _servers(agent or [])
     if name not in servers:
-        known = f"; they use {', '.join(sorted(servers))}" if servers else ""
-        raise ConfigurationError(f"no agent uses an MCP server named {name!r}{known}")
+        used_names = f"; they use {', '.join(sorted(servers))}" if servers else ""
+        raise ConfigurationError(f"no agent uses an MCP server named {name!r}{used_names}")
     connection = ServerConnection(servers[name], _store_file(session))
     try:
         differences = chosen_differences(name, await connection.differences(), tools or ())
@@ -144,17 +144,17 @@ def _store_file(session: Session) -> Path | None:
 def _servers(places: list[str]) -> dict[str, MCPServer]:
     """Return the servers of the agents at some places; without places, those of the project's agents and its own."""
     chosen = [each for place in places for each in agents.at_or_named(place)]
-    found: dict[str, MCPServer] = {}
+    servers: dict[str, MCPServer] = {}
     if not places:
         chosen = [*agents.listed_agents().agents.values()]
         if (project := agents.project_with_servers()) is not None:
-            found = {server.name: server for server in MCPServer.from_file(project)}
-    found |= {
+            servers = {server.name: server for server in MCPServer.from_file(project)}
+    servers |= {
         toolset.name: toolset
         for each in chosen
         for toolset in each.toolsets
         if isinstance(toolset, MCPServer)
     }
-    if not chosen and not found:
+    if not chosen and not servers:
         raise ConfigurationError(f"no agent is known: {agents.WAYS}")
-    return found
+    return servers

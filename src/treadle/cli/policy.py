@@ -54,7 +54,7 @@ _ARGUMENTS: Final = 200
 def show(session: Session, file: FileArgument = None) -> int:
     """Show the rules of a policy, the strongest first; or all mistakes in its file."""
     file = _file(file)
-    shown = Policy.from_file(file)
+    loaded = Policy.from_file(file)
     rules = [
         {
             "id": rule.id,
@@ -63,10 +63,10 @@ def show(session: Session, file: FileArgument = None) -> int:
             "reason": rule.reason,
             "enabled": rule.enabled,
         }
-        for rule in shown.rules
+        for rule in loaded.rules
     ]
-    session.screen.document({"policy": str(file), "default": shown.default, "rules": rules})
-    for line in str(shown).splitlines():
+    session.screen.document({"policy": str(file), "default": loaded.default, "rules": rules})
+    for line in str(loaded).splitlines():
         session.screen.line(clean(line))
     return 0
 
@@ -103,17 +103,17 @@ async def judge_past(
     """Show which calls of recorded tasks a policy would have asked about, denied or changed. Nothing runs."""
     file = _file(file)
     tested = Policy.from_file(file)
-    known = _agents(agent or [])
+    chosen_agents = _agents(agent or [])
     effects, unknown = list[JudgedEffect](), set[str]()
     async with session.runner() as runner:
         rows = await _rows(runner, task or [], options, limit)
         for row in rows:
             recording = await record(runner, row.task_id)
-            effects += await judged(tested, recording, known.get(row.agent), labels=row.labels)
-            if row.agent not in known:
+            effects += await judged(tested, recording, chosen_agents.get(row.agent), labels=row.labels)
+            if row.agent not in chosen_agents:
                 unknown.add(row.agent)
     _print_report(session.screen, file, tested, effects, len(rows), every)
-    tools, handoffs = agents.declared_tools(known.values())
+    tools, handoffs = agents.declared_tools(chosen_agents.values())
     for misfit in misfits(tested, tools, handoffs) if tools or handoffs else ():
         session.screen.note(("note: ", "yellow"), misfit)
     for name in sorted(unknown):

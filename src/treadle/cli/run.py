@@ -161,7 +161,7 @@ def run(
             session, arguments, agent or model, thread, task_id, origin, by, drive.run_options()
         )
     name, text = _agent_and_input(arguments, agent)
-    given = text if origin is None else untrusted(text, origin=origin)
+    message = text if origin is None else untrusted(text, origin=origin)
     options = drive.run_options()
     chosen = agents.to_run(name, agent, model)
     agents.check_model(chosen)
@@ -172,7 +172,7 @@ def run(
         screen = session.screen
         async with session.runner(make=True, drives=True, observers=observers, policy=policy) as runner:
             stream = runner.run_stream(
-                chosen, given, thread_id=thread, task_id=task_id, options=options, by=by
+                chosen, message, thread_id=thread, task_id=task_id, options=options, by=by
             )
             screen.line(("task ", "dim"), stream.task_id, (f"  {chosen.name} on {chosen.model_name}", "dim"))
             path = agent or (name if name and ":" in name else None)
@@ -201,17 +201,17 @@ def _run_on_server(
         )
     name: Any = arguments[0]
     text = text_argument(arguments[1])
-    given = text if origin is None else untrusted(text, origin=origin)
+    message = text if origin is None else untrusted(text, origin=origin)
 
     async def work() -> int:
         screen = session.screen
         async with session.runner() as runner:
-            made = await runner.create_task(  # a task is printed only after the server has created it
-                name, given, thread_id=thread, task_id=task_id, options=options, by=by
+            task = await runner.create_task(  # a task is printed only after the server has created it
+                name, message, thread_id=thread, task_id=task_id, options=options, by=by
             )
-            screen.line(("task ", "dim"), made.task_id, (f"  {name}", "dim"))
+            screen.line(("task ", "dim"), task.task_id, (f"  {name}", "dim"))
             stream = runner.run_stream(
-                name, given, thread_id=thread, task_id=made.task_id, options=options, by=by
+                name, message, thread_id=thread, task_id=task.task_id, options=options, by=by
             )
             timeline = Timeline(screen, live=screen.out.is_terminal)
             return await _DrivenTask(runner, session, timeline, None).follow(stream)
@@ -329,8 +329,8 @@ def step(
         async with session.runner(make=is_new, drives=True, observers=observers, policy=policy) as runner:
             if is_new:
                 of_server: Any = arguments[0]  # a server finds agents by name
-                made = await runner.create_task(first or of_server, text_argument(arguments[1]), by=by)
-                task_id, chosen, path = made.task_id, first, arguments[0] if ":" in arguments[0] else agent
+                task = await runner.create_task(first or of_server, text_argument(arguments[1]), by=by)
+                task_id, chosen, path = task.task_id, first, arguments[0] if ":" in arguments[0] else agent
             else:
                 try:
                     row = await find_task(runner, arguments[0])
@@ -543,9 +543,9 @@ class _DrivenTask:
         SIGTERM releases the task for adoption by another driver, and the stream ends by itself.
         """
         loop, runner = asyncio.get_running_loop(), self._runner
-        shown = 0
+        last_seq = 0
         with suppress(TaskNotFound):
-            shown = (await task_of(runner, stream.task_id)).head
+            last_seq = (await task_of(runner, stream.task_id)).head
         draining: list[asyncio.Future[None]] = []
         loop.add_signal_handler(
             signal.SIGTERM, lambda: draining.append(asyncio.ensure_future(_leave(runner)))
@@ -553,14 +553,14 @@ class _DrivenTask:
         try:
             async with stream:
                 async for event in stream:
-                    shown = event.seq if isinstance(event, Event) else shown
+                    last_seq = event.seq if isinstance(event, Event) else last_seq
                     self._timeline.show(event)
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None:
                 current.uncancel()  # the following report must not be cancelled
             with suppress(TaskNotFound):  # the task had not begun
-                for event in await events_after(runner, stream.task_id, shown):
+                for event in await events_after(runner, stream.task_id, last_seq):
                     self._timeline.show(event)  # the events of its stop
             return False
         finally:

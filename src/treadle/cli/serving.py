@@ -110,14 +110,14 @@ class ListenOptions:
     @property
     def hosts(self) -> list[str]:
         """The host names that clients may use for the server."""
-        listed = list(self.allow_host or ())
+        names = list(self.allow_host or ())
         try:
             address = ip_address(self.host)
         except ValueError:
-            return [*listed, self.host]
+            return [*names, self.host]
         if address.is_unspecified:
-            return listed
-        return [*listed, f"[{address}]" if address.version == 6 else str(address)]
+            return names
+        return [*names, f"[{address}]" if address.version == 6 else str(address)]
 
     def bind(self) -> AbstractContextManager[socket]:
         """Open the listening socket for the duration of a block."""
@@ -168,8 +168,8 @@ class AccessOptions:
         from treadle.stores.private_files import TOKEN_FILE
 
         if self.auth is not None:
-            what = "a function that returns the Principal of a request"
-            return agents.callable_at(self.auth, what), None
+            description = "a function that returns the Principal of a request"
+            return agents.callable_at(self.auth, description), None
         file = self.token_file or TOKEN_FILE
         return OneToken(token_in(file, new=self.new_token)), file
 

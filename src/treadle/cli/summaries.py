@@ -74,14 +74,14 @@ async def agents(
 ) -> int:
     """List the agents that this project lists, or that a server has: their models, tools and subagents."""
     screen = session.screen
-    known = await _agents_of(session)
+    infos = await _agents_of(session)
     if name is not None:
-        chosen = [agent for agent in known if agent.name == name]
+        chosen = [agent for agent in infos if agent.name == name]
         if not chosen:
-            names = ", ".join([agent.name for agent in known]) or "none"
+            names = ", ".join([agent.name for agent in infos]) or "none"
             raise AgentUnknown(f"there is no agent {name!r}; the agents are: {names}")
-        known = chosen
-    screen.document({"items": known, "cursor": None})
+        infos = chosen
+    screen.document({"items": infos, "cursor": None})
     screen.table(
         ("agent", "model", "tools", "subagents"),
         [
@@ -91,10 +91,10 @@ async def agents(
                 ", ".join([*[tool.name for tool in agent.tools], *agent.toolsets]),
                 ", ".join([*agent.subagents, *agent.handoffs]),
             )
-            for agent in known
+            for agent in infos
         ],
     )
-    if not known:
+    if not infos:
         screen.note(f"no agents: {agent_places.LISTING}")
     return 0
 

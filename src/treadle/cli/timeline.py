@@ -70,7 +70,7 @@ class Timeline:
         self._started: dict[str, int] = {}
         self._hosts: dict[str, str | None] = {}
         self._labels: dict[str, Label | None] = {}
-        self._asked: dict[str, e.ModelStarted] = {}
+        self._model_requests: dict[str, e.ModelStarted] = {}
         self._awaited: dict[str, str] = {}
         """current work by step or call, in the spinner's words"""
 
@@ -265,9 +265,9 @@ class Timeline:
 
     def _facts(self, event: e.ModelReturned) -> str:
         """Return the model that answered, its duration and its usage."""
-        asked = self._asked.get(event.call or event.step)
-        facts = [event.model or (asked.model if asked is not None else "")]
-        facts += [duration(event.time - asked.time)] if asked is not None else []
+        request = self._model_requests.get(event.call or event.step)
+        facts = [event.model or (request.model if request is not None else "")]
+        facts += [duration(event.time - request.time)] if request is not None else []
         return " · ".join([*filter(None, facts), *_tokens(event)])
 
     def _spent(self, event: e.ModelFailed | e.ModelStopped) -> str:
@@ -382,8 +382,8 @@ class Timeline:
             )
 
     def _model_started(self, event: e.ModelStarted) -> None:
-        before = self._asked.get(event.call or event.step)
-        self._asked[event.call or event.step] = event
+        before = self._model_requests.get(event.call or event.step)
+        self._model_requests[event.call or event.step] = event
         if event.final:
             self._line(("  asked for a final answer, without tools", "yellow"))
         elif event.attempt > 1:
@@ -466,9 +466,9 @@ class Timeline:
         self._line(("› ", "bold"), (f"({role}) " if role else "", "dim"), _input(event.parts), _by(event.by))
         self._print_untrusted(of_input(event))
 
-    def _print_untrusted(self, found: Iterable[str], taken_over: Sequence[str] = ()) -> None:
+    def _print_untrusted(self, origins_of_input: Iterable[str], taken_over: Sequence[str] = ()) -> None:
         """Print untrusted origins of input, and of the content from a task's thread or parent."""
-        if origins := merged(found):
+        if origins := merged(origins_of_input):
             self._line((f"    untrusted, from {', '.join(origins)}", "dim"))
         if taken_over:
             self._line(("    before it: ", "dim"), f"untrusted content from {', '.join(taken_over)}")
@@ -539,40 +539,42 @@ class Timeline:
         rule = (f"  by rule {event.rule}" if event.rule else "", "dim")
         why = f": {event.reason}" if event.reason else ""
         if isinstance(event, e.ApprovalRequested):
-            asked = f"{name} waits for an approval{why}"
-            self._line(("  ? ", "yellow"), asked, rule, (f"  until {moment(event.expires)}", "dim"))
+            waiting = f"{name} waits for an approval{why}"
+            self._line(("  ? ", "yellow"), waiting, rule, (f"  until {moment(event.expires)}", "dim"))
             if event.untrusted:
                 self._line(("    it has read: ", "dim"), f"untrusted: {', '.join(event.untrusted)}")
         elif event.verdict == "replace":
             changed = f"{name} changed to ({call_arguments(event.arguments or {})}){why}"
             self._line(("  ! ", "yellow"), changed, rule)
         elif event.verdict == "deny" or event.rule is not None:
-            word, style = ("not allowed", "red") if event.verdict == "deny" else ("allowed", "dim")
-            self._line((f"  {'✗' if event.verdict == 'deny' else '✓'} ", style), f"{name} {word}{why}", rule)
+            outcome, style = ("not allowed", "red") if event.verdict == "deny" else ("allowed", "dim")
+            self._line(
+                (f"  {'✗' if event.verdict == 'deny' else '✓'} ", style), f"{name} {outcome}{why}", rule
+            )
 
     def _show_request_judged(self, event: e.RequestJudged) -> None:
         """Print a rule's decision on a model request; a refusal is printed with its failure event."""
         if event.rule is None or event.verdict == "deny":
             return
-        mark, word, style = (
+        mark, outcome, style = (
             ("?", "waits for a person", "yellow") if event.verdict == "ask" else ("✓", "allowed", "dim")
         )
         why = f": {event.reason}" if event.reason else ""
-        text = f"a request to {event.model} {word}{why}"
+        text = f"a request to {event.model} {outcome}{why}"
         self._line((f"  {mark} ", style), text, (f"  by rule {event.rule}", "dim"))
 
     def _show_content_judged(self, event: e.GuardrailJudged) -> None:
         """Print a guardrail's decision on content; questions to a person are printed with their request."""
         if event.verdict == "ask" or (event.verdict == "allow" and event.rule is None):
             return
-        mark, word, style = {
+        mark, outcome, style = {
             "allow": ("✓", "passed", "dim"),
             "rewrite": ("!", "was rewritten", "yellow"),
             "deny": ("✗", "was refused", "red"),
         }[event.verdict]
         why = f": {event.reason}" if event.reason else ""
         by = (f"  by guardrail {event.rule}" if event.rule else "", "dim")
-        self._line((f"  {mark} ", style), f"{self._name(event.place)} ({event.place}) {word}{why}", by)
+        self._line((f"  {mark} ", style), f"{self._name(event.place)} ({event.place}) {outcome}{why}", by)
 
     def _show_background(
         self,
@@ -589,8 +591,8 @@ class Timeline:
                 reached = short(as_text(event.value), _DATA_SHOWN)
                 self._line(("  ⋯ ", "cyan"), f"{name}: {reached}", _by(event.by))
             case e.TicketCompleted() | e.TicketFailed():
-                word = "completed" if isinstance(event, e.TicketCompleted) else "failed"
-                self._line(("  ⋯ ", "cyan"), f"{name} {word} by its ticket", _by(event.by))
+                outcome = "completed" if isinstance(event, e.TicketCompleted) else "failed"
+                self._line(("  ⋯ ", "cyan"), f"{name} {outcome} by its ticket", _by(event.by))
             case e.TicketExpired():
                 self._line(("  ! ", "yellow"), f"{name}: its ticket expired")
 
@@ -704,8 +706,8 @@ def _artifact(file: File) -> str:
 def _seen_of(event: e.ToolEnded) -> str:
     """Return how much of a long output the model saw."""
     whole = len(event.whole if event.whole is not None else as_text(event.output))
-    seen = max(0, whole - characters_cut(event.observation or (), base_call_id(event.call)))
-    return f"the model saw {seen:,} of {whole:,} characters; `treadle show --json` has all of them"
+    seen_characters = max(0, whole - characters_cut(event.observation or (), base_call_id(event.call)))
+    return f"the model saw {seen_characters:,} of {whole:,} characters; `treadle show --json` has all of them"
 
 
 def _by(person: str | None) -> tuple[str, str]:

@@ -46,12 +46,12 @@ async def watch(session: Session, task: TaskArgument, agent: AgentOption = None,
     asks = prompt.is_interactive and not session.screen.json
     if agent is not None and session.url is not None:
         raise ConfigurationError(CODE_IS_ON_SERVER)
-    known = agents.agents_at(agent) if agent is not None else []
+    known_agents = agents.agents_at(agent) if agent is not None else []
     if asks and agent is None and session.url is None:
-        known = [*agents.listed_agents().agents.values()]
-    async with session.runner(tuple(known)) as runner:
-        found = await find_task(runner, task)
-        return await Watch(session, runner, found, prompt if asks else None, by).run()
+        known_agents = [*agents.listed_agents().agents.values()]
+    async with session.runner(tuple(known_agents)) as runner:
+        found_task = await find_task(runner, task)
+        return await Watch(session, runner, found_task, prompt if asks else None, by).run()
 
 
 class Watch:
@@ -77,7 +77,7 @@ class Watch:
         self._by = by
         self._timeline = Timeline(self._screen, live=self._screen.out.is_terminal)
         self._seq = 0
-        self._asked = set[tuple[str, str]]()
+        self._asked_requests = set[tuple[str, str]]()
         self._decided = set[str]()
         self._is_new = asyncio.Event()
         self._steering: Steering | None = None
@@ -173,9 +173,9 @@ class Watch:
             return
         async for item in await self._runner.list_pending(self._task_id):
             key = item.task_id, item.request_id
-            if item.kind not in FOR_PEOPLE or key in self._asked:
+            if item.kind not in FOR_PEOPLE or key in self._asked_requests:
                 continue
-            self._asked.add(key)
+            self._asked_requests.add(key)
             async with steering.question():
                 if await self._is_open(item) and await self._dialogue(prompt).decide([item]):
                     self._decided.add(item.request_id)
@@ -208,7 +208,7 @@ class Watch:
             self._screen.line(("  ✗ ", "red"), str(error))
 
     async def _decide(self, _: str) -> None:
-        self._asked.clear()
+        self._asked_requests.clear()
         self._is_new.set()
 
     async def _undo(self, how: str) -> None:

@@ -237,18 +237,18 @@ class SeveralStream(Stream):
         for task_id in self._gone_tasks:
             await write(_gone_frame(task_id))
         while not self._gone and self._why is None:
-            told = False
+            sent = False
             for reader in list(self._readers.values()):
-                told = await self._tell(reader, write) or told
+                sent = await self._tell(reader, write) or sent
             if self._changes is not None:
                 if data := self._changes.take():
                     await write(data)
-                    told = True
+                    sent = True
                 elif self._changes.feed.error is not None:
                     self._why, self._error = "error", self._changes.feed.error
             elif not self._readers:
                 self._why = "deleted"
-            if not told and self._why is None:
+            if not sent and self._why is None:
                 await self._wait(write)
 
     async def _tell(self, reader: Reader, write: Write) -> bool:

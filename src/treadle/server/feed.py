@@ -128,19 +128,19 @@ class Entry:
 
     def frame(self, cut: int | None = None) -> bytes:
         """Return the frame, with an id for a stored event; a delta with a long text has several."""
-        made = self._frames.get(cut)
-        if made is None:
-            made = event_frame(self.event, cut, self._hide)
+        data = self._frames.get(cut)
+        if data is None:
+            data = event_frame(self.event, cut, self._hide)
             if self.seq is not None:
-                made = b"id: %d\n%b" % (self.seq, made)
-            self._frames[cut] = made
-            self.size += len(made)
-        return made
+                data = b"id: %d\n%b" % (self.seq, data)
+            self._frames[cut] = data
+            self.size += len(data)
+        return data
 
     def body(self, cut: int | None = None) -> bytes:
         """Return the frame without its id."""
-        made = self.frame(cut)
-        return made if self.seq is None else made.partition(b"\n")[2]
+        data = self.frame(cut)
+        return data if self.seq is None else data.partition(b"\n")[2]
 
 
 class Feed:
@@ -303,7 +303,7 @@ class Feed:
         """Return entries from a place on, and the place after them; None if that place has left the ring."""
         if place < self._first:
             return None
-        taken: list[Entry] = []
+        entries: list[Entry] = []
         size, index, end = 0, place - self._first, len(self._entries)
         while index < end and size < CHUNK_BYTES:
             entry = self._entries[index]
@@ -313,9 +313,9 @@ class Feed:
                 or entry.seq is not None
                 or (part == "other than deltas" and not isinstance(entry.event, Delta))
             ):
-                taken.append(entry)
+                entries.append(entry)
                 size += entry.size or 1
-        return taken, self._first + index
+        return entries, self._first + index
 
     def join_frames(self, entries: Sequence[Entry], place: int, cut: int | None, part: Part) -> bytes:
         """Return the joined frames of entries up to a place; readers at the same place share the last result."""
@@ -344,9 +344,9 @@ class Feed:
         return await asyncio.shield(reading)
 
     async def _read(self, after: int) -> Page:
-        found = await self._runner.get_events(self.task_id, after=after, limit=PAGE)
+        events = await self._runner.get_events(self.task_id, after=after, limit=PAGE)
         hide = self._settings.hide()
-        page = Page([Entry(event, hide) for event in found.items])
+        page = Page([Entry(event, hide) for event in events.items])
         if page.entries:
             self._pages[after] = page
             while len(self._pages) > PAGES:
@@ -364,7 +364,7 @@ class Reader:
         cut: the length in characters at which texts are cut.
     """
 
-    __slots__ = ("_part", "_place", "_taken", "_told", "cut", "deltas", "feed", "last")
+    __slots__ = ("_last_part", "_part", "_place", "_sent_stood", "cut", "deltas", "feed", "last")
 
     def __init__(self, feed: Feed, last: int, *, deltas: bool, cut: int | None) -> None:
         self.feed = feed
@@ -375,25 +375,25 @@ class Reader:
         self._part: Part = "events"
         """its current part of the ring"""
 
-        self._taken: Part = "events"
+        self._last_part: Part = "events"
         """the part of its last entries"""
 
-        self._told: TaskStood | None = None
+        self._sent_stood: TaskStood | None = None
 
     def new_stood(self) -> TaskStood | None:
         """Return the task's state if it is new to the reader; a stop only after the events up to it."""
         stood = self.feed.stood
-        if stood is self._told or stood is None:
+        if stood is self._sent_stood or stood is None:
             return None
-        if self._told is not None and not stood.driven and self.last < stood.head:
+        if self._sent_stood is not None and not stood.driven and self.last < stood.head:
             return None
-        self._told = stood
+        self._sent_stood = stood
         return stood
 
     def is_at_rest(self) -> bool:
         """Return whether the task has stopped, and the reader has received that and all events up to it."""
-        told = self._told
-        return told is not None and told is self.feed.stood and not told.driven and self.last >= told.head
+        stood = self._sent_stood
+        return stood is not None and stood is self.feed.stood and not stood.driven and self.last >= stood.head
 
     def ready(self) -> Sequence[Entry]:
         """Return the ring's entries for this reader; empty if its place is not in the ring."""
@@ -402,13 +402,13 @@ class Reader:
             self._part = "other than deltas" if self.deltas else "events"
         if self._place is None:
             return ()
-        taken = self.feed.take(self._place, self._part)
-        if taken is None:  # its place has left the ring
+        result = self.feed.take(self._place, self._part)
+        if result is None:  # its place has left the ring
             self._place = None
             return ()
-        (entries, self._place), self._taken = taken, self._part
+        (entries, self._place), self._last_part = result, self._part
         if not entries and self._part == "other than deltas" and self._place == self.feed.end:
-            self._part, self._taken = "all", "answers"
+            self._part, self._last_part = "all", "answers"
             entries = self.feed.so_far()
         if entries:
             self.last = max(self.last, entries[-1].after)
@@ -417,7 +417,7 @@ class Reader:
     def joined(self, entries: Sequence[Entry]) -> bytes:
         """Return the joined frames of the last result of `ready`."""
         assert self._place is not None, "it stands in the ring"
-        return self.feed.join_frames(entries, self._place, self.cut, self._taken)
+        return self.feed.join_frames(entries, self._place, self.cut, self._last_part)
 
     async def stored(self) -> Page | None:
         """Return a page of the journal; None if the ring has the next event."""
@@ -438,9 +438,9 @@ class Page:
         frames: list[bytes] = []
         size = 0
         for entry in self.entries:
-            made = entry.frame(cut)
-            frames.append(made)
-            size += len(made)
+            data = entry.frame(cut)
+            frames.append(data)
+            size += len(data)
             if size >= CHUNK_BYTES or entry is self.entries[-1]:
                 chunks.append((entry.after, b"".join(frames)))
                 frames, size = [], 0

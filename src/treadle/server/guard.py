@@ -452,21 +452,21 @@ class Rates:
 
     def check_tokens(self, key: Any, least: int = 0) -> None:
         """Raise a `Problem` if fewer than `least` tokens are left; by default, if the bucket is in debt."""
-        left = self._left(key)
-        if left < least:
-            wait = str(ceil((1 - left) / self._a_second))
+        tokens = self._tokens_left(key)
+        if tokens < least:
+            wait = str(ceil((1 - tokens) / self._a_second))
             detail = f"more than {self._a_second} requests a second, or as much work as these"
             raise Problem(429, "TooManyRequests", detail, {"Retry-After": wait})
 
     def charge(self, key: Any, tokens: float) -> None:
         """Take tokens, if necessary into debt."""
-        self._buckets[key] = (self._left(key) - tokens, time.monotonic())
+        self._buckets[key] = (self._tokens_left(key) - tokens, time.monotonic())
         self._buckets.move_to_end(key)
         if len(self._buckets) > 10_000:
             self._buckets.popitem(last=False)
 
-    def _left(self, key: Any) -> float:
+    def _tokens_left(self, key: Any) -> float:
         """Return the tokens in a bucket, or its debt as a negative number."""
         now, most = time.monotonic(), float(self._a_second * AT_ONCE)
-        left, since = self._buckets.get(key, (most, now))
-        return min(most, left + (now - since) * self._a_second)
+        tokens, since = self._buckets.get(key, (most, now))
+        return min(most, tokens + (now - since) * self._a_second)

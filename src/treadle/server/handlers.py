@@ -82,8 +82,8 @@ async def get_result(call: Call) -> Answer:
 async def get_step(call: Call) -> Answer:
     """Return the output of a step; if the request waits, after the step has ended."""
     runner, task_id = call.runner, call.arguments["task"]
-    wanted: str = call.arguments["step"]
-    step = _step_named(wanted)
+    name: str = call.arguments["step"]
+    step = _step_named(name)
 
     async def ended() -> bool:
         try:
@@ -92,7 +92,7 @@ async def get_step(call: Call) -> Answer:
             return False
 
     if call.wait and not await at_rest(call, task_id, until=ended):
-        return await call.accepted(task_id, f"/steps/{quote(wanted, safe='')}")
+        return await call.accepted(task_id, f"/steps/{quote(name, safe='')}")
     return Answer(await runner.get_step(task_id, step))
 
 
@@ -134,9 +134,11 @@ def _step_named(name: str) -> str | int:
 
 async def get_request(call: Call) -> Answer:
     """Return a model request as it was sent."""
-    given = call.arguments
+    parameters = call.arguments
     return Answer(
-        await call.runner.get_request(given["task"], _step_named(given["step"]), call=given.get("call"))
+        await call.runner.get_request(
+            parameters["task"], _step_named(parameters["step"]), call=parameters.get("call")
+        )
     )
 
 
@@ -179,26 +181,26 @@ async def get_agent(call: Call) -> Answer:
 
 async def create_task(call: Call) -> Answer:
     """Create a task, or return the existing task with its id; queue it for driving if requested."""
-    runner, given = call.runner, call.arguments
+    runner, parameters = call.runner, call.arguments
     task_id = call.new_task_id()
-    agent = _agent_of(runner, given["agent"])
-    labels = given.get("labels")
-    options = given.get("options")
+    agent = _agent_of(runner, parameters["agent"])
+    labels = parameters.get("labels")
+    options = parameters.get("options")
     if labels:
         options = options or RunOptions()
         options = replace(options, labels={**options.labels, **labels})
     existed = task_id is not None and await _exists(runner, task_id)
     if not existed:
         await call.service.quota.check(runner, call.tenant)
-    runs = given.get("run", False)
+    runs = parameters.get("run", False)
     make = runner.submit if runs else runner.create_task
     task: Task[Any] = await call.done(
         lambda: make(
             agent,
-            given["input"],
-            thread_id=given.get("thread_id"),
+            parameters["input"],
+            thread_id=parameters.get("thread_id"),
             task_id=task_id,
-            extra_state=given.get("extra_state"),
+            extra_state=parameters.get("extra_state"),
             options=options,
         )
     )
@@ -223,13 +225,13 @@ async def _exists(runner: TaskRunner, task_id: str) -> bool:
 
 async def run_step(call: Call) -> Answer:
     """Run one step, or all ready steps; a failed step is a result."""
-    runner, given, task_id = call.runner, call.arguments, call.arguments["task"]
+    runner, parameters, task_id = call.runner, call.arguments, call.arguments["task"]
     if len(driver_of(runner).owned.tasks) >= call.service.limits.driven_per_tenant:
         raise Problem(
             503, "Full", "this server drives as many tasks of the tenant as it may", {"Retry-After": "1"}
         )
-    if given.get("ready"):
-        if "input" in given or "step" in given:
+    if parameters.get("ready"):
+        if "input" in parameters or "step" in parameters:
             raise InvalidField("takes neither input nor step", field="ready")
         done, outputs = await call.in_time(lambda: runner.run_ready_steps(task_id, **call.extras()))
         return Answer(outputs) if done else await call.accepted(task_id)
@@ -237,7 +239,7 @@ async def run_step(call: Call) -> Answer:
     async def step() -> Any:
         try:
             return await runner.run_step(
-                task_id, input=given.get("input"), step=given.get("step"), **call.extras()
+                task_id, input=parameters.get("input"), step=parameters.get("step"), **call.extras()
             )
         except StepFailed as failed:
             return failed.output
@@ -246,7 +248,7 @@ async def run_step(call: Call) -> Answer:
     done, output = await call.in_time(step)
     if done:
         return Answer(output)
-    name = given.get("step") or (upcoming[0].step_id if upcoming else "")
+    name = parameters.get("step") or (upcoming[0].step_id if upcoming else "")
     return await call.accepted(task_id, f"/steps/{quote(name, safe='')}")
 
 
@@ -266,16 +268,16 @@ async def resume(call: Call) -> Answer:
 
 async def fork(call: Call) -> Answer:
     """Fork a task; the same key returns the same fork."""
-    runner, given = call.runner, dict(call.arguments)
-    check_model(given.get("model"), call.service.models)
-    name = given.pop("agent", None)
-    given["agent"] = None if name is None else _agent_of(runner, name)
+    runner, parameters = call.runner, dict(call.arguments)
+    check_model(parameters.get("model"), call.service.models)
+    name = parameters.pop("agent", None)
+    parameters["agent"] = None if name is None else _agent_of(runner, name)
     if (task_id := call.new_task_id()) is not None:
-        given["task_id"] = task_id
+        parameters["task_id"] = task_id
     existed = task_id is not None and await _exists(runner, task_id)
     if not existed:
         await call.service.quota.check(runner, call.tenant)
-    task: Task[Any] = await call.done(lambda: runner.fork(**given, **call.extras()))
+    task: Task[Any] = await call.done(lambda: runner.fork(**parameters, **call.extras()))
     answer = _with_tag(task)
     answer.status = 200 if existed else 201
     answer.headers["Location"] = call.task_url(task.task_id)

@@ -41,7 +41,7 @@ class Holds:
 
     def __init__(self, seconds: float = 15.0) -> None:
         self._seconds = seconds
-        self._held: Counter[Key] = Counter()
+        self._hold_counts: Counter[Key] = Counter()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._stopping: set[asyncio.Task[None]] = set()
         self._leaving = False
@@ -65,16 +65,16 @@ class Holds:
         return lambda: self._hold(runner, key, stop)
 
     def _hold(self, runner: TaskRunner, key: Key, stop: Stop) -> Callable[[], None]:
-        self._held[key] += 1
+        self._hold_counts[key] += 1
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
         return lambda: self._let_go(runner, key, stop)
 
     def _let_go(self, runner: TaskRunner, key: Key, stop: Stop) -> None:
-        self._held[key] -= 1
-        if not self._held[key]:
-            del self._held[key]
+        self._hold_counts[key] -= 1
+        if not self._hold_counts[key]:
+            del self._hold_counts[key]
             if self._leaving:  # the server ended the stream; the client continues at another server
                 return
             loop = asyncio.get_running_loop()

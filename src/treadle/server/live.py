@@ -19,13 +19,13 @@ EVENT_STREAM: Final = "text/event-stream"
 
 async def get_events(call: Call) -> Answer:
     """Return a page of the events of a task, or a stream of them if the client asks for a stream."""
-    given = dict(call.arguments)
+    parameters = dict(call.arguments)
     if EVENT_STREAM in call.request.headers.get("accept", ""):
-        return Answer(response=await _stream_of_task(call, given))
-    if streamed := {"deltas", "until", "hold"} & given.keys():
+        return Answer(response=await _stream_of_task(call, parameters))
+    if streamed := {"deltas", "until", "hold"} & parameters.keys():
         raise InvalidField(f"is for streams: `Accept: {EVENT_STREAM}`", field=min(streamed))
-    cut = cut_size(given.pop("cut", None))
-    arguments: dict[str, Any] = {"limit": call.operation.most, **given}
+    cut = cut_size(parameters.pop("cut", None))
+    arguments: dict[str, Any] = {"limit": call.operation.most, **parameters}
     page = await call.runner.get_events(**arguments)
     link = {} if page.cursor is None else {"Link": page_link(call, after=page.cursor)}
     if cut is None:
@@ -36,16 +36,16 @@ async def get_events(call: Call) -> Answer:
     return Answer({"items": items, "cursor": page.cursor, "head": page.head}, headers=link)
 
 
-async def _stream_of_task(call: Call, given: dict[str, Any]) -> Response:
-    if unfit := {"limit", "kinds"} & given.keys():
+async def _stream_of_task(call: Call, arguments: dict[str, Any]) -> Response:
+    if unfit := {"limit", "kinds"} & arguments.keys():
         raise InvalidField("is for pages: `Accept: application/json`", field=min(unfit))
-    if given.get("after", 0) < 0:
+    if arguments.get("after", 0) < 0:
         raise InvalidField("should be a sequence number, from 0 up", field="after")
     service, principal, runner = call.service, call.principal, call.runner
     assert principal is not None, "the operation needs a principal"
-    task_id = given["task"]
+    task_id = arguments["task"]
     hold = None
-    if given.get("hold"):
+    if arguments.get("hold"):
         if "control" not in call.scopes:
             raise Problem(403, "ScopeMissing", "a stream that holds a task needs the scope `control`")
         hold = await service.holds.holder(runner, task_id)
@@ -53,27 +53,27 @@ async def _stream_of_task(call: Call, given: dict[str, Any]) -> Response:
         runner,
         task_id,
         principal=principal.name,
-        after=first_place(call.request.headers.get("last-event-id"), given.get("after", 0)),
-        deltas=given.get("deltas", True),
-        until_rest=given.get("until") == "rest",
-        cut=given.get("cut"),
+        after=first_place(call.request.headers.get("last-event-id"), arguments.get("after", 0)),
+        deltas=arguments.get("deltas", True),
+        until_rest=arguments.get("until") == "rest",
+        cut=arguments.get("cut"),
         hold=hold,
     )
 
 
 async def get_stream(call: Call) -> Answer:
     """Return the stream of several tasks, and of the changes of all."""
-    given, principal = call.arguments, call.principal
+    arguments, principal = call.arguments, call.principal
     assert principal is not None, "the operation needs a principal"
     last_event_id = call.request.headers.get("last-event-id")
-    places = first_places(last_event_id, given.get("task") or ())
+    places = first_places(last_event_id, arguments.get("task") or ())
     stream = await call.service.streams.of_several(
         call.runner,
         places,
         principal=principal.name,
-        changes=given.get("changes", False),
-        deltas=given.get("deltas", True),
-        cut=given.get("cut"),
+        changes=arguments.get("changes", False),
+        deltas=arguments.get("deltas", True),
+        cut=arguments.get("cut"),
         resumes=bool(last_event_id),
     )
     return Answer(response=stream)

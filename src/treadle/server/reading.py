@@ -58,16 +58,16 @@ def path_arguments(operation: Operation, parameters: Mapping[str, Any]) -> dict[
 
 def query_arguments(operation: Operation, query: QueryParams) -> dict[str, Any]:
     """Return the arguments in a query; raises `InvalidField` for an unknown or missing argument, or a wrong type."""
-    given: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for name, value in query.multi_items():
         if name not in operation.query:
             raise InvalidField.unknown([name], operation.query)
-        given.setdefault(name, []).append(value)
+        texts.setdefault(name, []).append(value)
     arguments: dict[str, Any] = {}
     for name in operation.query:
-        if name in given:
+        if name in texts:
             arguments[name] = _checked(
-                operation, name, _from_texts(operation.argument_type(name), name, given[name])
+                operation, name, _from_texts(operation.argument_type(name), name, texts[name])
             )
         elif operation.is_required(name):
             raise InvalidField("is missing", field=name)
@@ -125,14 +125,14 @@ def body_arguments(operation: Operation, document: Json) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         raise InvalidField("the body should be a JSON object, such as {}")
-    given = cast("dict[str, Json]", document)
-    for name in given:
+    fields = cast("dict[str, Json]", document)
+    for name in fields:
         if name not in names:
             raise InvalidField.unknown([name], names)
     for name in names:
-        if name not in given and operation.is_required(name):
+        if name not in fields and operation.is_required(name):
             raise InvalidField("is missing", field=name)
-    return {name: _checked(operation, name, value) for name, value in given.items()}
+    return {name: _checked(operation, name, value) for name, value in fields.items()}
 
 
 def _checked(operation: Operation, name: str, value: Json) -> Any:

@@ -368,22 +368,22 @@ def unix_socket(path: Path) -> socket.socket:
 def at_unix_path(path: Path) -> Generator[socket.socket]:
     """Listen on a path within a block; at its end remove the path, unless another socket has replaced it."""
     bound = unix_socket(path)
-    made = _identity(path)
+    identity = _identity(path)
     try:
         with bound:
             yield bound
     finally:
-        if _identity(path) == made:
+        if _identity(path) == identity:
             path.unlink(missing_ok=True)
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
     """Return the identity of the file at a path; None if there is none."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def _remove_if_left(path: Path) -> None:

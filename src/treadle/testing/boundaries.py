@@ -259,9 +259,9 @@ class _Trials:
         for task in tasks:
             ledger = Ledger(task / "ledger")
             entries += ledger.for_audit()
-            for shown in shown_events(ledger).values():
-                streams.append(Stream(task.name, shown))
-                acknowledged += [Acknowledged(task.name, kind, seq) for seq, kind in shown]
+            for process_events in shown_events(ledger).values():
+                streams.append(Stream(task.name, process_events))
+                acknowledged += [Acknowledged(task.name, kind, seq) for seq, kind in process_events]
             self.report.broken += [
                 f"I5 well_formed: {task.name}, {line.call}: {line.text}"
                 for line in ledger.entries()

@@ -151,7 +151,7 @@ async def _judged(policy: Policy, request: EffectRequest) -> JudgedEffect:
         request.kind,
         request.name,
         request.arguments,
-        "replace" if is_replaced and not isinstance(verdict, (AskPerson, Deny)) else _word(verdict),
+        "replace" if is_replaced and not isinstance(verdict, (AskPerson, Deny)) else _verdict_word(verdict),
         "+".join(dict.fromkeys(by)),
         tuple(applied),
         " ".join(texts),
@@ -159,7 +159,7 @@ async def _judged(policy: Policy, request: EffectRequest) -> JudgedEffect:
     )
 
 
-def _word(verdict: PolicyVerdict | None) -> Word:
+def _verdict_word(verdict: PolicyVerdict | None) -> Word:
     words: dict[type, Word] = {Allow: "allow", AskPerson: "ask", Deny: "deny", Replace: "replace"}
     return "none" if verdict is None else words[type(verdict)]
 

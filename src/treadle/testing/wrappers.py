@@ -106,9 +106,9 @@ class _WrappedConnection(ToolsetConnection):
         self._tools: Sequence[Tool] = ()
 
     async def tools(self) -> Sequence[Tool]:
-        listed = await self._connection.tools()
-        if listed is not self._inside:
-            self._inside, self._tools = listed, tuple(map(self._wrapped, listed))
+        inner_tools = await self._connection.tools()
+        if inner_tools is not self._inside:
+            self._inside, self._tools = inner_tools, tuple(map(self._wrapped, inner_tools))
         return self._tools
 
     async def close(self) -> None:

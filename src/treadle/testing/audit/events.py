@@ -235,15 +235,15 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """Check that no request exceeds the model calls, tokens or dollars that the task's options allow."""
     allowed: dict[str, float | None] = {}
     calls = tokens = cost = 0
-    held: set[str] = set()
+    held_answers: set[str] = set()
     for event in events:
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
             allowed = (event.options or {}).get("limits") or {}
-        elif isinstance(event, e.ModelReturned) and (event.call or event.step) in held:
-            held.discard(event.call or event.step)  # it was counted when it arrived
+        elif isinstance(event, e.ModelReturned) and (event.call or event.step) in held_answers:
+            held_answers.discard(event.call or event.step)  # it was counted when it arrived
         elif isinstance(event, (e.ModelReturned, e.ModelFailed, e.AnswerHeld)):
             if isinstance(event, e.AnswerHeld):
-                held.add(event.call or event.step)
+                held_answers.add(event.call or event.step)
             tokens += event.usage.total_tokens + sum(side.usage.total_tokens for side in event.also)
             cost += sum(paid or 0 for paid in (event.cost, *[side.cost for side in event.also]))
             calls += len(event.also)
@@ -254,7 +254,7 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             cost += event.cost or 0
         elif isinstance(event, e.ModelStarted):
             calls += 1
-            held.discard(event.call or event.step)
+            held_answers.discard(event.call or event.step)
             for name, used in (("model_calls", calls - 1), ("tokens", tokens), ("cost", cost / PICODOLLARS)):
                 most = allowed.get(name)
                 if most is not None and used >= most:
@@ -291,10 +291,10 @@ def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 def until_end(events: Sequence[e.Event]) -> Sequence[e.Event]:
     """Return the events up to the end of their task, without background calls that ended later."""
-    for place in range(len(events) - 1, -1, -1):
-        if type(events[place]) is e.TaskEnded:
-            return events[: place + 1]
-        if type(events[place]) not in _AFTER_THE_END:
+    for index in range(len(events) - 1, -1, -1):
+        if type(events[index]) is e.TaskEnded:
+            return events[: index + 1]
+        if type(events[index]) not in _AFTER_THE_END:
             break
     return events
 
@@ -334,23 +334,23 @@ def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 def judged_requests(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """Check that a denied request is not answered, and that one that needs approval waits for a pause and a resume."""
-    asked: set[str] = set()
+    awaiting_person: set[str] = set()
     denied: set[str] = set()
     pausing = False
     for event in events:
         if isinstance(event, e.RequestJudged):
             name = event.call or event.step
-            asked.discard(name)
+            awaiting_person.discard(name)
             denied.discard(name)
             if event.verdict != "allow":
-                (asked if event.verdict == "ask" else denied).add(name)
+                (awaiting_person if event.verdict == "ask" else denied).add(name)
         elif isinstance(event, e.PauseRequested):
             pausing = True
         elif isinstance(event, e.Resumed):
             if pausing:
-                asked.clear()
+                awaiting_person.clear()
             pausing = False
-        elif isinstance(event, e.ModelStarted) and (event.call or event.step) in asked:
+        elif isinstance(event, e.ModelStarted) and (event.call or event.step) in awaiting_person:
             text = f"the request of {event.call or event.step} goes out, which waits for a person"
             yield Violation("judged_requests", task, event.seq, text)
         elif isinstance(event, e.ModelReturned) and (event.call or event.step) in denied:
@@ -365,16 +365,16 @@ def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """
     standing: dict[str, str] = {}
     attempts: dict[str, int] = {}
-    held: dict[str, str] = {}
+    held_answers: dict[str, str] = {}
     inputs: set[str] = set()
     for event in events:
         problem: str | None = None
         name = getattr(event, "call", None) or getattr(event, "step", "")
         if isinstance(event, e.ModelStarted):
             attempts[name] = event.attempt
-            held.pop(name, None)
+            held_answers.pop(name, None)
         elif isinstance(event, e.AnswerHeld):
-            held[name] = answer_place(name, attempts.get(name, 0))
+            held_answers[name] = answer_place(name, attempts.get(name, 0))
         elif isinstance(event, e.GuardrailJudged):
             if standing.get(event.place) in ("allow", "deny", "asked", "withheld"):
                 problem = f"{event.place} is judged, and is {standing[event.place]} already"
@@ -387,14 +387,14 @@ def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             standing[event.call] = "allow" if event.arguments is None else "edited"
         elif isinstance(event, (e.ApprovalDenied, e.ApprovalExpired)) and event.call in standing:
             standing[event.call] = "deny"
-        elif isinstance(event, e.ModelReturned) and name in held:
-            stands = standing.get(held.pop(name), "allow")
+        elif isinstance(event, e.ModelReturned) and name in held_answers:
+            stands = standing.get(held_answers.pop(name), "allow")
             if stands != "allow":
                 problem = f"the answer of {name} goes on, and is {stands}"
         elif isinstance(event, (e.TaskForked, e.Rewound, e.InputEdited)):
             forked = isinstance(event, e.TaskForked)
             standing = {x: y for x, y in standing.items() if y == "allow" and not (forked and x[:2] == "in")}
-            held.clear()
+            held_answers.clear()
         elif isinstance(event, e.StepSkipped):
             standing = {x: "withheld" if y == "deny" else y for x, y in standing.items()}
         elif isinstance(event, e.TaskEnded):
@@ -412,7 +412,7 @@ def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
 
     Each request is decided at most once. A task's approvals do not hold for its forks.
     """
-    asked: dict[str, int] = {}
+    newest_request: dict[str, int] = {}
     decided: dict[tuple[str, int], str] = {}
     denied: set[str] = set()
     granted: set[str] = set()
@@ -424,30 +424,30 @@ def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
         if approved_call(named) is not None and named not in granted:
             problem = f"{event.kind} of a call by {named}, which is no approval for the task"
         elif isinstance(event, e.ApprovalRequested):
-            asked[event.call] = event.number
+            newest_request[event.call] = event.number
         elif isinstance(event, (e.ApprovalGiven, e.ApprovalDenied, e.ApprovalExpired)):
             request = event.call, event.number
-            if asked.get(event.call) != event.number or request in decided:
+            if newest_request.get(event.call) != event.number or request in decided:
                 problem = f"{event.kind} of request {event.number} of {event.call}, which is not open"
             decided[request] = event.kind
         elif isinstance(event, e.ApprovalVoided):
-            asked.pop(event.call, None)
+            newest_request.pop(event.call, None)
         elif isinstance(event, e.CallJudged) and event.verdict == "deny":
             denied.add(event.call)
         elif isinstance(event, e.CallEdited):
-            asked.pop(event.call, None)
+            newest_request.pop(event.call, None)
             denied.discard(event.call)
         elif isinstance(event, e.CallJudged) and event.verdict == "replace":
-            asked.pop(event.call, None)
+            newest_request.pop(event.call, None)
         elif isinstance(event, e.TaskForked):
-            asked.clear()
+            newest_request.clear()
             denied.clear()
             granted.clear()
         elif isinstance(event, e.ToolStarted) and event.undoes is None:
-            request = event.call, asked.get(event.call, 0)
+            request = event.call, newest_request.get(event.call, 0)
             if event.call in denied or (request[1] and decided.get(request) != "approval_given"):
                 problem = f"{event.call} starts, and is {decided.get(request, 'not approved')}"
-        elif isinstance(event, e.ArgumentsRewritten) and asked.get(event.call):
+        elif isinstance(event, e.ArgumentsRewritten) and newest_request.get(event.call):
             problem = f"{event.call} runs with other arguments than were approved"
         if problem is not None:
             yield Violation("approved_starts", task, event.seq, problem)
@@ -458,54 +458,56 @@ def answered_questions(task: str, events: Iterable[e.Event]) -> Iterator[Violati
 
     A value that a call keeps is kept once.
     """
-    seen: set[str] = set()
+    request_ids: set[str] = set()
     open_: dict[str, e.QuestionAsked] = {}
-    kept: set[tuple[str, str]] = set()
+    kept_keys: set[tuple[str, str]] = set()
     for event in events:
         problem: str | None = None
         if isinstance(event, e.QuestionAsked):
-            problem = f"{event.request_id} is asked twice" if event.request_id in seen else None
-            seen.add(event.request_id)
+            problem = f"{event.request_id} is asked twice" if event.request_id in request_ids else None
+            request_ids.add(event.request_id)
             open_[event.request_id] = event
         elif isinstance(event, (e.QuestionAnswered, e.QuestionExpired)):
             problem = _wrong_answer(event, open_.pop(event.request_id, None))
         elif isinstance(event, e.ToolStarted) and event.undoes is None:
-            waits = [name for name, asked in open_.items() if asked.call == event.call]
+            waits = [name for name, question in open_.items() if question.call == event.call]
             problem = f"{event.call} starts, and {waits[0]} is not answered" if waits else None
         elif isinstance(event, e.ValueKept) and event.call:
-            place = event.call, event.key
-            problem = f"{event.call} keeps {event.key!r} twice" if place in kept else None
-            kept.add(place)
+            key = event.call, event.key
+            problem = f"{event.call} keeps {event.key!r} twice" if key in kept_keys else None
+            kept_keys.add(key)
         elif isinstance(event, e.StepCompleted):
-            waits = [name for name, asked in open_.items() if asked.step == event.step]
+            waits = [name for name, question in open_.items() if question.step == event.step]
             problem = f"{event.step} completes, and {waits[0]} is not answered" if waits else None
         elif isinstance(event, (e.ToolEnded, e.StepFailed, e.StepSkipped, e.Rewound, e.TaskForked)):
-            open_ = {name: asked for name, asked in open_.items() if not _closes(event, asked)}
+            open_ = {name: question for name, question in open_.items() if not _closes(event, question)}
             if isinstance(event, e.TaskForked):
-                kept.clear()
+                kept_keys.clear()
         if problem is not None:
             yield Violation("answered_questions", task, event.seq, problem)
 
 
-def _wrong_answer(event: e.QuestionAnswered | e.QuestionExpired, asked: e.QuestionAsked | None) -> str | None:
-    if asked is None:
+def _wrong_answer(
+    event: e.QuestionAnswered | e.QuestionExpired, question: e.QuestionAsked | None
+) -> str | None:
+    if question is None:
         return f"{event.kind} of {event.request_id}, which is not open"
     if isinstance(event, e.QuestionAnswered):
-        wrong = misfit(event.value, asked.schema)
-        return f"the answer to {event.request_id} does not fit: {wrong}" if wrong is not None else None
-    early = asked.expires is None or event.time < asked.expires
+        problem = misfit(event.value, question.schema)
+        return f"the answer to {event.request_id} does not fit: {problem}" if problem is not None else None
+    early = question.expires is None or event.time < question.expires
     return f"{event.request_id} expires before its time" if early else None
 
 
-def _closes(event: e.Event, asked: e.QuestionAsked) -> bool:
+def _closes(event: e.Event, question: e.QuestionAsked) -> bool:
     """Return whether an event ends the asking call or step, and with it the question."""
     if isinstance(event, e.TaskForked):
         return True
     if isinstance(event, e.ToolEnded):
-        return asked.call == event.call
+        return question.call == event.call
     if isinstance(event, e.Rewound):
-        return not event.steps or asked.step in event.steps
-    return not asked.call and asked.step == getattr(event, "step", "")
+        return not event.steps or question.step in event.steps
+    return not question.call and question.step == getattr(event, "step", "")
 
 
 # ----------------------------------------------------------------------------------------------- calls
@@ -536,10 +538,10 @@ class _CallStatus:
     is_task: bool = False
     """it is an agent's task, which may be cancelled after it began"""
 
-    told: bool = False
+    ticket_ended: bool = False
     """its ticket was completed or failed"""
 
-    asked: bool = False
+    is_resting: bool = False
     """its last attempt ended in a question or a sleep"""
 
     rests: int = 0
@@ -549,7 +551,7 @@ class _CallStatus:
     """one of these starts may have taken effect, and no later one failed: it slept, kept a value, or went past an
     answer"""
 
-    kept: int = 0
+    kept_values: int = 0
     """how many values it keeps"""
 
     offered: bool = True
@@ -572,7 +574,7 @@ class _Request:
 
     step: str
     offered: tuple[str, ...] | None
-    held: bool = False
+    is_held: bool = False
     """its answer has arrived and waits for guardrails"""
 
 
@@ -629,7 +631,7 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             unended += [
                 name
                 for name, request in in_flight.items()
-                if not request.held and (not steps or request.step in steps)
+                if not request.is_held and (not steps or request.step in steps)
             ]
             if unended and not isinstance(event, e.StepFailed):
                 problem = f"{event.kind} while {', '.join(unended)} has no end"
@@ -661,29 +663,31 @@ def _goes_on(
     """Record that a call asks, keeps a value, sleeps, or continues in the background; return the problem, if any."""
     if isinstance(event, (e.TicketCompleted, e.TicketFailed)):
         if call is not None:
-            call.told = True
+            call.ticket_ended = True
         return None
     if not event.call:
         return None  # a step function
     asks = isinstance(event, e.QuestionAsked)
-    if call is None or not (call.status == "begun" or (call.asked and asks)):
+    if call is None or not (call.status == "begun" or (call.is_resting and asks)):
         return (
             f"{event.kind} of {event.call}, which is {call.status if call is not None else 'not requested'}"
         )
     if isinstance(event, e.CallDeferred):
         call.status, call.doubts = "deferred", 0
     elif isinstance(event, e.ValueKept):
-        call.kept += 1
+        call.kept_values += 1
     elif call.effect == "write":
         return f"{event.kind} of {event.call}, which may not start again"
     elif isinstance(event, e.SleepStarted):
-        call.status, call.asked, call.rests = "proposed", True, call.rests + 1
+        call.status, call.is_resting, call.rests = "proposed", True, call.rests + 1
         call.halfway = call.halfway or call.effect != "read"
     else:
         if call.status == "begun":
             call.rests += 1
-            call.halfway = call.halfway or (call.effect != "read" and (call.kept > 0 or event.place > 1))
-        call.status, call.asked = "proposed", True
+            call.halfway = call.halfway or (
+                call.effect != "read" and (call.kept_values > 0 or event.place > 1)
+            )
+        call.status, call.is_resting = "proposed", True
     return None
 
 
@@ -702,14 +706,14 @@ def _model_event(
     name = event.call or event.step
     request = in_flight.pop(name, None)
     if isinstance(event, e.ModelStarted):
-        if request is not None and not request.held:
+        if request is not None and not request.is_held:
             yield Violation("one_end", task, event.seq, f"a model call of {name} is in flight")
         offered = ends.get(name)
         in_flight[name] = _Request(event.step, event.offered if offered is None else offered)
-    elif request is None or (isinstance(event, e.AnswerHeld) and request.held):
+    elif request is None or (isinstance(event, e.AnswerHeld) and request.is_held):
         yield Violation("one_end", task, event.seq, f"{event.kind} of a model call that was not begun")
     elif isinstance(event, e.AnswerHeld):
-        in_flight[name] = replace(request, held=True)
+        in_flight[name] = replace(request, is_held=True)
     elif isinstance(event, e.ModelReturned) and event.call is None:
         yield from _requested(task, event, calls, request.offered)
     elif isinstance(event, e.ModelReturned) and event.call is not None:
@@ -745,7 +749,7 @@ def _call_event(
         call = calls[event.call] = _CallStatus(event.step, offered=before.offered)
         if source == base:
             last = calls.get(call_id_in_attempt(base, attempt - 1), before)
-            call.effect, call.doubts, call.kept = last.effect, last.doubts, last.kept
+            call.effect, call.doubts, call.kept_values = last.effect, last.doubts, last.kept_values
     if isinstance(event, e.ToolEnded):
         yield from _ended(task, event, call)
         return
@@ -760,7 +764,7 @@ def _call_event(
         if call.status != "proposed" and not undo_again:
             yield Violation("one_end", task, event.seq, f"{event.call} starts though it is {call.status}")
         call.status, call.effect, call.starts = "begun", event.effect, call.starts + 1
-        call.asked = False
+        call.is_resting = False
         call.is_task = event.child is not None
         if event.attempt != call.starts and event.undoes is None:
             text = f"{event.call} starts as attempt {event.attempt}, its start number {call.starts}"
@@ -791,7 +795,7 @@ def _ended(task: str, event: e.ToolEnded, call: _CallStatus) -> Iterator[Violati
     message = event.error.message if event.error is not None else ""
     if status == "ended":
         yield Violation("one_end", task, event.seq, f"{event.call} ends a second time")
-    elif call.told and outcome in ("ok", "error"):
+    elif call.ticket_ended and outcome in ("ok", "error"):
         pass  # the outcome of its starts does not matter
     elif status == "deferred" and (outcome == "unknown") == (call.effect != "read"):
         pass  # it expired, or was asked to stop

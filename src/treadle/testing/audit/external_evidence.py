@@ -146,14 +146,14 @@ def tracebacks_in(
     task: str, events: Sequence[e.Event], requests: Iterable[Sequence[Message]]
 ) -> Iterator[Violation]:
     """Check that no model received a traceback that the journal keeps for people, with or without its first line."""
-    kept = dict[str, int]()
+    tracebacks = dict[str, int]()
     for event in events:
         error: e.Failure | None = getattr(event, "error", None)
         text: str = error.traceback if type(error) is e.Failure else getattr(event, "traceback", "")
         if text:
-            kept.setdefault(text.partition("\n")[2] or text, event.seq)
-    sent = json.dumps(to_wire([list(request) for request in requests])) if kept else ""
-    for text, seq in kept.items():
+            tracebacks.setdefault(text.partition("\n")[2] or text, event.seq)
+    sent = json.dumps(to_wire([list(request) for request in requests])) if tracebacks else ""
+    for text, seq in tracebacks.items():
         if json.dumps(text)[1:-1] in sent:
             yield Violation("tracebacks", task, seq, "a model was sent the traceback of this event")
 

@@ -72,9 +72,11 @@ class WrittenState:
                     return
                 self._write(event, event.changes, state)
             case e.StateOverwritten():
-                told = (event.kept, event.lost, {*event.keys})
-                if not self.untold or told != self.untold.pop(0):
-                    yield Violation("state_adds_up", task, event.seq, f"{told} did not overwrite each other")
+                report = (event.kept, event.lost, {*event.keys})
+                if not self.untold or report != self.untold.pop(0):
+                    yield Violation(
+                        "state_adds_up", task, event.seq, f"{report} did not overwrite each other"
+                    )
                 return
             case e.Rewound():
                 self._take_back(state)
@@ -107,26 +109,34 @@ class WrittenState:
         change: e.StateChange,
         state: TaskState,
     ) -> None:
-        by, step, place, began, is_function = "instructions", "", ((), 0), event.seq, False
+        by, step, position, began, is_function = "instructions", "", ((), 0), event.seq, False
         if not isinstance(event, e.InstructionsSet):
             started = self.steps[event.step]
             step, by, began, is_function = event.step, event.step, started.seq, True
-            place = (state.graph.nodes[step].path if state.graph is not None else (started.index,), 1 << 30)
+            position = (
+                state.graph.nodes[step].path if state.graph is not None else (started.index,),
+                1 << 30,
+            )
         if isinstance(event, (e.ToolEnded, e.CallDeferred)):
             base = base_call_id(event.call)
-            by, place, began, is_function = event.call, (place[0], self.calls[base]), self.began[base], False
+            by, position, began, is_function = (
+                event.call,
+                (position[0], self.calls[base]),
+                self.began[base],
+                False,
+            )
         met: dict[tuple[str, str], set[str]] = {}
         changed = {key: (value,) for key, value in change.values.items()} | dict.fromkeys(change.removed, ())
         for key, value in changed.items():
-            write = _Write(event.seq, by, step, place, began, is_function, value)
+            write = _Write(event.seq, by, step, position, began, is_function, value)
             writes = self.writes.setdefault(key, [])
             before = _standing(writes) if writes else None
             writes.append(write)
             if before is not None and not write.read(before):
-                lost = before.by if _standing(writes) is write else by
-                kept = by if lost != by else before.by
-                met.setdefault((kept, lost), set()).add(key)
-        self.untold += [(kept, lost, keys) for (kept, lost), keys in met.items()]
+                loser = before.by if _standing(writes) is write else by
+                winner = by if loser != by else before.by
+                met.setdefault((winner, loser), set()).add(key)
+        self.untold += [(winner, loser, keys) for (winner, loser), keys in met.items()]
 
     def _take_back(self, state: TaskState) -> None:
         there = {"", *(step.id for step in (*state.steps, *state.under_way()))}

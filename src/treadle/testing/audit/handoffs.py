@@ -29,7 +29,7 @@ class _Moves:
         """the first agent, and each later one with the index of the step that handed over to it"""
 
         self._indices: dict[str, int] = {}
-        self._asked: dict[int, e.NextAgent] = {}
+        self._pending: dict[int, e.NextAgent] = {}
         """pending moves that steps ended with, by step index"""
 
         self._happened: set[str] = set()
@@ -38,17 +38,17 @@ class _Moves:
     def faults(self, event: e.Event) -> Iterator[str]:
         """Yield the problems of an event after the events before it."""
         match event:
-            case e.StepStarted() if self._asked:
-                (asked,) = list(self._asked.values())[-1:]
-                yield f"{event.step} begins before the conversation moved to {asked.agent}"
-            case e.StepCompleted(next_agent=e.NextAgent() as asked):
+            case e.StepStarted() if self._pending:
+                (handoff,) = list(self._pending.values())[-1:]
+                yield f"{event.step} begins before the conversation moved to {handoff.agent}"
+            case e.StepCompleted(next_agent=e.NextAgent() as handoff):
                 if event.last:
-                    yield f"{event.step} answers and hands over to {asked.agent}"
-                if asked.call not in self._happened:
-                    yield f"{event.step} hands over by {asked.call}, which did not end well"
+                    yield f"{event.step} answers and hands over to {handoff.agent}"
+                if handoff.call not in self._happened:
+                    yield f"{event.step} hands over by {handoff.call}, which did not end well"
             case e.AgentChanged():
-                asked = self._asked.get(self._indices.get(event.step, -1))
-                if asked is None or (asked.agent, asked.call) != (event.agent, event.call):
+                handoff = self._pending.get(self._indices.get(event.step, -1))
+                if handoff is None or (handoff.agent, handoff.call) != (event.agent, event.call):
                     yield f"the conversation moves to {event.agent}, and {event.step} did not end so"
                 if self._agents and event.previous != self._agents[-1][1]:
                     yield f"it moves away from {event.previous}, and was with {self._agents[-1][1]}"
@@ -61,19 +61,21 @@ class _Moves:
             case e.TaskCreated():
                 self._agents = [(0, event.agent)]
             case e.TaskForked() if event.fingerprint:
-                self._agents, self._asked = [(0, event.agent)], {}
+                self._agents, self._pending = [(0, event.agent)], {}
             case e.StepStarted():
                 self._indices[event.step] = event.index
             case e.ToolEnded() if event.outcome == "ok":
                 self._happened.add(event.call)
-            case e.StepCompleted(next_agent=e.NextAgent() as asked):
-                self._asked[self._indices.get(event.step, 0)] = asked
+            case e.StepCompleted(next_agent=e.NextAgent() as handoff):
+                self._pending[self._indices.get(event.step, 0)] = handoff
             case e.AgentChanged():
                 index = self._indices.get(event.step, 0)
-                self._asked.pop(index, None)
+                self._pending.pop(index, None)
                 self._agents.append((index, event.agent))
             case e.Rewound():
-                self._asked = {index: asked for index, asked in self._asked.items() if index <= event.to}
+                self._pending = {
+                    index: handoff for index, handoff in self._pending.items() if index <= event.to
+                }
                 self._agents = [self._agents[0], *[item for item in self._agents[1:] if item[0] <= event.to]]
             case _:
                 return

@@ -27,8 +27,8 @@ def labels(journals: Mapping[str, Sequence[e.Event]]) -> Iterator[Violation]:
     """
     for task, events in journals.items():
         read = untrusted_calls(events)
-        told = origins.of_task(fold(start(task), events))
-        if read and not told:
+        recorded = origins.of_task(fold(start(task), events))
+        if read and not recorded:
             yield Violation(
                 "labels", task, len(events), f"it has read {', '.join(sorted(read))} and counts as trusted"
             )

@@ -26,7 +26,7 @@ def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]
         yield Violation("prefix_folds", task, seq, text)
     unread = [id(received) for received in state.unread]
     # An earlier task of the thread may have received an equal result of a call with the same name.
-    kept = state.messages[len(state.history) : len(state.messages) - state.closing]
+    own_messages = state.messages[len(state.history) : len(state.messages) - state.closing]
     tickets = [call.ticket for call in calls if call.ticket is not None]
     # Two results may be equal, since guardrails may have rewritten both.
     read = [spoken(ticket.arrival) for ticket in tickets if ticket.arrival is not None and ticket.read]
@@ -35,7 +35,7 @@ def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]
         if ticket is None or ticket.arrival is None:
             continue
         message = spoken(ticket.arrival)
-        times = kept.count(message), unread.count(id(ticket.arrival))
+        times = own_messages.count(message), unread.count(id(ticket.arrival))
         if call.outcome is None or times != (read.count(message), 0 if ticket.read else 1):
             text = f"the result of {call.id} is {times[0]} times in the conversation, {times[1]} times unread"
             yield Violation("delivered_once", task, seq, text)
@@ -43,7 +43,7 @@ def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]
 
 def told_by_tickets(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """Check that a ticket is completed at most once, before its call ends, and that the call ends accordingly."""
-    told: dict[str, e.TicketCompleted | e.TicketFailed | e.TicketExpired] = {}
+    ticket_ends: dict[str, e.TicketCompleted | e.TicketFailed | e.TicketExpired] = {}
     issued: set[str] = set()
     ended: set[str] = set()
     for event in events:
@@ -56,12 +56,12 @@ def told_by_tickets(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
             elif event.call in ended:
                 problem = f"{event.kind} of {event.call}, which has ended"
             if not isinstance(event, e.CallDeferred):
-                if event.call in told:
+                if event.call in ticket_ends:
                     problem = f"{event.call} is told a second time, by {event.kind}"
-                told[event.call] = event
+                ticket_ends[event.call] = event
         elif isinstance(event, e.ToolEnded):
             ended.add(event.call)
-            completed = told.get(event.call)
+            completed = ticket_ends.get(event.call)
             if isinstance(completed, e.TicketCompleted) and event.outcome != "ok":
                 problem = f"{event.call} was completed, and ends as {event.outcome}"
         if problem is not None:

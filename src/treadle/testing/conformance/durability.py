@@ -99,9 +99,9 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             owner = await Owner.create(store, "t")
             await owner.write(3, blobs={"b": b"1"})
             await store.post("t", item("i"))
-            shown = await dump(store)
+            content = await dump(store)
         async with self.opened(tmp_path) as store:
-            assert await dump(store) == shown
+            assert await dump(store) == content
 
     async def test_a_second_instance_sees_and_continues_what_the_first_wrote(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
@@ -200,42 +200,44 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         async with self.opened(tmp_path) as first, self.opened(tmp_path) as second:
             mine = await Owner.create(first, "mine")
             owners = {name: await Owner.create(second, name) for name in ("t", "u", "v")}
-            told: list[StoreChanges] = []
-            end = first.watch(told.append)
-            await until(lambda: _any(told))
-            assert told[0].tasks is None, "what happened before is told to no watcher"
+            notifications: list[StoreChanges] = []
+            end = first.watch(notifications.append)
+            await until(lambda: _any(notifications))
+            assert notifications[0].tasks is None, "what happened before is told to no watcher"
             await asyncio.sleep(0.3)
-            told.clear()
+            notifications.clear()
             await owners["t"].write()
-            await until(lambda: _names(told, "t"))
+            await until(lambda: _names(notifications, "t"))
             await owners["u"].release()
-            await until(lambda: _names(told, "u"))
-            assert not any("v" in (changes.tasks or ()) for changes in told), "nothing happened to it"
-            assert None not in [changes.tasks for changes in told]
-            told.clear()
+            await until(lambda: _names(notifications, "u"))
+            assert not any("v" in (changes.tasks or ()) for changes in notifications), (
+                "nothing happened to it"
+            )
+            assert None not in [changes.tasks for changes in notifications]
+            notifications.clear()
             await second.claim("u")
-            await until(lambda: _names(told, "u"))
+            await until(lambda: _names(notifications, "u"))
             await second.post("v", item("i"))
-            await until(lambda: _any([changes for changes in told if "v" in changes.mail]))
+            await until(lambda: _any([changes for changes in notifications if "v" in changes.mail]))
             await mine.write()
             await owners["v"].write()
-            await until(lambda: _names(told, "v"))
+            await until(lambda: _names(notifications, "v"))
             end()
 
     async def test_watchers_of_one_store_learn_which_tasks_changed_through_it(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            owner, told = await Owner.create(store, "t"), list[StoreChanges]()
-            ends = [store.watch(told.append), store.watch(lambda changes: None)]
+            owner, notifications = await Owner.create(store, "t"), list[StoreChanges]()
+            ends = [store.watch(notifications.append), store.watch(lambda changes: None)]
             await asyncio.sleep(0.3)
-            told.clear()
+            notifications.clear()
             await owner.write()
-            await until(lambda: _names(told, "t"))
-            told.clear()
+            await until(lambda: _names(notifications, "t"))
+            notifications.clear()
             await owner.release()
-            await until(lambda: _names(told, "t"))
-            told.clear()
+            await until(lambda: _names(notifications, "t"))
+            notifications.clear()
             await store.delete("t")
-            await until(lambda: _any([changes for changes in told if changes.tasks is None]))
+            await until(lambda: _any([changes for changes in notifications if changes.tasks is None]))
             for end in ends:
                 end()
 
@@ -412,9 +414,9 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             owner = await Owner.create(first, "t")
             lost = owner.commit(owner.record(2, blobs={"b": b"1"}), thread=ThreadChange("add", "talk", 0))
             await send(first, lost)
-            shown = await dump(second, ["talk"])
+            content = await dump(second, ["talk"])
             assert await send(second, lost) == Committed()
-            assert await dump(second, ["talk"]) == shown
+            assert await dump(second, ["talk"]) == content
 
     # ----------------------------------------------------------------------------------------- damage
 
@@ -507,6 +509,6 @@ async def _any(items: Sequence[object]) -> bool:
     return bool(items)
 
 
-async def _names(told: Sequence[StoreChanges], task_id: str) -> bool:
+async def _names(notifications: Sequence[StoreChanges], task_id: str) -> bool:
     """Return whether watchers received a task's name among the changes."""
-    return any(task_id in (changes.tasks or ()) for changes in told)
+    return any(task_id in (changes.tasks or ()) for changes in notifications)

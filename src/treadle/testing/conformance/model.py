@@ -263,8 +263,8 @@ async def pictures_and_files_are_accepted(scripted: Scripted) -> None:
     with scripted([call("add", a=1, b=2), text("A cat.")]) as model:
         first = user(*contents)
         message = identified((await ask(model, request(first)))[1].message)
-        shown = results(message, Text("one pixel"), Image(data=PNG, media_type="image/png"))
-        _, answer = await ask(model, request(first, message, shown))
+        results_message = results(message, Text("one pixel"), Image(data=PNG, media_type="image/png"))
+        _, answer = await ask(model, request(first, message, results_message))
     assert answer.message.text == "A cat."
 
 
@@ -444,8 +444,8 @@ async def a_key_that_comes_back_is_hidden(recorded: Recorded) -> None:
     with recorded(script) as (model, _):
         deltas, answer = await ask(model, request())
         error = await _error(model, request(user("What?"), answer.message, user("And now?")))
-    shown = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-    for place, content in (("deltas", shown), ("answer", answer.message.text), ("error", str(error))):
+    delta_text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    for place, content in (("deltas", delta_text), ("answer", answer.message.text), ("error", str(error))):
         assert SECRET not in content, f"the key is in the {place}: {content}"
         assert "[secret]" in content, f"the {place} lack the mark of a hidden key: {content}"
 

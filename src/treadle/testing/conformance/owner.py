@@ -149,24 +149,24 @@ async def dump(store: JournalStore, threads: Iterable[str] = (), tasks: Iterable
 
     Owners, which differ between processes, and tenants are left out.
     """
-    shown: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for row in await store.rows(TaskFilter(limit=1_000)):
         key = row.task_id
-        shown[key] = (replace(row, driver=None, tenant=""), await store.read(key), await store.inbox(key))
+        content[key] = (replace(row, driver=None, tenant=""), await store.read(key), await store.inbox(key))
     for key in tasks:
-        if key not in shown:
+        if key not in content:
             try:
-                shown[key] = await store.read(key)
+                content[key] = await store.read(key)
             except TaskNotFound:
-                shown[key] = None
+                content[key] = None
     for key in threads:
         version, members = await store.thread(key)
-        shown[f"thread {key}"] = (
+        content[f"thread {key}"] = (
             version,
             members,
             [await store.thread(key, version=v) for v in range(version)],
         )
-    return shown
+    return content
 
 
 def with_blob(owner: Owner) -> Record:

@@ -90,12 +90,12 @@ class StoreConformance(
             names = [f"t{n:02}" for n in range(23)]
             for name in names[::2] + names[1::2]:
                 await Owner.create(store, name)
-            listed: list[str] = []
+            task_ids: list[str] = []
             task_filter = TaskFilter(limit=5)
             while page := await store.rows(task_filter):
-                listed += [row.task_id for row in page]
+                task_ids += [row.task_id for row in page]
                 task_filter = replace(task_filter, cursor=page[-1].cursor)
-            assert listed == names[::-1]
+            assert task_ids == names[::-1]
 
     async def test_a_task_at_rest_is_listed_by_its_state_behind_many_that_are_driven(
         self, tmp_path: Path

@@ -44,16 +44,16 @@ class AdoptionConformance(StoreSubject):
             await Owner.create(store, "driven")
             await (await Owner.create(store, "ended")).send(release=True, state="completed", wanted=AT_ONCE)
             query = replace(QUERY, excluded=frozenset({("", "tried")}))
-            assert await found(store, query) == ["first", "second"]
-            assert await found(store, replace(query, limit=1)) == ["first"]
-            assert await found(store, replace(query, until=DUE)) == ["later", "first", "second"]
-            assert await found(store, replace(query, agents=("other", "agent"))) == [
+            assert await adoptable_ids(store, query) == ["first", "second"]
+            assert await adoptable_ids(store, replace(query, limit=1)) == ["first"]
+            assert await adoptable_ids(store, replace(query, until=DUE)) == ["later", "first", "second"]
+            assert await adoptable_ids(store, replace(query, agents=("other", "agent"))) == [
                 "other",
                 "first",
                 "second",
             ]
-            assert await found(store, replace(query, format=2)) == ["newer", "first", "second"]
-            assert await found(store, replace(query, agents=())) == []
+            assert await adoptable_ids(store, replace(query, format=2)) == ["newer", "first", "second"]
+            assert await adoptable_ids(store, replace(query, agents=())) == []
             assert [row.task_id for row in await store.unadoptable(query)] == ["other", "newer"]
             assert await store.unadoptable(replace(query, agents=("agent", "other"), format=2)) == []
             [row] = await store.adoptable(replace(query, limit=1))
@@ -103,10 +103,10 @@ class AdoptionConformance(StoreSubject):
             assert await indirect(store, 2, after="c2") == ["c3", "m1"]
             assert await indirect(store, 2, after="m1") == ["m2"]
             assert await indirect(store, 10, until=DUE) == ["c1", "c2", "c3", "later", "m1", "m2"]
-            assert await found(store, QUERY) == ["both"]
+            assert await adoptable_ids(store, QUERY) == ["both"]
 
 
-async def found(store: JournalStore, query: AdoptionQuery) -> list[str]:
+async def adoptable_ids(store: JournalStore, query: AdoptionQuery) -> list[str]:
     """Return the ids of the adoptable tasks."""
     return [row.task_id for row in await store.adoptable(query)]
 

@@ -66,15 +66,15 @@ class ListConformance(StoreSubject):
         async with self.opened(tmp_path) as store:
             for name, created in (("z", 1), ("a", 3), ("m", 2), ("n", 2), ("y", 0)):
                 await send(store, Commit(name, 1, create=new_task(name, created=created)))
-            listed: list[str] = []
-            wanted = TaskFilter(limit=2)
-            while page := await store.rows(wanted):
-                listed += [row.task_id for row in page]
-                wanted = replace(wanted, cursor=page[-1].cursor)
-                if "n" in listed and "z" not in listed:
+            task_ids: list[str] = []
+            page_filter = TaskFilter(limit=2)
+            while page := await store.rows(page_filter):
+                task_ids += [row.task_id for row in page]
+                page_filter = replace(page_filter, cursor=page[-1].cursor)
+                if "n" in task_ids and "z" not in task_ids:
                     await send(store, Commit("n", 1, state="completed", release=True))
                     await store.delete("n")  # a page continues after a deleted task
-            assert listed == ["a", "n", "m", "z", "y"]
+            assert task_ids == ["a", "n", "m", "z", "y"]
             with pytest.raises(ConfigurationError, match="cursor must be what the page before gave"):
                 await store.rows(TaskFilter(cursor="a"))
 

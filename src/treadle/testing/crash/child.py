@@ -139,12 +139,12 @@ async def _note_shown_events(runner: Runner, task_id: str, ledger: Ledger) -> No
 
 def shown_events(ledger: Ledger) -> dict[str, list[tuple[int, str]]]:
     """Return number and kind of the events that each process received, in order, by process id."""
-    shown: dict[str, list[tuple[int, str]]] = {}
+    events_by_process: dict[str, list[tuple[int, str]]] = {}
     for line in ledger.entries():
         if line.tool == SHOWN:
             seq, _, kind = line.text.partition(" ")
-            shown.setdefault(line.call, []).append((int(seq), kind))
-    return shown
+            events_by_process.setdefault(line.call, []).append((int(seq), kind))
+    return events_by_process
 
 
 class RunToEnd:
