@@ -178,6 +178,17 @@ async def test_a_task_is_stepped_undone_forked_and_finalized(remote: Client) -> 
         await remote.get_task(fork)
 
 
+async def test_the_forks_of_a_lineage_are_on_several_pages(remote: Client) -> None:
+    task = await remote.create_task(shop(), "How much?")
+    await remote.run_step(task)
+    forks = [(await remote.fork(task)).task_id for _ in range(3)]
+    lineage = await remote.get_lineage(task, limit=1)
+    assert [fork.task_id async for fork in lineage.forks] == forks[::-1]
+    assert [child async for child in lineage.children] == []
+    without_asyncio = await asyncio.to_thread(remote.sync.get_lineage, task, limit=1)
+    assert await asyncio.to_thread(lambda: [fork.task_id for fork in without_asyncio.forks]) == forks[::-1]
+
+
 async def test_answers_are_of_the_agents_type_where_the_agent_is_known(url: str, remote: Client) -> None:
     result = await remote.run(QUOTING, "How much?")
     assert result.output == Quote(cents=250)

@@ -40,11 +40,13 @@ from treadle.errors import (
     VersionRefused,
 )
 from treadle.results.agent_info import AgentInfo
+from treadle.results.read_results import Lineage
 from treadle.results.results import (
     Page,
     RunResult,
     StepOutputs,
     Task,
+    TaskPage,
     TaskStepOutput,
     TaskSummary,
     is_disposable,
@@ -106,7 +108,14 @@ class RemoteVerbs:
         if isinstance(value, Page):
             page = cast("Page[Any, Any]", value)
             return page.followed_by(lambda cursor: self.call(verb, {**given, row.turned_by: cursor}))
+        if isinstance(value, Lineage):
+            self._follow(value.children, {"parent": given["task"], "limit": given["limit"]})
+            self._follow(value.forks, {"forked_from": given["task"], "limit": given["limit"]})
         return value
+
+    def _follow(self, page: TaskPage, filters: Given) -> None:
+        """Let a page of a lineage be followed by those of `list_tasks`."""
+        page.followed_by(lambda cursor: self.call("list_tasks", {**filters, "cursor": cursor}))
 
     async def _check(self, verb: str, given: Given) -> None:
         """Raise `ConfigurationError` for an argument that no request carries; the text says where it belongs."""
