@@ -12,7 +12,7 @@ from treadle.agents.middleware import Layer, ToolInvocation
 from treadle.core import events as e
 from treadle.core import origins
 from treadle.core.children import SpentBy
-from treadle.core.effects import RunAgent, StopAgent
+from treadle.core.effects import Effect, RunAgent, RunFunction, StopAgent
 from treadle.core.ends import failed_end
 from treadle.core.ids import child_id
 from treadle.core.labels import Label
@@ -309,6 +309,21 @@ async def _child_at_end(stop_child: StopChild, effect: StopAgent) -> TaskState |
         except StoreUnavailable:
             await asyncio.sleep(seconds)
     return await stop_child(effect.call, effect.why)
+
+
+def effects_to_run(
+    subagents: Subagents, state: TaskState, effects: tuple[Effect, ...]
+) -> tuple[Effect, ...] | None:
+    """Return a task's effects without those of children at rest; None if only such children are left to wait for.
+
+    A pause of the task is passed on to its running children.
+    """
+    if state.pausing:
+        subagents.pause(effects)
+    if not subagents.resting:
+        return effects
+    active = subagents.without_resting(effects)
+    return None if all(type(effect) is RunFunction for effect in active) else active
 
 
 def _not_tried_again(call: CallState, why: str) -> e.ToolEnded:

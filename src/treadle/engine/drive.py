@@ -54,11 +54,12 @@ from typing import Any, Final, TypeAlias
 from treadle.agents.agent import Agent
 from treadle.agents.decide import lifecycle
 from treadle.core import events as e
-from treadle.core.effects import Effect, RunFunction, Wait
+from treadle.core.effects import Effect, Wait
 from treadle.core.rules.fold import RUNNER
 from treadle.core.state import TaskState
 from treadle.core.steps import StepState
 from treadle.core.tools import ToolSpec
+from treadle.engine.agent_calls import effects_to_run
 from treadle.engine.drive_spec import DriveSpec, idle
 from treadle.engine.effect_context import EffectContext, StopChild
 from treadle.engine.in_flight import MAX_EVENTS_IN_A_ROW, EffectsInFlight
@@ -67,11 +68,11 @@ from treadle.engine.interruption import Deadline, Interruption
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.loop_task import LoopTask
 from treadle.engine.pending_callback import PendingCallback
-from treadle.engine.recording import BreakpointRecorder, StepFunctionRecorder, StepGoal
+from treadle.engine.recording import BreakpointRecorder, PlainStepRecorder, StepFunctionRecorder, StepGoal
 from treadle.engine.release import end_task, wanted_from
 from treadle.engine.task_log import is_heard
 from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
-from treadle.engine.timers import fire_timers
+from treadle.engine.timers import fire_timers, fire_timers_while_driving
 from treadle.ports import JournalStore
 from treadle.results.results import resting_word
 
@@ -139,10 +140,13 @@ class DriveLoop:
         self._subagents = context.subagents if context is not None else None
         self._step_requests = context.step_requests if context is not None else None
         self._step_goal = StepGoal(spec) if spec.goal == "step" else None
+        self._work = spec.work if admission is None or spec.goal == "undo" else wait_for_thread
         breakpoints = spec.options.break_on
         record: Recorder = BreakpointRecorder(writer, state, breakpoints) if breakpoints else writer.record
         if self._step_requests is not None:
             record = StepFunctionRecorder(record, state, self._step_requests, self._step_goal)
+        elif self._step_goal is not None:
+            record = PlainStepRecorder(record, state, self._step_goal)
         self._record = record
         self._effects = EffectsInFlight(
             context, state, writer, record, self._loop_task, self._is_called, stop_child
@@ -230,52 +234,34 @@ class DriveLoop:
             raise self._writer.failure
         if self._is_called():
             await self._listen()
-        state, spec, effects, goal = self.state, self._spec, self._effects, self._step_goal
-        if (
-            state.graph is not None or state.asked or state.questions or state.deferred or state.sleeps
-        ) and spec.goal != "attend":
-            fire_timers(state, self._writer, self._record)
-            if self._callbacks is not None and (state.asked or state.questions):
+        state, effects, goal = self.state, self._effects, self._step_goal
+        if self._spec.goal != "attend":
+            fire_timers_while_driving(state, self._writer, self._record)
+            if self._callbacks is not None:
                 self._callbacks.begin(effects.running)
-        recorded = 0
-        while True:
-            if (
-                goal is not None
-                and goal.last_step is not None
-                and not (state.cancelling or state.overwritten)
-                and (state.team is None or state.team.next is None)
-            ):
+        for _ in range(MAX_EVENTS_IN_A_ROW):
+            if goal is not None and goal.is_reached(state):
                 return await self._park(resting_word(state))
             if effects.running and (allowed := self._allowed_to_go_on()) is not None:
                 await effects.run(allowed)
                 return False
-            if self._inbox.undo_waits:
-                self._inbox.resume_undo()
-                return False
-            queues = self._admission is not None and spec.goal != "undo"
-            work = wait_for_thread if queues else spec.work
-            decision = lifecycle.decide(state, spec.rules, work, finalize=self._finalizes)
+            decision = lifecycle.decide(state, self._spec.rules, self._work, finalize=self._finalizes)
             if not isinstance(decision, e.Event):
                 break
             if type(decision) is e.TaskEnded:
                 return await self._end_task(decision)
             self._record(decision)
-            if goal is not None and self._step_requests is None:
-                goal.note_plain(decision, state)
-            recorded += 1
-            if recorded == MAX_EVENTS_IN_A_ROW:
-                await asyncio.sleep(0)
-                return False
+        else:
+            await asyncio.sleep(0)
+            return False
         if type(decision) is Wait:
             return await self._rest(decision)
         wanted: tuple[Effect, ...] = decision  # type: ignore[assignment]
         if self._subagents is not None:
-            if state.pausing:
-                self._subagents.pause(wanted)
-            if self._subagents.resting:
-                wanted = self._subagents.without_resting(wanted)
-                if all(type(effect) is RunFunction for effect in wanted):
-                    return await self._park("waiting")
+            active = effects_to_run(self._subagents, state, wanted)
+            if active is None:
+                return await self._park("waiting")
+            wanted = active
         if len(wanted) == 1 and not effects.running and not effects.finished:
             if not self._is_called():
                 await effects.run_inline(wanted[0])
@@ -309,6 +295,7 @@ class DriveLoop:
             self._inbox.is_unread
             or self._judges_anew
             or (self._deadline is not None and self._deadline.is_reached)
+            or (self._inbox.undo_waits and not self._effects.running)
         ):
             return True
         if self._step_requests is not None and self._step_requests.has_unrecorded:
@@ -316,9 +303,9 @@ class DriveLoop:
         return self._interruption.request is not None and self._interruption.is_due()
 
     async def _listen(self) -> None:
-        if self._inbox.is_unread and await self._inbox.read(self._record):
+        if self._inbox.is_due and await self._inbox.read(self._record):
             # The caller of an undo decides how the task goes on, so nothing is decided after the undo.
-            self._spec.goal, self._spec.work = "undo", idle
+            self._spec.goal, self._work = "undo", idle
             self._finalizes = False
         if self._deadline is not None and self._deadline.is_reached:
             self._deadline.record(self._writer)
@@ -351,16 +338,7 @@ class DriveLoop:
 
     async def _rest(self, wait: Wait) -> bool:
         """Wait here for events that are due soon, or release the task; True when the drive is over."""
-        if (
-            wait.reason in ("approval", "question")
-            and self._callbacks is not None
-            and self._callbacks.running
-        ):
-            self._writer.flush()
-            if not self._is_called():
-                await self._loop_task.wait(fire_timers(self.state, self._writer, self._record))
-            return False
-        if wait.reason == "background" and self._spec.rules.at_end == "wait":
+        if self._stays_for(wait):
             self._writer.flush()
             if not self._is_called():
                 await self._loop_task.wait(fire_timers(self.state, self._writer, self._record))
@@ -383,6 +361,12 @@ class DriveLoop:
             await self._loop_task.wait(seconds_left)
         return False
 
+    def _stays_for(self, wait: Wait) -> bool:
+        """Return whether the drive stays although the task waits for people or for background work."""
+        if wait.reason in ("approval", "question"):
+            return self._callbacks is not None and bool(self._callbacks.running)
+        return wait.reason == "background" and self._spec.rules.at_end == "wait"
+
     async def _go_on_with_next_agent(self, hand_over: HandOver, agent: Agent[Any]) -> None:
         """Move the conversation: from now on, the drive uses the rules and the context of the next agent."""
         moved = await hand_over(agent, self._record, self._is_called)
@@ -392,7 +376,7 @@ class DriveLoop:
         if context is None:
             return
         self._agent = context.runtime.agent
-        self._spec.rules, self._spec.options, self._spec.work = spec.rules, spec.options, spec.work
+        self._spec.rules, self._spec.options, self._work = spec.rules, spec.options, spec.work
         self._effects.context = context
         self._subagents = self._inbox.subagents = context.subagents
         seconds = spec.rules.limits.seconds
@@ -407,7 +391,7 @@ class DriveLoop:
     async def _enter_thread(self, admission: ThreadAdmission) -> None:
         """Enter the thread, or wait in its queue until it may be free or the drive is called."""
         if await admission.enter(self._loop_task.wake_from_anywhere):
-            self._admission = None
+            self._admission, self._work = None, self._spec.work
             if self._deadline is not None:
                 self._deadline.start(self._loop_task.wake)
         elif not admission.recheck_wanted and not self._is_called():

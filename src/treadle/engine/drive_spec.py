@@ -19,7 +19,7 @@ Goal = Literal["end", "step", "finalize", "undo", "attend"]
 
 @mutable
 class DriveSpec:
-    """The specification of a drive. An undo that arrives during the drive changes the goal and the worker."""
+    """The specification of a drive. An undo that arrives during the drive changes the goal."""
 
     goal: Goal
     rules: Rules

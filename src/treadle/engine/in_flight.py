@@ -63,7 +63,7 @@ from treadle.engine.effect_in_flight import CancelReason, EffectInFlight
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.loop_task import LoopTask, nothing
 from treadle.engine.model_calls import ModelCallInFlight
-from treadle.engine.timers import fire_timers
+from treadle.engine.timers import fire_timers_while_driving
 from treadle.engine.tool_calls import CompensationInFlight, ReconciliationInFlight, ToolCallInFlight
 
 T = TypeVar("T")
@@ -298,16 +298,8 @@ class EffectsInFlight:
         if not self.finished:
             self._submit_soon()
             if not self._is_called():
-                state = self._state
-                has_timers = (
-                    state.graph is not None
-                    or state.asked
-                    or state.questions
-                    or state.deferred
-                    or state.sleeps
-                )
-                at_most = fire_timers(state, self._writer, self._record) if has_timers else None
-                await self._loop_task.wait(at_most)
+                seconds_left = fire_timers_while_driving(self._state, self._writer, self._record)
+                await self._loop_task.wait(seconds_left)
         if self._writer.failure is not None:
             raise self._writer.failure
         finished, self.finished = self.finished, []

@@ -81,7 +81,7 @@ class InboxReader:
 
     async def read(self, record: Recorder) -> bool:
         """Record an event for each item of the inbox; True if an undo is to begin."""
-        self.is_unread = begins_undo = is_noted = False
+        self.is_unread = self.undo_waits = begins_undo = is_noted = False
         writer, state = self._writer, self._state
         for item in await self._store.inbox(state.task_id):
             if item.item_id in writer.taken:
@@ -136,9 +136,10 @@ class InboxReader:
             return False
         return state.graph is not None or (state.answered and state.deferred.keys() <= state.completed.keys())
 
-    def resume_undo(self) -> None:
-        """Read the undo that waited, once no effect runs."""
-        self.undo_waits, self.is_unread = False, True
+    @property
+    def is_due(self) -> bool:
+        """Whether to read the inbox now: items may have arrived, or no effect holds an undo back any more."""
+        return self.is_unread or (self.undo_waits and not self._running)
 
 
 class Expiring(Protocol):

@@ -41,7 +41,7 @@ def no_price(model: str, usage: Usage) -> Decimal | None:
 
 def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
     """Return the cost of a model's tokens, in pico-dollars; None if the price is unknown or implausibly high."""
-    if usage.total_tokens == 0:
+    if not usage.input_tokens and not usage.output_tokens:
         return 0
     dollars = price(model, usage)
     cost = None if dollars is None else picodollars(dollars)

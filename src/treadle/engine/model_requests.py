@@ -39,10 +39,12 @@ def step_request(context: EffectContext, effect: CallModel) -> ModelRequest:
     choice = (
         settings.tool_choice if settings.tool_choice is not None and state.turn == 0 and tools else "auto"
     )
-    step = effect.step
+    step, instructions = effect.step, standing_instructions(runtime, state)
+    if effect.final or runtime.tell_steps is not None:
+        instructions = _with_limits(instructions, context, effect)
     request = ModelRequest(
         state.view if context.select_messages is None else context.select_messages(tools),
-        _instructions(context, effect),
+        instructions,
         tools,
         answer_tool if effect.final else choice,
         settings,
@@ -115,10 +117,9 @@ def _for_layers(
     return request
 
 
-def _instructions(context: EffectContext, effect: CallModel) -> str:
-    """Return the task's instructions, with the number of steps left if the model is to know it."""
+def _with_limits(text: str, context: EffectContext, effect: CallModel) -> str:
+    """Return instructions with the reached limit, and with the number of steps left if the model is to know it."""
     runtime, state = context.runtime, context.state
-    text = standing_instructions(runtime, state)
     if effect.final and state.limit_detail is not None:
         why = f"No tool can be called any more: {state.limit_detail}. Answer with what you know."
         text = f"{text}\n\n{why}".strip()

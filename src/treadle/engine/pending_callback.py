@@ -85,9 +85,12 @@ class DriveCallbacks:
         Args:
             running: the ids of the effects that run.
         """
-        held = _behind_judged(self._state, running)
-        for item in pending_of(self._state):
-            key = self._state.task_id, item.request_id
+        state = self._state
+        if not state.asked and not state.questions:
+            return
+        held = _behind_judged(state, running)
+        for item in pending_of(state):
+            key = state.task_id, item.request_id
             if (
                 item.kind in ("approval", "question")
                 and key not in self._told

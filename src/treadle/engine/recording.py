@@ -33,6 +33,12 @@ class StepGoal:
         self.last_step: StepState | None = None
         """the step that reached the goal"""
 
+    def is_reached(self, state: TaskState) -> bool:
+        """Return whether the last step has ended, and the task may stop after it."""
+        if self.last_step is None or state.cancelling or state.overwritten:
+            return False
+        return state.team is None or state.team.next is None
+
     def note_plain(self, event: e.Event, state: TaskState) -> None:
         """Note the end of a step of a task without step functions."""
         if type(event) is e.StepCompleted and self._spec.goal == "step":
@@ -74,6 +80,20 @@ class BreakpointRecorder:
             if is_met:
                 self._writer.record(e.PauseRequested("breakpoint", _reason(breakpoint_, event)))
                 break
+
+
+class PlainStepRecorder:
+    """Records events, and notes the end of a step in a task without step functions."""
+
+    def __init__(self, record: Recorder, state: TaskState, goal: StepGoal) -> None:
+        self._record = record
+        self._state = state
+        self._goal = goal
+
+    def __call__(self, event: e.Event, inbox: str | None = None) -> None:
+        """Record an event."""
+        self._record(event, inbox)
+        self._goal.note_plain(event, self._state)
 
 
 class StepFunctionRecorder:

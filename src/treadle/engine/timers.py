@@ -19,6 +19,16 @@ def fire_timers(state: TaskState, writer: JournalWriter, record: Recorder) -> fl
     return seconds_left
 
 
+def fire_timers_while_driving(state: TaskState, writer: JournalWriter, record: Recorder) -> float | None:
+    """Fire timers like `fire_timers`, but none for a task whose only timer is the retry of a plain step.
+
+    Such a task does nothing else meanwhile, so the drive fires that timer when the task waits for it.
+    """
+    if state.graph is not None or state.asked or state.questions or state.deferred or state.sleeps:
+        return fire_timers(state, writer, record)
+    return None
+
+
 def _fired(timer: Timer | Expiry | Sleep | TicketExpiry) -> e.Event:
     """Return the event of a timer that has fired."""
     if isinstance(timer, TicketExpiry):
