@@ -165,13 +165,13 @@ def passed_answer(answer: AnswerHeld, content: dict[str, Json]) -> tuple[Message
             replace(part, raw=raw) if isinstance(part, ToolCall) and _is_scratch(part) else part
             for part in parts
         ]
-    said = as_text(content["text"]) if "text" in changed else None
+    new_text = as_text(content["text"]) if "text" in changed else None
     if "answer" in changed and typed is not None:
         value = content["answer"]
         if typed.problem is None:
             typed = replace(typed, output=value)
         if typed.call is None:
-            said = as_text(value)
+            new_text = as_text(value)
         else:
             arguments: dict[str, Json] = (
                 cast("dict[str, Json]", value) if isinstance(value, dict) else {"answer": value}
@@ -182,10 +182,10 @@ def passed_answer(answer: AnswerHeld, content: dict[str, Json]) -> tuple[Message
                 else part
                 for part in parts
             ]
-    if said is not None:
+    if new_text is not None:
         place = next((i for i, part in enumerate(parts) if isinstance(part, Text)), len(parts))
         others: list[Part] = [part for part in parts if not isinstance(part, Text)]
-        parts = [*others[:place], Text(said), *others[place:]] if said else others
+        parts = [*others[:place], Text(new_text), *others[place:]] if new_text else others
     return Message(message.role, tuple(parts)), typed
 
 

@@ -284,10 +284,10 @@ class _Page:
     def _fact(self, value: Any) -> str:
         return self._text(f"{value:,}" if type(value) is int else str(value))
 
-    def _badge(self, word: str) -> str:
-        colour = _COLOURS.get(word, _OTHER_COLOUR)
+    def _badge(self, state: str) -> str:
+        colour = _COLOURS.get(state, _OTHER_COLOUR)
         style = f"background:{colour};color:#fff;border-radius:8px;padding:0 8px;font-size:11px"
-        return f'<span style="{style};white-space:nowrap">{self._text(word)}</span>'
+        return f'<span style="{style};white-space:nowrap">{self._text(state)}</span>'
 
     def _value(self, value: Any) -> str:
         text = shown_value(value)

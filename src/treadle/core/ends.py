@@ -26,23 +26,29 @@ from treadle.core.steps import CallState
 
 
 def observe(
-    end: ToolEnded, seen: str | Sequence[Content], limit: int, *, is_output: bool, reads_on: bool
+    end: ToolEnded, observed: str | Sequence[Content], limit: int, *, is_output: bool, reads_on: bool
 ) -> ToolEnded:
     """Return the end of a call that returned, with its observation for the model.
 
     Args:
         end: the end event; without an observation the model sees the output as text.
-        seen: the observation for the model, uncut.
+        observed: the observation for the model, uncut.
         limit: how many characters the model sees.
-        is_output: whether `seen` is the output as text; then it is not stored a second time.
+        is_output: whether `observed` is the output as text; then it is not stored a second time.
         reads_on: whether the model can read the rest with `read_output`.
     """
-    texts = [seen] if isinstance(seen, str) else [part.text for part in seen if isinstance(part, Text)]
+    texts = (
+        [observed]
+        if isinstance(observed, str)
+        else [part.text for part in observed if isinstance(part, Text)]
+    )
     end.cut = sum(map(len, texts)) > limit
     if end.cut and not is_output:
         end.whole = "".join(texts)
     if end.cut or not is_output:
-        end.observation = observation(seen, call_id=base_call_id(end.call), limit=limit, reads_on=reads_on)
+        end.observation = observation(
+            observed, call_id=base_call_id(end.call), limit=limit, reads_on=reads_on
+        )
     return end
 
 

@@ -65,8 +65,8 @@ class Write:
 
     def is_beside(self, other: Write) -> bool:
         """Return whether the writer could not read an earlier write, since both ran in parallel."""
-        mine, theirs = self.writer, other.writer
-        return other.seq > mine.began and not (mine.read_step and mine.step == theirs.step)
+        own, earlier = self.writer, other.writer
+        return other.seq > own.began and not (own.read_step and own.step == earlier.step)
 
     def yields_to(self, other: Write) -> bool:
         """Return whether an earlier write wins over this one."""
@@ -152,10 +152,10 @@ class ExtraState:
     def take_back(self, steps: Collection[str]) -> None:
         """Drop the writes of steps that were undone."""
         for key in {key for step in steps for key in self.keys_by_step.pop(step, ())}:
-            left = [write for write in self.writes[key] if write.writer.step not in steps]
-            if left:
+            remaining = [write for write in self.writes[key] if write.writer.step not in steps]
+            if remaining:
                 self.writes[key] = _decided(
-                    left
+                    remaining
                 )  # in its place: the order of keys is the same in each process
             else:
                 del self.writes[key]
@@ -168,8 +168,8 @@ def _standing(writes: list[Write], upto: int, calls: Collection[str]) -> Write |
     """Return the winning write at an event, None if there is none; `writes` may grow meanwhile."""
     if not calls:
         return next((write for write in reversed(writes) if write.seq <= upto and not write.hidden), None)
-    seen = [write for write in writes if write.seq <= upto or write.writer.by in calls]
-    return next((write for write in reversed(_decided(seen)) if not write.hidden), None)
+    visible = [write for write in writes if write.seq <= upto or write.writer.by in calls]
+    return next((write for write in reversed(_decided(visible)) if not write.hidden), None)
 
 
 def _decided(writes: Iterable[Write]) -> list[Write]:

@@ -176,12 +176,12 @@ def files_apart(messages: Sequence[Message], *, all_results: bool) -> Sequence[M
     """
     if not any(_has_files(message) for message in messages):
         return messages
-    shown: list[Message] = []
+    result: list[Message] = []
     moved: list[Part] = []
     for message in messages:
         if message.role != "tool":
             if moved:
-                shown.append(Message("user", tuple(moved)))
+                result.append(Message("user", tuple(moved)))
                 moved = []
         elif _has_files(message):
             parts: list[Part] = []
@@ -191,10 +191,10 @@ def files_apart(messages: Sequence[Message], *, all_results: bool) -> Sequence[M
                     moved += files
                 parts.append(part)
             message = replace(message, parts=tuple(parts))
-        shown.append(message)
+        result.append(message)
     if moved:
-        shown.append(Message("user", tuple(moved)))
-    return shown
+        result.append(Message("user", tuple(moved)))
+    return result
 
 
 def _has_files(message: Message) -> bool:
@@ -205,20 +205,20 @@ def _has_files(message: Message) -> bool:
 
 def _without_files(result: ToolResult) -> tuple[ToolResult, list[Part]]:
     outer = label_of("tool", result)
-    kept: list[Content] = []
+    remaining: list[Content] = []
     moved: list[Part] = []
     for part in result.parts:
         label = inside(outer, part.label)
         if label.integrity == "trusted" or isinstance(_as_text(part), Text):
-            kept.append(part)
+            remaining.append(part)
             continue
         number = len(moved) // 2 + 1
         place = nonce_of(result.frame, f"{result.call_id} files")
         label = replace(label, frame=place)
-        kept.append(Text(f"\n[file {number}: behind the results]\n", label=part.label))
+        remaining.append(Text(f"\n[file {number}: behind the results]\n", label=part.label))
         moved.append(Text(f"[file {number} of a result of {result.name}]", label=label))
         moved.append(replace(part, label=label))
-    return (replace(result, parts=tuple(kept)), moved) if moved else (result, moved)
+    return (replace(result, parts=tuple(remaining)), moved) if moved else (result, moved)
 
 
 def framed(request: ModelRequest, *, frame: Callable[[Message], Message] | None = None) -> ModelRequest:
@@ -271,20 +271,20 @@ def _framed_runs(parts: tuple[Part, ...], nonce: str = "") -> tuple[Part, ...]:
     """Return parts with a frame around adjacent parts that have the same untrusted label."""
     if not any(untrusted_origin(getattr(part, "label", None)) for part in parts):
         return parts
-    shown: list[Part] = []
+    framed_parts: list[Part] = []
     for label, run in groupby(parts, lambda part: cast("Label | None", getattr(part, "label", None))):
         beside = list(run)
         if (origin := untrusted_origin(label)) is not None and label is not None:
             frame = label.frame or nonce or nonce_of("", repr(beside))
             beside = list(framed_content(cast("list[Content]", beside), origin=origin, nonce=frame))
         for part in beside:
-            last = shown[-1] if shown else None
+            last = framed_parts[-1] if framed_parts else None
             if type(part) is Text and type(last) is Text and part.meta is None and last.meta is None:
                 between = "" if last.text[-1:] in ("\n", " ", "") else "\n"
-                shown[-1] = Text(last.text + between + part.text)
+                framed_parts[-1] = Text(last.text + between + part.text)
             else:
-                shown.append(part)
-    return tuple(shown)
+                framed_parts.append(part)
+    return tuple(framed_parts)
 
 
 def without_nonce(part: Part) -> Part:
@@ -297,8 +297,8 @@ def without_nonce(part: Part) -> Part:
 
 
 def _opening(origin: str, nonce: str, size: int) -> str:
-    shown = _NOT_IN_ORIGIN.sub("_", origin[:ORIGIN_CHARS])
-    return f'<untrusted-{nonce} origin="{shown}" chars={size}>\n'
+    safe_origin = _NOT_IN_ORIGIN.sub("_", origin[:ORIGIN_CHARS])
+    return f'<untrusted-{nonce} origin="{safe_origin}" chars={size}>\n'
 
 
 def _closing(nonce: str) -> str:

@@ -67,9 +67,9 @@ def _schema_flaws(schema: Any, path: tuple[str, ...]) -> Iterator[str]:
         return
     for keyword, value in cast("Schema", schema).items():
         place = (*path, keyword)
-        fits, what = _FORMS.get(keyword, _ANY_FORM)
+        fits, form = _FORMS.get(keyword, _ANY_FORM)
         if not fits(value):
-            yield f"{'.'.join(place)} must be {what}, got {_shown(value)}"
+            yield f"{'.'.join(place)} must be {form}, got {_shown(value)}"
         elif keyword in _OF_SCHEMAS:
             for name, inner in cast("dict[str, Any]", value).items():
                 yield from _schema_flaws(inner, (*place, name))
@@ -168,8 +168,8 @@ class _Check:
             if key in properties:
                 yield from self.misfits(member, properties[key], (*path, key))
             elif rest is False:
-                known = ", ".join(properties) or "none"
-                yield f"{self._place((*path, key))} is unknown; known are: {known}"
+                names = ", ".join(properties) or "none"
+                yield f"{self._place((*path, key))} is unknown; known are: {names}"
             else:
                 yield from self.misfits(member, rest, (*path, key))
 
@@ -289,8 +289,8 @@ def _multiple(value: Any, factor: Any) -> str | None:
     return None if fits else f"must be a multiple of {factor}"
 
 
-def _distinct(value: Any, wanted: Any) -> str | None:
-    if not wanted or not isinstance(value, list):
+def _distinct(value: Any, is_required: Any) -> str | None:
+    if not is_required or not isinstance(value, list):
         return None
     items = cast("list[Any]", value)
     return "must not hold an item twice" if len({_hashable(item) for item in items}) < len(items) else None

@@ -186,18 +186,18 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
     Raises:
         WrongAnswer: the arguments of a call are not JSON data.
     """
-    given = message.parts
-    parts = list(given) if len(given) <= MAX_CALLS else _bounded(given)
+    original = message.parts
+    parts = list(original) if len(original) <= MAX_CALLS else _bounded(original)
     number = first
     for index, part in enumerate(parts):
         if type(part) is ToolCall:
             problem, arguments, raw = part.problem, part.arguments, part.raw
             if problem is None and finish not in ("tool_calls", "stop"):
                 problem = "truncated" if finish == "length" else finish
-            if (beyond := flaw(arguments)) is not None:
-                if beyond == NO_JSON:
+            if (flaw_text := flaw(arguments)) is not None:
+                if flaw_text == NO_JSON:
                     raise _wrong_part(part)
-                problem, arguments, raw = problem or beyond, {}, (raw or "")[:RAW_KEPT]
+                problem, arguments, raw = problem or flaw_text, {}, (raw or "")[:RAW_KEPT]
             parts[index] = ToolCall(
                 call_id(step, number),
                 scrubbed(part.name),
@@ -209,24 +209,24 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
             number += 1
         else:
             parts[index] = _whole(part)
-    if number == first and message.role == "assistant" and all(map(is_, parts, given)):
+    if number == first and message.role == "assistant" and all(map(is_, parts, original)):
         return message
     return Message("assistant", tuple(parts), message.meta)
 
 
-def _bounded(given: tuple[Part, ...]) -> list[Part]:
+def _bounded(message_parts: tuple[Part, ...]) -> list[Part]:
     """Return the parts of a message; if it has too many calls, only the first, marked as not to be run."""
-    asked = sum([type(part) is ToolCall for part in given])
-    if asked <= MAX_CALLS:
-        return list(given)
-    problem = f"{SURPLUS} {asked:,} calls in one answer, and {MAX_CALLS:,} are the most"
+    calls = sum([type(part) is ToolCall for part in message_parts])
+    if calls <= MAX_CALLS:
+        return list(message_parts)
+    problem = f"{SURPLUS} {calls:,} calls in one answer, and {MAX_CALLS:,} are the most"
     parts: list[Part] = []
-    for part in given:
+    for part in message_parts:
         if not isinstance(part, ToolCall):
             parts.append(part)
-        elif asked:
+        elif calls:
             parts.append(ToolCall(part.id, part.name, part.arguments, part.raw, problem, part.meta))
-            asked = 0
+            calls = 0
     return parts
 
 

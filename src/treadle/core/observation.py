@@ -61,23 +61,23 @@ def observation(
     """
     if isinstance(parts, str) and 0 < len(parts) <= limit:
         return (Text(parts),)
-    kept: list[Content] = []
-    left, before = limit, 0
+    shown: list[Content] = []
+    remaining, before = limit, 0
     for part in content(parts):
         if not isinstance(part, Text):
-            kept.append(part)
-        elif len(part.text) <= left:
-            left -= len(part.text)
+            shown.append(part)
+        elif len(part.text) <= remaining:
+            remaining -= len(part.text)
             if part.text:
-                kept.append(part)
+                shown.append(part)
         else:
             where = f"full output: call {call_id}"
             if reads_on:
-                where = f'{READ_OUTPUT}(call_id="{call_id}", offset={before + left - left // 2}) reads on'
-            kept.append(Text(_cut(part.text, left, f"; {where}"), part.meta, part.label))
-            left = 0
+                where = f'{READ_OUTPUT}(call_id="{call_id}", offset={before + remaining - remaining // 2}) reads on'
+            shown.append(Text(_cut(part.text, remaining, f"; {where}"), part.meta, part.label))
+            remaining = 0
         before += len(part.text) if isinstance(part, Text) else 0
-    return tuple(kept) or (Text(EMPTY_OUTPUT),)
+    return tuple(shown) or (Text(EMPTY_OUTPUT),)
 
 
 def characters_cut(parts: Iterable[Content], call_id: str) -> int:
@@ -86,8 +86,8 @@ def characters_cut(parts: Iterable[Content], call_id: str) -> int:
     note = re.compile(
         rf"\[\.\.\. ([\d,]+) characters cut; (?:full output: call {mark} |{READ_OUTPUT}\(call_id=\"{mark}\")"
     )
-    found = [match for part in parts if isinstance(part, Text) for match in note.findall(part.text)]
-    return sum([int(match.replace(",", "")) for match in found])
+    counts = [match for part in parts if isinstance(part, Text) for match in note.findall(part.text)]
+    return sum([int(match.replace(",", "")) for match in counts])
 
 
 def bounded(text: str, limit: int) -> str:
@@ -108,9 +108,9 @@ def whole_error_text(error: BaseException) -> str:
     return scrubbed(_error_text(error))
 
 
-def unknown_tool_text(name: str, known: Iterable[str]) -> str:
+def unknown_tool_text(name: str, existing: Iterable[str]) -> str:
     """Return the error result for a tool that does not exist: the nearest name, and the names that do exist."""
-    names = list(known)
+    names = list(existing)
     shown = scrubbed(bounded(name, 64))
     if not names:
         return f"There is no tool {shown!r}: there are no tools at all."

@@ -31,9 +31,9 @@ FURTHER: Final = "*"
 
 def merged(*origins: Iterable[str]) -> tuple[str, ...]:
     """Return origins without duplicates, in order; `FURTHER` replaces those after `MAX_ORIGINS`."""
-    found = dict.fromkeys(chain.from_iterable(origins))
-    further = found.pop(FURTHER, FURTHER) is None or len(found) > MAX_ORIGINS
-    named = tuple(islice(found, MAX_ORIGINS))
+    unique_origins = dict.fromkeys(chain.from_iterable(origins))
+    further = unique_origins.pop(FURTHER, FURTHER) is None or len(unique_origins) > MAX_ORIGINS
+    named = tuple(islice(unique_origins, MAX_ORIGINS))
     return (*named, FURTHER) if further else named
 
 

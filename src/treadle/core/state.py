@@ -337,9 +337,9 @@ class TaskState:
             if call.permit is not None and (request := call.permit.request) is not None:
                 yield Expiry(call.step, call.id, request.expires, request.number)
         for question in self.questions.values():
-            asked = question.asked
-            if asked.expires is not None:
-                yield Expiry(asked.step, asked.call, asked.expires, asked.number, is_question=True)
+            event = question.asked
+            if event.expires is not None:
+                yield Expiry(event.step, event.call, event.expires, event.number, is_question=True)
 
     def ticket_expiries(self) -> Iterator[TicketExpiry]:
         """Yield the expiries of the open tickets."""

@@ -41,9 +41,9 @@ def request_tokens(instructions: str, tools: Sequence[ToolSpec]) -> int:
 
 def estimated_usage(request: ModelRequest, answer: Message | None) -> Usage:
     """Estimate the usage of a request whose model reported none; without an answer, its input alone."""
-    asked = request_tokens(request.instructions, request.tools)
-    asked += sum([message_tokens(message) for message in request.messages])
-    return Usage(asked, message_tokens(answer) if answer is not None else 0, estimated=True)
+    input_tokens = request_tokens(request.instructions, request.tools)
+    input_tokens += sum([message_tokens(message) for message in request.messages])
+    return Usage(input_tokens, message_tokens(answer) if answer is not None else 0, estimated=True)
 
 
 def _part_tokens(part: Part) -> int:

@@ -153,15 +153,15 @@ def stack_of_thread(thread: int) -> Stack:
 
 def traceback_text(pieces: Iterable[str]) -> str:
     """Return the end of a traceback as bounded text; secrets must be masked in the pieces already."""
-    kept: list[str] = []
-    left = TRACEBACK_CHARS
+    newest_first: list[str] = []
+    remaining = TRACEBACK_CHARS
     for piece in reversed([bounded(piece.rstrip("\n"), _PIECE_CHARS) + "\n" for piece in pieces]):
-        left -= len(piece)
-        if left < 0:
-            kept.append(_CUT)
+        remaining -= len(piece)
+        if remaining < 0:
+            newest_first.append(_CUT)
             break
-        kept.append(piece)
-    return "".join(reversed(kept)).rstrip("\n")
+        newest_first.append(piece)
+    return "".join(reversed(newest_first)).rstrip("\n")
 
 
 def hidden_piece(piece: str, hide: Callable[[str], str]) -> str:
@@ -178,9 +178,9 @@ def pieces_of(error: BaseException) -> list[str]:
 
 def _bounded(error: BaseException, pieces: Sequence[str]) -> UserError:
     joined = _joined(pieces)
-    kept = [bounded(scrubbed(piece), SEARCHED_CHARS) for piece in joined[-_MOST_PIECES:]]
+    bounded_pieces = [bounded(scrubbed(piece), SEARCHED_CHARS) for piece in joined[-_MOST_PIECES:]]
     is_whole = len(joined) <= _MOST_PIECES and all(len(piece) <= SEARCHED_CHARS for piece in joined)
-    return UserError(error, kept, is_whole)
+    return UserError(error, bounded_pieces, is_whole)
 
 
 def _joined(pieces: Sequence[str]) -> list[str]:

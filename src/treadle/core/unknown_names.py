@@ -26,17 +26,17 @@ _SURE: Final = 0.7
 """The similarity from which on one name is proposed for an unfamiliar one."""
 
 
-def near_name(name: str, known: Iterable[str], alike: float = 0.6) -> str | None:
+def near_name(name: str, candidates: Iterable[str], alike: float = 0.6) -> str | None:
     """Return the known name that `name` was probably meant to be; None if none is similar.
 
     Args:
         name: the name.
-        known: the existing names.
+        candidates: the existing names.
         alike: the least similarity of the two names, from 0 to 1.
     """
     from difflib import get_close_matches
 
-    by_folded = {_folded(other): other for other in known}
+    by_folded = {_folded(other): other for other in candidates}
     matches = get_close_matches(_folded(name[:64]), by_folded, n=1, cutoff=alike)
     return by_folded[matches[0]] if matches else None
 
@@ -180,24 +180,26 @@ class Listed(tuple[T, ...]):
     __slots__ = ()
 
 
-def unknown_attribute(label: str, name: str, known: Iterable[str]) -> str:
+def unknown_attribute(label: str, name: str, existing: Iterable[str]) -> str:
     """Return the error message for an unknown name.
 
     Args:
         label: the name of the object, as in `foreign_names`.
         name: the name.
-        known: the names that it has.
+        existing: the names that it has.
     """
     from treadle.core.foreign_names import ATTRIBUTES
 
     advice = ATTRIBUTES.get(label, {}).get(name)
     return (
-        f"{label} has no {name!r}: {advice}" if advice else f"{label} has no {name!r}{_nearest(name, known)}"
+        f"{label} has no {name!r}: {advice}"
+        if advice
+        else f"{label} has no {name!r}{_nearest(name, existing)}"
     )
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = [each for each in known if not each.startswith("_")]
+def _nearest(name: str, existing: Iterable[str]) -> str:
+    names = [each for each in existing if not each.startswith("_")]
     near = near_name(name, names, _SURE)
     if near is not None:
         return f"; did you mean {near!r}?"
@@ -205,13 +207,13 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; it has {', '.join(names[:MOST_LISTED])}{more}" if names else "; it has none"
 
 
-def unknown_in_module(module: str, name: str, known: Iterable[str]) -> Exception:
+def unknown_in_module(module: str, name: str, existing: Iterable[str]) -> Exception:
     """Return the error for the `__getattr__` of a module: of an import statement, or of an attribute.
 
     Args:
         module: the module.
         name: the name that it does not have.
-        known: the names that it has.
+        existing: the names that it has.
     """
     import sys
     from dis import opname
@@ -221,11 +223,11 @@ def unknown_in_module(module: str, name: str, known: Iterable[str]) -> Exception
     # An import statement would replace the message of an AttributeError by its own.
     frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM":
-        return ImportError(_unknown_public(module, name, known), name=module)
-    return UnknownAttribute(name, lambda: _unknown_public(module, name, known))
+        return ImportError(_unknown_public(module, name, existing), name=module)
+    return UnknownAttribute(name, lambda: _unknown_public(module, name, existing))
 
 
-def _unknown_public(module: str, name: str, known: Iterable[str]) -> str:
+def _unknown_public(module: str, name: str, existing: Iterable[str]) -> str:
     """Return the error message for an unknown name of a module; another public module may have it."""
     from importlib import import_module
 
@@ -242,7 +244,7 @@ def _unknown_public(module: str, name: str, known: Iterable[str]) -> str:
         is_public = name in public.get("__all__", ()) or getattr(value, "__module__", None) == other
         if other != module and is_public:
             return f"{module} has no {name!r}: write `from {other} import {name}`"
-    return unknown_attribute(module, name, known)
+    return unknown_attribute(module, name, existing)
 
 
 # -------------------------------------------------------------------------------------------- arguments

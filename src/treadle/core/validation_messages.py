@@ -25,53 +25,53 @@ def holds_own_words(details: Iterable[Mapping[str, Any]]) -> bool:
     return any(each["type"] not in standard for each in details)
 
 
-def clauses(details: list[ErrorDetails], given: Json, known: Sequence[str], whole: str = "arguments") -> str:
+def clauses(details: list[ErrorDetails], data: Json, names: Sequence[str], whole: str = "arguments") -> str:
     """Return one clause a place: `a: missing; b: should be a number, got 'x'; c: unknown, did you mean 'd'?`.
 
     Args:
         details: the errors of pydantic.
-        given: the validated data.
-        known: the valid names at the top level, for suggestions.
+        data: the validated data.
+        names: the valid names at the top level, for suggestions.
         whole: the name of the data as a whole.
 
     The text is bounded, unless a custom validator wrote a part of it: such a part may contain a secret, which must be
     masked before the text is cut.
     """
     own = holds_own_words(details)
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     values: dict[str, str] = {}
     for detail in details:
-        kind, place = detail["type"], ".".join(_place(detail["loc"], given)) or whole
+        kind, place = detail["type"], ".".join(_place(detail["loc"], data)) or whole
         if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
-            found.setdefault(place, []).append("missing")
+            problems.setdefault(place, []).append("missing")
         elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
-            near = near_name(str(detail["loc"][-1]), known) if len(detail["loc"]) == 1 else None
-            found.setdefault(place, []).append("unknown" + (f", did you mean {near!r}?" if near else ""))
+            near = near_name(str(detail["loc"][-1]), names) if len(detail["loc"]) == 1 else None
+            problems.setdefault(place, []).append("unknown" + (f", did you mean {near!r}?" if near else ""))
         else:
             expected = _expected(detail["msg"], is_cut=not own)
-            if expected not in found.setdefault(place, []):
-                found[place].append(expected)
+            if expected not in problems.setdefault(place, []):
+                problems[place].append(expected)
             values[place] = f", got {_shown(detail['input'])}"
     clauses = [
-        f"{place[:_MAX_VALUE]}: {' or '.join(said)}{values.get(place, '')}"
-        for place, said in list(found.items())[:_MAX_PROBLEMS]
+        f"{place[:_MAX_VALUE]}: {' or '.join(texts)}{values.get(place, '')}"
+        for place, texts in list(problems.items())[:_MAX_PROBLEMS]
     ]
-    if len(found) > _MAX_PROBLEMS:
-        clauses.append(f"and {len(found) - _MAX_PROBLEMS} more problems")
+    if len(problems) > _MAX_PROBLEMS:
+        clauses.append(f"and {len(problems) - _MAX_PROBLEMS} more problems")
     text = scrubbed("; ".join(clauses))
     return text if own else text[:_MAX_TEXT]
 
 
-def _place(loc: tuple[int | str, ...], given: Json) -> list[str]:
+def _place(loc: tuple[int | str, ...], data: Json) -> list[str]:
     """Return the path of a problem in the arguments, without the names of union members."""
     place: list[str] = []
     for step in loc:
-        if isinstance(given, dict) and step in given:
-            given = cast("dict[int | str, Json]", given)[step]
-        elif isinstance(given, list) and isinstance(step, int):
-            items = cast("list[Json]", given)
-            given = items[step] if step < len(items) else None
-        elif not isinstance(given, dict) or step is not loc[-1]:
+        if isinstance(data, dict) and step in data:
+            data = cast("dict[int | str, Json]", data)[step]
+        elif isinstance(data, list) and isinstance(step, int):
+            items = cast("list[Json]", data)
+            data = items[step] if step < len(items) else None
+        elif not isinstance(data, dict) or step is not loc[-1]:
             continue
         place.append(str(step))
     return place

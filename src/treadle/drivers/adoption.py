@@ -342,11 +342,11 @@ class Adopter:
         driver = self._drivers.existing(tenant)
         return driver.owned.tasks.get(task_id) if driver is not None else None
 
-    def _hear(self, wanted: _Task | None) -> None:
+    def _hear(self, released: _Task | None) -> None:
         """Scan soon; take at once a task that was released here to be continued. From any thread."""
         with suppress(RuntimeError):  # its loop is closed
-            if wanted is not None and len(self._handed_over) < self._at_most:
-                self._handed_over.append(wanted)
+            if released is not None and len(self._handed_over) < self._at_most:
+                self._handed_over.append(released)
                 self._loop.call_soon_threadsafe(self._take_over, context=self._context)
             if not self._news.is_set():  # else the next scan has not begun
                 self._loop.call_soon_threadsafe(self._news.set)
@@ -419,13 +419,13 @@ class Adopter:
                 break
         self._is_full = not self._room
         self._full_tenants = self._tenants_at_their_cap()
-        kept = seen | self._indirect | self._left_out
+        current = seen | self._indirect | self._left_out
         self._seen = {
             key: since
             for key, since in self._seen.items()
-            if key in kept or key[:2] in self._tries or key[:2] in self._adopting
+            if key in current or key[:2] in self._tries or key[:2] in self._adopting
         }
-        self._reported = {(kind, key) for kind, key in self._reported if key in kept or key in self._seen}
+        self._reported = {(kind, key) for kind, key in self._reported if key in current or key in self._seen}
 
     @property
     def _room(self) -> int:
@@ -579,7 +579,7 @@ class Adopter:
         self._tries[_task(row)] = _Tries(tries.count if tries is not None else 0, self._loop.time() + seconds)
 
     async def _drive(self, driver: TaskDriver, row: TaskRow, *, overdue: bool = False) -> None:
-        seen = self._seen.get(_key(row), self._loop.time())
+        first_seen = self._seen.get(_key(row), self._loop.time())
         async with driver.ownership.acquire(row.task_id) as owned:
             state, writer = owned.state, owned.writer
             if not owned.wanted or state.ended is not None:
@@ -603,7 +603,7 @@ class Adopter:
             if state.shutdown and not state.pausing:
                 lift_stop(owned, RUNNER)
             self._seen.pop(_key(row), None)
-            waited = self._loop.time() - seen
+            waited = self._loop.time() - first_seen
             self._report("adopted", f"{_named(row)} adopted", row, owned, waited=waited)
             try:
                 await driver.drive(owned, goal, agent, context)

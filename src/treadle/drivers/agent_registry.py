@@ -112,13 +112,13 @@ class AgentRegistry:
         override = state.override
         if override is None or override.agent != agent.name:
             return agent
-        made = self._overrides.get((agent, override))
-        if made is None:
-            made = agent.with_override(override.instructions, override.model)
-            self._overrides[agent, override] = made
+        overridden = self._overrides.get((agent, override))
+        if overridden is None:
+            overridden = agent.with_override(override.instructions, override.model)
+            self._overrides[agent, override] = overridden
             if len(self._overrides) > MAX_VERSIONS:
                 self._overrides.popitem(last=False)
-        return made
+        return overridden
 
     def check_caller_tools(self, agent: Agent[Any] | str, options: RunOptions) -> None:
         """Raise `ConfigurationError` if an agent, or one it hands over to, has a tool with the name of a caller's tool.
@@ -132,8 +132,8 @@ class AgentRegistry:
             targets = [
                 cast("Agent[Any] | str", handoff.agent) for handoff in member.handoffs_by_tool.values()
             ]
-            found = [self.found(target) for target in targets]
-            team += [other for other in found if other is not None and other not in team]
+            members = [self.found(target) for target in targets]
+            team += [other for other in members if other is not None and other not in team]
 
     def with_caller_tools(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
         """Return an agent with the caller's tools, if the task's options declare any.
@@ -142,13 +142,13 @@ class AgentRegistry:
         """
         if not names_of(state.options):
             return agent
-        made = self._with_caller_tools.get(agent)
-        if made is None or made[0] != state.options:
-            made = state.options, with_caller_tools(agent, from_json(state.options))
-            self._with_caller_tools[agent] = made
+        cached = self._with_caller_tools.get(agent)
+        if cached is None or cached[0] != state.options:
+            cached = state.options, with_caller_tools(agent, from_json(state.options))
+            self._with_caller_tools[agent] = cached
             if len(self._with_caller_tools) > MAX_VERSIONS:
                 self._with_caller_tools.popitem(last=False)
-        return made[1]
+        return cached[1]
 
     def member(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
         """Return a former or present agent of a task's conversation; raises `AgentUnknown`.
@@ -159,9 +159,13 @@ class AgentRegistry:
             name: of the wanted agent; the version that the task knows comes first.
         """
         version = state.versions.get(name)
-        known = self._versions.get(version.fingerprint) if version is not None else None
-        found = known if known is not None and known.name == name else self._reached(state, agent, name)
-        return self._overridden(state, found)
+        version_agent = self._versions.get(version.fingerprint) if version is not None else None
+        member = (
+            version_agent
+            if version_agent is not None and version_agent.name == name
+            else self._reached(state, agent, name)
+        )
+        return self._overridden(state, member)
 
     def _reached(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
         reachable = (each for each in self.reachable(agent) if each.name == name)

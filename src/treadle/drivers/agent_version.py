@@ -98,8 +98,8 @@ async def _instructions_of(
     changes = access.close()
     if not isinstance(text, str):
         return _no_instructions(agent, f"must return text, and returned {type(text).__name__!r}")
-    if (beyond := flaw(text)) is not None:
-        return _no_instructions(agent, f"returned a value that cannot be stored: {beyond}")
+    if (flaw_text := flaw(text)) is not None:
+        return _no_instructions(agent, f"returned a value that cannot be stored: {flaw_text}")
     return e.InstructionsSet(text, changes) if text != state.instructions or changes is not None else None
 
 
@@ -114,9 +114,9 @@ def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:
     runs_functions = agent.function_worker is not None
     has_functions = state.graph is not None
     if runs_functions != has_functions and (has_functions or state.steps or state.step is not None):
-        theirs, ours = ("are", "does not run") if has_functions else ("are not", "runs")
+        are, runs = ("are", "does not run") if has_functions else ("are not", "runs")
         message = (
-            f"task {state.task_id}: its steps {theirs} functions, and the worker of agent {agent.name!r} {ours} such; "
+            f"task {state.task_id}: its steps {are} functions, and the worker of agent {agent.name!r} {runs} such; "
             "go on with the agent it began with, or begin a new task in its thread"
         )
         raise VersionRefused(message, task_id=state.task_id)

@@ -139,8 +139,8 @@ def _content_part(name: str, part: Content) -> None:
 
 def _storable(name: str, text: str) -> None:
     """Raise `ConfigurationError` for text that no journal can hold."""
-    if (beyond := flaw(text)) is not None:
-        raise ConfigurationError(f"{name} cannot be stored: it is {beyond}, got {shown(text)}")
+    if (flaw_text := flaw(text)) is not None:
+        raise ConfigurationError(f"{name} cannot be stored: it is {flaw_text}, got {shown(text)}")
 
 
 def json_value(name: str, value: Json) -> None:
@@ -180,17 +180,17 @@ def conversation(name: str, messages: Any) -> tuple[Message, ...]:
         if not any(not isinstance(part, Text) or part.text for part in message.parts):
             raise ConfigurationError(f"{where} says nothing")
         try:
-            beyond = flaw([message.meta, *[codec.encode_part(part) for part in message.parts]])
+            flaw_text = flaw([message.meta, *[codec.encode_part(part) for part in message.parts]])
         except (KeyError, TypeError, AttributeError) as error:
-            beyond = f"no message as its class says: {error!r:.80}"
-        if beyond is not None:
-            raise ConfigurationError(f"{where} cannot be stored: it is {beyond}, got {shown(message)}")
+            flaw_text = f"no message as its class says: {error!r:.80}"
+        if flaw_text is not None:
+            raise ConfigurationError(f"{where} cannot be stored: it is {flaw_text}, got {shown(message)}")
     if open_calls:
         raise ConfigurationError(f"{name}: the calls {open_calls} have no results")
     return tuple(cast("list[Message]", messages))
 
 
-def path(name: str, value: Any, what: str = "a path") -> Path:
+def path(name: str, value: Any, expected: str = "a path") -> Path:
     """Return a path; raises `ConfigurationError` for any other value."""
     file = Path(cast("Any", value)) if isinstance(value, (str, os.PathLike)) and value != "" else None
     try:
@@ -198,7 +198,7 @@ def path(name: str, value: Any, what: str = "a path") -> Path:
             return file
     except UnicodeEncodeError:
         pass
-    raise ConfigurationError(f"{name} must be {what}, got {shown(cast('Any', value))}")
+    raise ConfigurationError(f"{name} must be {expected}, got {shown(cast('Any', value))}")
 
 
 def count(name: str, value: Any) -> None:
@@ -320,10 +320,10 @@ def task(name: str, value: Any) -> None:
         raise ConfigurationError(f"{name} must be a Task or its id, got {got}")
 
 
-def identifier(name: str, value: Any, what: str = "text", most: int = MAX_ID) -> None:
+def identifier(name: str, value: Any, expected: str = "text", most: int = MAX_ID) -> None:
     """Raise `ConfigurationError` unless the value may be an id."""
     if not isinstance(value, str) or not 0 < len(value) <= most:
-        raise ConfigurationError(f"{name} must be {what} of 1 to {most} characters, got {shown(value)}")
+        raise ConfigurationError(f"{name} must be {expected} of 1 to {most} characters, got {shown(value)}")
     if "\0" in value:
         raise ConfigurationError(f"{name} must not hold a null character, got {shown(value)}")
     if not is_name(value):
@@ -458,10 +458,10 @@ def replacements(name: str, value: Any) -> None:
 def agent(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is an agent."""
     if not isinstance(value, Agent):
-        made = "; make one: Agent('provider:model')" if value is Agent else ""
+        advice = "; make one: Agent('provider:model')" if value is Agent else ""
         verb = name.partition(":")[0]
-        first = f"; the agent comes first: {verb}(agent, input)" if verb in _NEW_RUNS and not made else ""
-        raise ConfigurationError(f"{name} must be an Agent, got {shown(value)}{made or first}")
+        first = f"; the agent comes first: {verb}(agent, input)" if verb in _NEW_RUNS and not advice else ""
+        raise ConfigurationError(f"{name} must be an Agent, got {shown(value)}{advice or first}")
 
 
 def options(name: str, value: Any) -> None:

@@ -301,7 +301,7 @@ class Family:
         state = self._states.get(call.id)
         return state is not None and state.ended is None
 
-    async def _new(self, call: CallState, told: str) -> NewRun:
+    async def _new(self, call: CallState, input_text: str) -> NewRun:
         labels = self._labels
         if labels is None:
             labels = (await self._tasks.cache.row(self.state.task_id)).labels
@@ -310,7 +310,7 @@ class Family:
         options = replace(from_json(self.state.options), limits=None, break_on=None, model_settings=None)
         options = replace(options, caller_tools=None, labels=labels)
         agent, task_id, terms = self._agents[call.name], str(call.child), self._terms.get(call.name)
-        new = NewRun(agent, parts_of(told), task_id=task_id, options=options, child_of=parent)
+        new = NewRun(agent, parts_of(input_text), task_id=task_id, options=options, child_of=parent)
         new.observers = self._observers
         new.untrusted, new.exposed = passed_on.untrusted, tuple(sorted(passed_on.exposed))
         if terms is not None and terms.state:

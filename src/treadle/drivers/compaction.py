@@ -100,13 +100,13 @@ class ThreadCompactor:
                 request.context_tokens,
             )
             scope = e.SummaryRequested(older[fitting - 1].version, version)
-            taken = [*((previous,) if previous is not None else ()), *read[:fitting]]
-            untrusted = origins.merged(*[each.untrusted for each in taken])
+            sources = [*((previous,) if previous is not None else ()), *read[:fitting]]
+            untrusted = origins.merged(*[each.untrusted for each in sources])
             # The transcript is one text: if a part is untrusted, the model reads it in a frame.
             label = Label(untrusted[0], "untrusted") if untrusted else None
             new = await self._summary_task(request, turns, Text(text, label=label), scope)
             new.untrusted = untrusted
-            new.exposed = origins.merged(*[each.exposed for each in taken])
+            new.exposed = origins.merged(*[each.exposed for each in sources])
             result = await self._run(new)
             task_ids.append(result.task_id)
             complete = result.state == "completed"

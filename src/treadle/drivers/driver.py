@@ -320,11 +320,11 @@ class TaskDriver:
         None if a command arrives for the drive while a toolset of that agent starts.
         """
         state = owned.state
-        wanted = state.team.next if state.team is not None else None
-        assert wanted is not None, "the last step asked for it"
+        next_agent = state.team.next if state.team is not None else None
+        assert next_agent is not None, "the last step asked for it"
         from treadle.agents.handoff import check_takes_over
 
-        agent = self.agents.member(state, present, wanted.agent)
+        agent = self.agents.member(state, present, next_agent.agent)
         check_takes_over(agent)
         if agent.toolsets:
 
@@ -336,7 +336,7 @@ class TaskDriver:
                 return None
             agent = bound
         step = state.steps[-1].id
-        record(e.AgentChanged(step, wanted.call, agent.name, state.agent, agent.fingerprint))
+        record(e.AgentChanged(step, next_agent.call, agent.name, state.agent, agent.fingerprint))
         return await self._prepare(owned, agent, terms)
 
     def _full_id(self, owned: OwnedTask) -> str:

@@ -85,8 +85,8 @@ async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: Ste
         await check_rest(store, state.task_id, step.ended_seq)
     later = [each.id for each in all_steps(state) if not each.ended_seq or each.ended_seq > step.ended_seq]
     gone = tuple([each.id for each in all_steps(state) if each.id in graph.dependents(set(later))])
-    left = [call for each in state.under_way() if each.id in gone for call in each.open.values()]
-    ends = [closing_end(call, "its step was undone", "cancelled") for call in left]
+    open_calls = [call for each in state.under_way() if each.id in gone for call in each.open.values()]
+    ends = [closing_end(call, "its step was undone", "cancelled") for call in open_calls]
     rewound = e.Rewound(step.index, state.branch + 1, (), gone)
     return ForkPoint(state.seq, (*[end for end in ends if end is not None], rewound))
 
@@ -180,12 +180,12 @@ async def at_rest(
         ForkPointBusy: a call is begun and not ended at that point, or in the background of a task that goes on.
     """
     past = await state_at(store, state.task_id, point.seq)
-    left, past.deferred = past.deferred, {}
+    background_calls, past.deferred = past.deferred, {}
     is_over = state.ended is not None and state.graph is None and not replaced
-    if (left and not is_over) or _is_busy(past) or past.undo is not None:
+    if (background_calls and not is_over) or _is_busy(past) or past.undo is not None:
         raise _busy(state.task_id, point.seq)
     ends: list[e.Event] = []
-    for call in left.values():
+    for call in background_calls.values():
         now = state.find_call(call.id)
         completion = now.ticket.completion if now is not None and now.ticket is not None else None
         if isinstance(completion, (e.TicketCompleted, e.TicketFailed)):

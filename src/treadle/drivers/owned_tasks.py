@@ -159,12 +159,16 @@ class OwnedTasks:
             channel.belongs_to(state)
             writer = JournalWriter(self.store, channel, state, lease, self._clock, self._vault)
             owned = OwnedTask(state, writer, channel)
-            told = self._observers
+            listeners = self._observers
             if observers is not None:
                 owned.observers = observers
-                told = observers if told is None else Listeners((*told.listeners, *observers.listeners))
-            if told is not None:
-                observation = TaskObservation(told, state, lease.epoch, self._tenant)
+                listeners = (
+                    observers
+                    if listeners is None
+                    else Listeners((*listeners.listeners, *observers.listeners))
+                )
+            if listeners is not None:
+                observation = TaskObservation(listeners, state, lease.epoch, self._tenant)
                 owned.enter_call = observation.enter_call
                 channel.observe(observation)
             self.tasks[state.task_id] = owned
@@ -295,9 +299,9 @@ class OwnedTasks:
         for tell in list(self._on_changes.values()):
             tell(task_ids, deleted)
 
-    def _notify(self, wanted: tuple[str, str] | None = None) -> None:
+    def _notify(self, released: tuple[str, str] | None = None) -> None:
         if self.on_news is not None:
-            self.on_news(wanted)
+            self.on_news(released)
 
     def close(self) -> None:
         """Stop watching the store."""

@@ -229,8 +229,8 @@ class TaskCache:
         """Begin a task with the messages of its thread, at present or at a version; return that version."""
         history = await self.history.begin(thread_id, version)
         for damage in history.damaged:
-            what = f"task {state.task_id} begins without the messages of task {damage.task_id}"
-            _LOG.warning("%s in thread %r, which cannot be read: %s", what, thread_id, damage)
+            text = f"task {state.task_id} begins without the messages of task {damage.task_id}"
+            _LOG.warning("%s in thread %r, which cannot be read: %s", text, thread_id, damage)
         fold.begin_with_history(
             state,
             history.messages,

@@ -93,12 +93,12 @@ class TenantDrivers:
     def _drop_idle(self, now: float) -> None:
         """Stop keeping idle drivers, the least recently used first; other references may keep them alive."""
         idle = [
-            (tenant, asked)
-            for tenant, (driver, asked) in self._kept.items()
+            (tenant, last_used)
+            for tenant, (driver, last_used) in self._kept.items()
             if not driver.owned.tasks and not driver.owned.unreleased
         ]
-        for number, (tenant, asked) in enumerate(idle):
-            if now - asked >= KEPT_SECONDS or len(idle) - number >= MOST_KEPT:
+        for number, (tenant, last_used) in enumerate(idle):
+            if now - last_used >= KEPT_SECONDS or len(idle) - number >= MOST_KEPT:
                 del self._kept[tenant]
 
     def _listen_to(self, driver: TaskDriver) -> None:
@@ -120,9 +120,9 @@ class TenantDrivers:
         if self.on_outdated is not None:
             self.on_outdated(error)
 
-    def _tell_news(self, wanted: tuple[str, str] | None) -> None:
+    def _tell_news(self, released: tuple[str, str] | None) -> None:
         if self.on_news is not None:
-            self.on_news(wanted)
+            self.on_news(released)
 
     @property
     def tenants(self) -> TenantStores:

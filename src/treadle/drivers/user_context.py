@@ -137,9 +137,9 @@ def checked_factory(factory: Any) -> ContextFactory | None:
     if factory is None:
         return None
     if not can_be_called(factory) or isinstance(factory, type):
-        what = f"the class {factory.__name__}" if isinstance(factory, type) else no_function(factory)
+        got = f"the class {factory.__name__}" if isinstance(factory, type) else no_function(factory)
         raise ConfigurationError(
-            f"Runner: context_factory must be a function of the task, got {what}: write `lambda task: ...`"
+            f"Runner: context_factory must be a function of the task, got {got}: write `lambda task: ...`"
         )
     try:
         signature(factory).bind(None)
@@ -155,9 +155,9 @@ def checked_factory(factory: Any) -> ContextFactory | None:
 
 
 def _problem(need: ContextNeed, context: Any) -> str:
-    given = "the call has none" if context is None else f"the context is of type {type_name(type(context))}"
+    actual = "the call has none" if context is None else f"the context is of type {type_name(type(context))}"
     advice = _WAYS if context is None else _hint(context, need.type)
-    return f"{need.source} needs a context of type {type_name(need.type)}, and {given}: {advice}"
+    return f"{need.source} needs a context of type {type_name(need.type)}, and {actual}: {advice}"
 
 
 def _hint(context: Any, expected: Any) -> str:

@@ -66,11 +66,11 @@ class Comparison:
             for value in subject_values(request, self.subject)
             for outcome in self._outcomes(value)
         ]  # fmt: skip
-        known = [restricts if outcome is None else outcome for outcome in outcomes]
+        truths = [restricts if outcome is None else outcome for outcome in outcomes]
         for value in taken_values(request, self.subject):
             # The form that the tool receives counts too if it can be compared: a Decimal, say, is a text in JSON.
-            known += [outcome for outcome in self._outcomes(value) if outcome is not None]
-        return any(known) if restricts else bool(known) and all(known)
+            truths += [outcome for outcome in self._outcomes(value) if outcome is not None]
+        return any(truths) if restricts else bool(truths) and all(truths)
 
     def _outcomes(self, value: Any) -> list[Known]:
         """Return the outcomes for a value, or for each item of a list."""

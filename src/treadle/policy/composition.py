@@ -55,10 +55,10 @@ def _parameters(request: EffectRequest) -> dict[str, Json] | None:
     return cast("dict[str, Json]", properties) if isinstance(properties, dict) else None
 
 
-def _put(arguments: dict[str, Any], path: list[str], value: Json, known: dict[str, Json] | None) -> None:
+def _put(arguments: dict[str, Any], path: list[str], value: Json, declared: dict[str, Json] | None) -> None:
     """Set a value at a path; skip an argument that the tool does not have."""
     name = path[0]
-    if name not in arguments and known is not None and name not in known:
+    if name not in arguments and declared is not None and name not in declared:
         return
     if len(path) == 1:
         arguments[name] = value

@@ -43,13 +43,13 @@ def _misfits(
     for pattern in patterns:
         if not any(matches([pattern], name) for name in tools):
             yield f"no tool is called {pattern!r}{_near(pattern, list(tools))}"
-    meant = [spec for name, spec in tools.items() if not patterns or matches(patterns, name)]
-    known = {name for spec in meant for name in _arguments(spec)}
+    concerned = [spec for name, spec in tools.items() if not patterns or matches(patterns, name)]
+    argument_names = {name for spec in concerned for name in _arguments(spec)}
     subjects = [comparison.subject for comparison in rule.conditions()]
     named = [subject.split(".")[1] for subject in subjects if subject.startswith("arguments.")]
     for name in dict.fromkeys([*named, *[path.split(".")[0] for path in rule.arguments], *_written(rule)]):
-        if meant and name not in known:
-            yield f"no tool that it is about has an argument {name!r}{_near(name, sorted(known))}"
+        if concerned and name not in argument_names:
+            yield f"no tool that it is about has an argument {name!r}{_near(name, sorted(argument_names))}"
 
 
 def _written(rule: Rule) -> list[str]:
@@ -65,6 +65,6 @@ def _arguments(spec: ToolSpec) -> list[str]:
     return list(cast("dict[str, Any]", properties)) if isinstance(properties, dict) else []
 
 
-def _near(name: str, known: list[str]) -> str:
-    near = near_name(name, known)
+def _near(name: str, candidates: list[str]) -> str:
+    near = near_name(name, candidates)
     return f"; did you mean {near!r}?" if near else ""

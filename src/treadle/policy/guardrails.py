@@ -130,8 +130,8 @@ class Guardrail:
         contents = (on,) if isinstance(on, str) else tuple(on)
         unknown = [each for each in contents if each not in get_args(GuardedContent)]
         if unknown or not contents:
-            known = ", ".join(get_args(GuardedContent))
-            raise ConfigurationError(f"{where}: on must be one or several of {known}, got {on!r}")
+            allowed = ", ".join(get_args(GuardedContent))
+            raise ConfigurationError(f"{where}: on must be one or several of {allowed}, got {on!r}")
         if piece is not None and (isinstance(piece, bool) or not isinstance(piece, int) or piece < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"{where}: piece must be a number of characters from 1 up, got {piece!r}"

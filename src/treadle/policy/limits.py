@@ -108,13 +108,13 @@ class Limits:
             smaller["repeats"] = self.repeats or other.repeats or 0
         return Limits(**smaller)
 
-    def below_defaults(self, asked: Limits) -> Limits:
-        """Return these limits without the fields that would raise a default where `asked` sets no limit."""
+    def below_defaults(self, requested: Limits) -> Limits:
+        """Return these limits without the fields that would raise a default where `requested` sets no limit."""
         raised: dict[str, Any] = {}
         for name, default in _DEFAULTS.items():
             value: int | None = getattr(self, name)
             is_open = value is not None and (value >= default or (name == "repeats" and not value))
-            if is_open and getattr(asked, name) is None:
+            if is_open and getattr(requested, name) is None:
                 raised[name] = None
         return replace(self, **raised)
 
@@ -177,18 +177,18 @@ def too_large(
         estimate: of the tokens that the request sends, and of their cost.
     """
     if limits.tokens is not None:
-        left = max(0, limits.tokens - used.tokens - reserved.tokens)
-        if estimate.tokens > left:
-            detail = f"about {estimate.tokens:,} tokens would be sent, by an estimate, and {left:,} are left for it"
+        unused = max(0, limits.tokens - used.tokens - reserved.tokens)
+        if estimate.tokens > unused:
+            detail = f"about {estimate.tokens:,} tokens would be sent, by an estimate, and {unused:,} are left for it"
             return e.LimitReached("tokens", limits.tokens, used.tokens, detail)
     spent_cost = (used + reserved).cost
     if limits.cost is None or estimate.cost is None or spent_cost is None:
         return None
-    left = max(0, picodollars(limits.cost) - spent_cost)
-    if estimate.cost <= left:
+    unused = max(0, picodollars(limits.cost) - spent_cost)
+    if estimate.cost <= unused:
         return None
-    asked, rest = as_dollars(estimate.cost), as_dollars(left)
-    detail = f"the request would cost about ${asked}, by an estimate, and ${rest} are left for it"
+    request_cost, rest = as_dollars(estimate.cost), as_dollars(unused)
+    detail = f"the request would cost about ${request_cost}, by an estimate, and ${rest} are left for it"
     return e.LimitReached("cost", float(limits.cost), float(as_dollars(used.cost or 0)), detail)
 
 

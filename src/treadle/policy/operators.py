@@ -126,10 +126,10 @@ def _recipients(value: Any, operand: Any) -> Known:
     patterns = [pattern.lower() for pattern in texts(operand)]
     outcomes = set[bool]()
     for part in _SEPARATOR.split(value.strip().rstrip(",;")):
-        found = _ADDRESS.fullmatch(part)
-        if found is None:
+        address = _ADDRESS.fullmatch(part)
+        if address is None:
             return None
-        outcomes.add(matches(patterns, (found["bare"] or found["named"]).lower()))
+        outcomes.add(matches(patterns, (address["bare"] or address["named"]).lower()))
     return outcomes.pop() if len(outcomes) == 1 else None
 
 

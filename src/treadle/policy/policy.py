@@ -157,20 +157,20 @@ class Policy(Displayed):
     def with_rules(self, *rules: Rule | RuleFunction) -> Policy:
         """Return a policy with further rules after these; a rule of the same id replaces the old one."""
         new = {rule.id: rule for rule in map(_as_rule, rules)}
-        kept = [new.pop(rule.id, rule) for rule in self.rules]
-        return Policy(*kept, *new.values(), default=self.default, deadline=self.deadline)
+        replaced = [new.pop(rule.id, rule) for rule in self.rules]
+        return Policy(*replaced, *new.values(), default=self.default, deadline=self.deadline)
 
     def without(self, *ids: str) -> Policy:
         """Return a policy without the rules of these ids; raises `ConfigurationError` for an unknown id."""
-        known = [rule.id for rule in self.rules]
+        ids_present = [rule.id for rule in self.rules]
         for name in ids:
-            if name not in known:
-                near = near_name(name, known)
+            if name not in ids_present:
+                near = near_name(name, ids_present)
                 raise ConfigurationError(
                     f"Policy: there is no rule {name!r}" + (f"; did you mean {near!r}?" if near else "")
                 )
-        kept = [rule for rule in self.rules if rule.id not in ids]
-        return Policy(*kept, default=self.default, deadline=self.deadline)
+        remaining = [rule for rule in self.rules if rule.id not in ids]
+        return Policy(*remaining, default=self.default, deadline=self.deadline)
 
     # -------------------------------------------------------------------------------------- judging
 
@@ -219,13 +219,13 @@ class Policy(Displayed):
 
     def _concerning(self, kind: EffectKind, name: str, agent: str) -> tuple[CompiledRule, ...]:
         key = (kind, name, agent)
-        found = self._concerned.get(key)
-        if found is None:
+        rules = self._concerned.get(key)
+        if rules is None:
             if len(self._concerned) >= MOST_REMEMBERED:
                 self._concerned.clear()
-            found = tuple([each for each in self._compiled if each.rule.concerns(kind, name, agent)])
-            self._concerned[key] = found
-        return found
+            rules = tuple([each for each in self._compiled if each.rule.concerns(kind, name, agent)])
+            self._concerned[key] = rules
+        return rules
 
     def _applying(self, request: EffectRequest) -> list[Rule]:
         """Return the rules whose patterns and conditions hold, in their order."""
@@ -279,13 +279,13 @@ class Policy(Displayed):
     def _sentence(self, request: EffectRequest, verdict: PolicyVerdict | None) -> str:
         if verdict is None:
             return f"{what(request)} is allowed: no rule concerns it."
-        word = _DONE[_word(verdict)]
+        decision = _DONE[_word(verdict)]
         because = verdict.reason.rstrip(".")
         rules = [each for each in self._compiled if each.rule.id in (verdict.rule or "").split("+")]
         causes = [cause for each in rules for cause in _causes(each, request)]
         by = f"by rule {verdict.rule}" if rules else "by default"
         where = f", as {' and '.join(causes)}" if causes else ""
-        sentence = f"{what(request)} is {word} {by}{where}{f': {because}' if because else ''}"
+        sentence = f"{what(request)} is {decision} {by}{where}{f': {because}' if because else ''}"
         if isinstance(verdict, AskPerson) and request.untrusted and UNTRUSTED not in (verdict.rule or ""):
             sentence += f"; {has_read(request.untrusted)}"
         if not rules and isinstance(verdict, (AskPerson, Deny)):

@@ -46,14 +46,14 @@ def read(path: str | PathLike[str], make: Callable[..., P]) -> P:
         mistakes.append("rules are written as [[rule]], with two brackets")
         tables = []
     tables = cast("list[dict[str, Any]]", tables)
-    seen = dict[str, str]()
+    first_places = dict[str, str]()
     for number, table in enumerate(tables):
         where = f"line {lines[number]}" if len(lines) == len(tables) else f"[[rule]] number {number + 1}"
-        found = _mistakes_of(table, rules)
+        rule_mistakes = _mistakes_of(table, rules)
         name = table.get("id")
-        if isinstance(name, str) and seen.setdefault(name, where) != where:
-            found.append(f"rule {name!r:.80}: id: the rule of {seen[name]} has it too")
-        mistakes += [f"{where}: {mistake}" for mistake in found]
+        if isinstance(name, str) and first_places.setdefault(name, where) != where:
+            rule_mistakes.append(f"rule {name!r:.80}: id: the rule of {first_places[name]} has it too")
+        mistakes += [f"{where}: {mistake}" for mistake in rule_mistakes]
     settings = {name: document[name] for name in ("default", "deadline") if name in document}
     if not mistakes:
         try:
@@ -69,9 +69,9 @@ def _mistakes_of(table: dict[str, Any], rules: list[Rule]) -> list[str]:
     unknown = [name for name in table if name not in _FIELDS]
     mistakes = [_unknown_field(name, _FIELDS, rule) for name in unknown]
     mistakes += [f"{rule}: {name}: is missing" for name in ("id", "verdict") if name not in table]
-    known = {name: value for name, value in table.items() if name in _FIELDS}
+    known_fields = {name: value for name, value in table.items() if name in _FIELDS}
     try:
-        values: dict[str, Any] = {"id": "without-id", "verdict": "deny", **known}
+        values: dict[str, Any] = {"id": "without-id", "verdict": "deny", **known_fields}
         made = Rule(**values)
     except ConfigurationError as error:
         return [*mistakes, *str(error).split("\n")]
@@ -80,9 +80,9 @@ def _mistakes_of(table: dict[str, Any], rules: list[Rule]) -> list[str]:
     return mistakes
 
 
-def _unknown_field(name: str, known: Iterable[str], where: str) -> str:
-    near = _FORMER.get(name) or near_name(name, known)
-    advice = f"did you mean {near!r}?" if near else f"it may have {', '.join(known)}"
+def _unknown_field(name: str, fields: Iterable[str], where: str) -> str:
+    near = _FORMER.get(name) or near_name(name, fields)
+    advice = f"did you mean {near!r}?" if near else f"it may have {', '.join(fields)}"
     return f"{where}: has no field {name!r:.80}: {advice}"
 
 
@@ -111,9 +111,9 @@ _FORMER: Final = {
 def _listed(path: str | PathLike[str], mistakes: list[str]) -> str:
     if len(mistakes) == 1:
         return f"policy {path}: {mistakes[0]}"
-    shown = [f"  {mistake}" for mistake in mistakes[:_SHOWN]]
+    listed = [f"  {mistake}" for mistake in mistakes[:_SHOWN]]
     more = [f"  and {len(mistakes) - _SHOWN} more"] if len(mistakes) > _SHOWN else []
-    return "\n".join([f"policy {path} has {len(mistakes)} mistakes:", *shown, *more])
+    return "\n".join([f"policy {path} has {len(mistakes)} mistakes:", *listed, *more])
 
 
 _SHOWN: Final = 100

@@ -78,8 +78,8 @@ def same(first: CallState, second: CallState) -> bool:
         return _failed(first) and _failed(second)
     if not first.outcome == second.outcome == "ok":
         return False
-    mine = (first.output, first.observation, first.changes)
-    return mine == (second.output, second.observation, second.changes)
+    first_result = (first.output, first.observation, first.changes)
+    return first_result == (second.output, second.observation, second.changes)
 
 
 def _failed(call: CallState) -> bool:
@@ -100,7 +100,7 @@ def newest_calls(state: TaskState) -> Iterator[CallState]:
 def _description(call: CallState, times: int, calls: int) -> str:
     """Return the description of the repeated calls."""
     arguments = dumps(call.arguments, ensure_ascii=False)
-    shown = arguments if len(arguments) <= _SHOWN else f"{arguments[:_SHOWN]}..."
+    shown_arguments = arguments if len(arguments) <= _SHOWN else f"{arguments[:_SHOWN]}..."
     came = "with the same result" if call.outcome == "ok" else f"and failed ({call.outcome})"
     between = f", and the {calls - times} other calls in between brought nothing new either" * (calls > times)
-    return f"no progress: {call.name} {shown} was called {times} times {came} each time{between}"
+    return f"no progress: {call.name} {shown_arguments} was called {times} times {came} each time{between}"

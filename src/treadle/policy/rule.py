@@ -139,9 +139,9 @@ class Rule:
             if (patterns := getattr(self, name)) is not None
         ]
         where = " and ".join(str(comparison) for comparison in self.conditions())
-        what = " of ".join(named) if named else "every effect"
+        effects = " of ".join(named) if named else "every effect"
         changes = ", ".join([f"{name} = {value!r}" for name, value in self.arguments.items()])
-        return f"{what}{f' when {where}' if where else ''}{f': {changes}' if changes else ''}"
+        return f"{effects}{f' when {where}' if where else ''}{f': {changes}' if changes else ''}"
 
 
 def _mistakes(rule: Rule) -> Iterator[Mistake]:

@@ -51,18 +51,18 @@ CONFINED: Final = "sandbox"
 
 def classes(spec: ToolSpec) -> list[EffectKindOfTool]:
     """Return the classes of a tool, by its declarations."""
-    found: list[EffectKindOfTool] = []
+    kinds: list[EffectKindOfTool] = []
     if spec.executes:
-        found.append("execute")
+        kinds.append("execute")
     if spec.spends or spec.destructive:
-        found.append("spend")
+        kinds.append("spend")
     if spec.sends:
-        found.append("send")
+        kinds.append("send")
     if spec.read_only:
-        found.append("read_private" if spec.private else "read")
-    elif not found:
-        found.append("write_local" if spec.undoable and not spec.open_world else "write")
-    return found
+        kinds.append("read_private" if spec.private else "read")
+    elif not kinds:
+        kinds.append("write_local" if spec.undoable and not spec.open_world else "write")
+    return kinds
 
 
 def strict_verdict(request: EffectRequest) -> PolicyVerdict | None:

@@ -73,8 +73,8 @@ def subject_values(request: EffectRequest, subject: str) -> list[Any]:
         case "labels":
             return [request.labels.get(path)]
         case "state":
-            found = _at(dict(request.state), path.split("."), None, None)
-            return [None if value is ABSENT else value for value in found]
+            values = _at(dict(request.state), path.split("."), None, None)
+            return [None if value is ABSENT else value for value in values]
         case "effect":
             return [declared_effects(request.spec) if request.spec is not None else ABSENT]
         case "exposed":
@@ -100,8 +100,8 @@ def taken_values(request: EffectRequest, subject: str) -> list[Any]:
     root, _, path = subject.partition(".")
     if request.taken is None or root != "arguments":
         return []
-    found = _at(dict(request.taken), path.split("."), None, None)
-    return [value for value in found if not isinstance(value, NoValue)]
+    values = _at(dict(request.taken), path.split("."), None, None)
+    return [value for value in values if not isinstance(value, NoValue)]
 
 
 def declared_effects(spec: ToolSpec) -> list[str]:

@@ -139,8 +139,8 @@ _STRICTEST_FIRST: Final = (Deny, Replace, AskPerson, Allow)
 
 def strictest(verdicts: Iterable[PolicyVerdict | None]) -> PolicyVerdict | None:
     """Return the strictest verdict, the first of its kind; None if there is none."""
-    found = [verdict for verdict in verdicts if verdict is not None]
-    return min(found, key=lambda verdict: _STRICTEST_FIRST.index(type(verdict)), default=None)
+    decided = [verdict for verdict in verdicts if verdict is not None]
+    return min(decided, key=lambda verdict: _STRICTEST_FIRST.index(type(verdict)), default=None)
 
 
 def has_read(untrusted: Sequence[str]) -> str:

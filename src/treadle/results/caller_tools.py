@@ -109,10 +109,10 @@ class AnsweredTool:
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
         """Return the caller's result; raises `ToolError` with the caller's error message."""
         text = f"the caller of the task is to run {self._spec.name} and to bring its result"
-        brought = await ctx.open_services().ask(text, dict[str, Any], None, ())
-        if "error" in brought:
-            raise ToolError(str(brought["error"]))
-        return ToolOutput(brought.get("output"))
+        answer = await ctx.open_services().ask(text, dict[str, Any], None, ())
+        if "error" in answer:
+            raise ToolError(str(answer["error"]))
+        return ToolOutput(answer.get("output"))
 
     async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
         """Raise `ToolError`: only the caller can undo its work."""

@@ -56,8 +56,8 @@ def error_from_wire(document: Json) -> TreadleError:
         InvalidField: the document is not a problem document, or a field is of another type.
     """
     name = from_wire(dict[str, Any], document).get("type")
-    known = str(name).removeprefix(TYPE)
-    cls = _classes().get(known, TreadleError)
+    class_name = str(name).removeprefix(TYPE)
+    cls = _classes().get(class_name, TreadleError)
     detail = document.get("detail") or document.get("title") or str(name)
     error = cls.__new__(cls, detail)
     error.args = (detail,)

@@ -1110,28 +1110,28 @@ def executions(
         below: the tasks below it that are known, by id.
         above: the agents above that of the task.
     """
-    made: list[ToolExecution] = []
+    calls: list[ToolExecution] = []
     for step in steps:
         agent = step.agent or state.created_for
         for call in step.calls:
             if call.answers:
                 continue
-            made.append(execution(state, call, agent, above))
+            calls.append(execution(state, call, agent, above))
             for child in [below[task_id] for task_id in call.tasks if task_id in below] if below else ():
-                made += executions(child, all_steps(child), below, (*above, agent))
-    return tuple(made)
+                calls += executions(child, all_steps(child), below, (*above, agent))
+    return tuple(calls)
 
 
 def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[SubagentExecution, ...]:
     """Return the subagent tasks of some steps, in call order; a call that was tried again has several."""
-    made: list[SubagentExecution] = []
+    subagents: list[SubagentExecution] = []
     for step in steps if state.children else ():
         caller = step.agent or state.created_for
         for call in step.calls:
-            made += [_failed_subagent(state, call, failed, caller) for failed in call.failed_children]
+            subagents += [_failed_subagent(state, call, failed, caller) for failed in call.failed_children]
             if call.child is not None:
-                made.append(_subagent(state, call, call.child, caller))
-    return tuple(made)
+                subagents.append(_subagent(state, call, call.child, caller))
+    return tuple(subagents)
 
 
 def _failed_subagent(
@@ -1139,8 +1139,8 @@ def _failed_subagent(
 ) -> SubagentExecution:
     """Return a subagent task that failed before its call was tried again."""
     outcome = "timeout" if failed.error is not None and failed.error.kind == "timeout" else "error"
-    made = _subagent(state, call, failed.task, caller)
-    return replace(made, outcome=outcome, output=None, error=failed.error, latency=None)
+    subagent = _subagent(state, call, failed.task, caller)
+    return replace(subagent, outcome=outcome, output=None, error=failed.error, latency=None)
 
 
 def _subagent(state: TaskState, call: CallState, task_id: str, caller: str) -> SubagentExecution:
@@ -1174,10 +1174,10 @@ def all_steps(state: TaskState) -> list[StepState]:
 
 def rest_of(name: str, child: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> str:
     """Return why the task of an agent's call stopped, or that it can go on, as a message for people."""
-    word, task = resting_word(child), f"{name} (task {child.task_id})"
-    what = "; ".join(item.text for item in pending_of(child, below)) or child.stop_reason
-    if what or word in ("paused", "interrupted", "waiting"):
-        return f"{task} is {word}{f': {what}' if what else ''}"
+    state, task = resting_word(child), f"{name} (task {child.task_id})"
+    reason = "; ".join(item.text for item in pending_of(child, below)) or child.stop_reason
+    if reason or state in ("paused", "interrupted", "waiting"):
+        return f"{task} is {state}{f': {reason}' if reason else ''}"
     return f"{task} has {'ended' if child.ended is not None else 'what it waited for'}: `resume` goes on"
 
 
@@ -1219,13 +1219,13 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
                 text = f"the compensation of {call.name} began and its outcome is not known"
                 pending.append(_settlement(state, call, undo_id(call.id), text))
     if state.pausing and state.ended is None:
-        asked = [(step, call) for step, call in state.open_model_calls() if call.permit == "ask"]
+        model_requests = [(step, call) for step, call in state.open_model_calls() if call.permit == "ask"]
         text = state.stop_reason or "a request to a model waits for a person"
         pending += [
             Pending(
                 call.id or step.id, "request", "", {}, text, task_id=state.task_id, path=_path(state, step.id)
             )
-            for step, call in asked
+            for step, call in model_requests
         ]
     if state.ended is None:
         timers = state.timers()
@@ -1328,23 +1328,23 @@ def _approval(state: TaskState, call: CallState | Check) -> Pending:
 
 
 def _question(state: TaskState, question: Question) -> Pending:
-    asked = question.asked
-    call = state.open_call(asked.call) if asked.call else None
+    event = question.asked
+    call = state.open_call(event.call) if event.call else None
     is_callers = call is not None and call.name in names_of(state.options)
     return Pending(
         question.request_id,
         "call" if is_callers else "question",
         call.name if call is not None else "",
         call.arguments if call is not None else {},
-        asked.question,
+        event.question,
         task_id=state.task_id,
-        reason=asked.problem or "",
-        expires=asked.expires,
-        digest=asked.digest,
-        schema=None if is_callers else asked.schema,
-        default=asked.default,
-        has_default=asked.has_default,
-        path=_path(state, asked.step),
+        reason=event.problem or "",
+        expires=event.expires,
+        digest=event.digest,
+        schema=None if is_callers else event.schema,
+        default=event.default,
+        has_default=event.has_default,
+        path=_path(state, event.step),
     )
 
 
@@ -1418,7 +1418,7 @@ def step_info(state: TaskState, step: StepState) -> StepInfo:
 def step_output(
     state: TaskState,
     step: StepState,
-    word: StateWord,
+    display_state: StateWord,
     upcoming: tuple[StepInfo, ...],
     typed: OutputType[Any] | None = None,
 ) -> TaskStepOutput[Any]:
@@ -1435,7 +1435,7 @@ def step_output(
         step_info(state, step),
         step.output if typed is None or not step.last else typed.load(step.output),
         step.last or (newest and state.ended is not None),
-        word,
+        display_state,
         step.error or (state.error if newest and node is None else None),
         pending_of(state) if newest else (),
         upcoming,
@@ -1514,13 +1514,18 @@ def driven_snapshot(state: TaskState, labels: dict[str, str], tenant: str) -> Ta
 
 
 def _task(
-    state: TaskState, word: StateWord, driven: bool, created: int, labels: dict[str, str], tenant: str
+    state: TaskState,
+    display_state: StateWord,
+    driven: bool,
+    created: int,
+    labels: dict[str, str],
+    tenant: str,
 ) -> Task[Any]:
     return Task(
         state.task_id,
         state.agent,
         state.thread,
-        word,
+        display_state,
         driven,
         created,
         state.attempt,
@@ -1539,7 +1544,7 @@ def _task(
 
 def run_result(
     state: TaskState,
-    word: StateWord,
+    display_state: StateWord,
     typed: OutputType[Any] | None,
     below: Mapping[str, TaskState] = _NO_TASKS,
     *,
@@ -1550,7 +1555,7 @@ def run_result(
 
     Args:
         state: of the task.
-        word: its state, as callers see it.
+        display_state: its state, as callers see it.
         typed: the type of its output, if that is known: the output is then an instance of it.
         below: the tasks below it that are known, by id.
         driven: whether a process is at work on it.
@@ -1566,7 +1571,7 @@ def run_result(
     return RunResult(
         state.task_id,
         state.thread,
-        word,
+        display_state,
         state.output_text if has_answer else "",
         output,
         state.error,
@@ -1588,14 +1593,14 @@ def run_result(
         state_value(state) if state.extra_state is not None else None,
         state.agent,
         origins.of_task(state),
-        _stop_reason(state, word),
+        _stop_reason(state, display_state),
         (text_calls_warning(steps[-1].text_calls),) if steps and steps[-1].text_calls else (),
     )
 
 
-def _stop_reason(state: TaskState, word: StateWord) -> str:
+def _stop_reason(state: TaskState, display_state: StateWord) -> str:
     """Return why a task was paused or interrupted; empty if it was not, or no reason is known."""
-    if word not in ("paused", "interrupted"):
+    if display_state not in ("paused", "interrupted"):
         return ""
     return state.stop_reason or state.limit_detail or ""
 

@@ -127,9 +127,11 @@ class WireSchema:
     def _fields(self, cls: type[Any]) -> tuple[dict[str, Json], list[str]]:
         """Return the schemas of a class's fields, and the names of those that a reader needs."""
         hints = typing.get_type_hints(cls)
-        shown = written_fields(cls)
-        needed = [item.name for item in shown if item.default is MISSING and item.default_factory is MISSING]
-        return {item.name: self.of(hints[item.name]) for item in shown}, needed
+        wire_fields = written_fields(cls)
+        needed = [
+            item.name for item in wire_fields if item.default is MISSING and item.default_factory is MISSING
+        ]
+        return {item.name: self.of(hints[item.name]) for item in wire_fields}, needed
 
 
 def _says(cls: type[Any]) -> str:

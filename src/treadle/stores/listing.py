@@ -80,15 +80,17 @@ def figures_of_column(column: str | None) -> TaskFigures | None:
     return TaskFigures(**{name: document[key] for key, name in _FIELDS if key in document})
 
 
-def has_state(word: str, states: Sequence[str] | None, *, driven: bool) -> bool:
+def has_state(state: str, states: Sequence[str] | None, *, driven: bool) -> bool:
     """Whether a task is in one of some states; all are meant by None.
 
     Args:
-        word: the task's state, as `TaskRow.word` has it.
+        state: the task's state, as `TaskRow.word` has it.
         states: the states of a filter.
         driven: whether a living process drives the task.
     """
-    return states is None or word in states or (word == "running" and not driven and BETWEEN_STEPS in states)
+    return (
+        states is None or state in states or (state == "running" and not driven and BETWEEN_STEPS in states)
+    )
 
 
 def resting_states(states: Sequence[str]) -> set[str]:
@@ -96,40 +98,40 @@ def resting_states(states: Sequence[str]) -> set[str]:
     return {"running" if state == BETWEEN_STEPS else state for state in states}
 
 
-def is_match(row: TaskRow, wanted: TaskFilter, text: str | None) -> bool:
+def is_match(row: TaskRow, task_filter: TaskFilter, text: str | None) -> bool:
     """Return whether a row matches a filter, including state and cursor.
 
     Args:
         row: the row.
-        wanted: the filter.
+        task_filter: the filter.
         text: its text for searches; None if it has no figures.
     """
     return (
-        row.tenant == wanted.tenant
-        and has_state(row.word, wanted.states, driven=row.driver is not None and row.driver.alive)
-        and (wanted.agent is None or row.agent == wanted.agent)
-        and (wanted.thread_id is None or row.thread_id == wanted.thread_id)
-        and (wanted.parent is None or row.parent == wanted.parent)
-        and (wanted.base is None or row.base == wanted.base)
-        and (wanted.since is None or row.created >= wanted.since)
-        and (wanted.until is None or row.created < wanted.until)
-        and all(row.labels.get(name) == value for name, value in (wanted.labels or {}).items())
-        and (wanted.search is None or text is None or wanted.search in text)
-        and (wanted.beginning is None or row.task_id.startswith(wanted.beginning))
-        and (wanted.end is None or row.task_id.endswith(wanted.end))
-        and (wanted.cursor is None or order(row) < position(wanted.cursor))
-        and not (wanted.roots and row.parent is not None)
-        and (row.driver is not None or _is_recent_and_waits(row, wanted))
+        row.tenant == task_filter.tenant
+        and has_state(row.word, task_filter.states, driven=row.driver is not None and row.driver.alive)
+        and (task_filter.agent is None or row.agent == task_filter.agent)
+        and (task_filter.thread_id is None or row.thread_id == task_filter.thread_id)
+        and (task_filter.parent is None or row.parent == task_filter.parent)
+        and (task_filter.base is None or row.base == task_filter.base)
+        and (task_filter.since is None or row.created >= task_filter.since)
+        and (task_filter.until is None or row.created < task_filter.until)
+        and all(row.labels.get(name) == value for name, value in (task_filter.labels or {}).items())
+        and (task_filter.search is None or text is None or task_filter.search in text)
+        and (task_filter.beginning is None or row.task_id.startswith(task_filter.beginning))
+        and (task_filter.end is None or row.task_id.endswith(task_filter.end))
+        and (task_filter.cursor is None or order(row) < position(task_filter.cursor))
+        and not (task_filter.roots and row.parent is not None)
+        and (row.driver is not None or _is_recent_and_waits(row, task_filter))
     )
 
 
-def _is_recent_and_waits(row: TaskRow, wanted: TaskFilter) -> bool:
+def _is_recent_and_waits(row: TaskRow, task_filter: TaskFilter) -> bool:
     """Whether the figures of a task without an owner fit a filter."""
     figures = row.figures
-    if wanted.pending and figures is not None and figures.pending == 0:
+    if task_filter.pending and figures is not None and figures.pending == 0:
         return False
     updated = row.created if figures is None else figures.updated
-    return wanted.updated_since is None or updated >= wanted.updated_since
+    return task_filter.updated_since is None or updated >= task_filter.updated_since
 
 
 def label_of(by: str) -> str:

@@ -406,8 +406,8 @@ class MemoryStore(JournalStore):
             task.epoch += 1
             task.state, task.waiting, task.seen, task.mark = "", {}, set(), None
             self._note_owner(task)
-        said = self._threads[thread_id].members if thread_id in self._threads else []
-        bases = [part for task in (*family, *(m.task for m in said)) for part, _ in _chain(task)]
+        members = self._threads[thread_id].members if thread_id in self._threads else []
+        bases = [part for task in (*family, *(m.task for m in members)) for part, _ in _chain(task)]
         names = {task.new.thread_id for task in bases}
         for name, thread in self._threads.items():
             if any(member.task in family for member in thread.members):
@@ -574,27 +574,27 @@ class MemoryStore(JournalStore):
                 sums.setdefault(usage_key(row, by), TaskSums()).add(replace(sums_of(row), driven=0))
         return sums
 
-    async def _matching(self, wanted: TaskFilter) -> AsyncGenerator[list[TaskRow]]:
+    async def _matching(self, task_filter: TaskFilter) -> AsyncGenerator[list[TaskRow]]:
         """Yield matching rows, newest first, some at a time: the event loop does other work meanwhile."""
         with self._lock:
             self._usable()
             listed = list(self._listed)
-        if wanted.cursor is not None:
-            del listed[bisect_left(listed, position(wanted.cursor)) :]
+        if task_filter.cursor is not None:
+            del listed[bisect_left(listed, position(task_filter.cursor)) :]
         while listed:
             with self._lock:
-                rows = list(self._matching_of(listed[-CHUNK:], wanted))
+                rows = list(self._matching_of(listed[-CHUNK:], task_filter))
             yield rows
             del listed[-CHUNK:]
             if listed:
                 await asyncio.sleep(0)
 
-    def _matching_of(self, listed: list[tuple[int, str]], wanted: TaskFilter) -> Iterator[TaskRow]:
+    def _matching_of(self, listed: list[tuple[int, str]], task_filter: TaskFilter) -> Iterator[TaskRow]:
         for _, task_id in reversed(listed):
             task = self._tasks.get(task_id)
             if task is not None and not task.deleted:
                 row = self._row(task)
-                if is_match(row, wanted, task.figures.text if task.figures is not None else None):
+                if is_match(row, task_filter, task.figures.text if task.figures is not None else None):
                     yield row
 
     async def orphans(
@@ -663,14 +663,14 @@ class MemoryStore(JournalStore):
         """Return the approvals for later calls; see `JournalReader.grants`."""
         with self._lock:
             self._usable()
-            found = [
+            grants = [
                 grant
                 for grant in self._grants.values()
                 if tenant_of(grant.grant_id) == tenant
                 and tool in (None, grant.tool)
                 and (revoked or grant.revoked is None)
             ]
-        return sorted(found, key=lambda grant: (grant.created, grant.grant_id))
+        return sorted(grants, key=lambda grant: (grant.created, grant.grant_id))
 
     async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
         """Revoke an approval for later calls; see `JournalStore.revoke`."""

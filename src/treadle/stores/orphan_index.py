@@ -173,11 +173,11 @@ class OrphanIndex:
 
         kinds = [(agent, number) for agent in query.agents for number in range(1, query.format + 1)]
         sorts = [self._ready[kind] for kind in kinds if kind in self._ready]
-        found = [(sort, list(_tenants(sort, query, ready))) for sort in sorts]
-        share = adoption_order.share(query, len({tenant for _, tenants in found for tenant in tenants}))
+        names = [(sort, list(_tenants(sort, query, ready))) for sort in sorts]
+        share = adoption_order.share(query, len({tenant for _, tenants in names for tenant in tenants}))
         candidates = [
             candidate
-            for sort, tenants in found
+            for sort, tenants in names
             for tenant in tenants
             for candidate in islice(ready(sort.of_tenants[tenant]), share)
         ]

@@ -163,17 +163,17 @@ class Names:
             tenant=self.tenant,
         )
 
-    def full_filter(self, wanted: TaskFilter) -> TaskFilter:
+    def full_filter(self, task_filter: TaskFilter) -> TaskFilter:
         """Return a filter for the same tasks, of this tenant alone."""
-        beginning = None if wanted.beginning is None else self.full(wanted.beginning)
+        beginning = None if task_filter.beginning is None else self.full(task_filter.beginning)
         return replace(
-            wanted,
-            thread_id=self.full_or_none(wanted.thread_id),
-            parent=self.full_or_none(wanted.parent),
-            base=self.full_or_none(wanted.base),
-            labels=None if wanted.labels is None else self.full_labels(wanted.labels),
+            task_filter,
+            thread_id=self.full_or_none(task_filter.thread_id),
+            parent=self.full_or_none(task_filter.parent),
+            base=self.full_or_none(task_filter.base),
+            labels=None if task_filter.labels is None else self.full_labels(task_filter.labels),
             beginning=beginning,
-            cursor=None if wanted.cursor is None else self._full_cursor(wanted.cursor),
+            cursor=None if task_filter.cursor is None else self._full_cursor(task_filter.cursor),
             tenant=self.tenant,
         )
 

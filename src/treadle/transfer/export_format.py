@@ -320,8 +320,8 @@ def records(reader: ExportReader, task: Section) -> Iterator[tuple[int, Record]]
         elif kind == "inbox":
             get = reader.get
             data = get(document, "data", dict[str, Json])
-            name, what = get(document, "inbox", str), get(document, "kind", str)
-            inbox.append(InboxItem(name, what, data, get(document, "created", int)))
+            name, item_kind = get(document, "inbox", str), get(document, "kind", str)
+            inbox.append(InboxItem(name, item_kind, data, get(document, "created", int)))
         elif kind == "end" and document["end"] == task.row.task_id:
             reader.check(document, whole=False, since=task.line)
             task.inbox = inbox

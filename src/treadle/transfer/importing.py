@@ -85,9 +85,9 @@ async def import_tasks(store: JournalStore, path: Path) -> ImportReport:
             export = await _checked(store, path, file)
     except OSError as error:
         raise ImportRefused(f"{path}: {error.strerror or error}", line=0) from error
-    known = [task.row.task_id for task in export.tasks if await _is_known(store, task)]
+    known_ids = [task.row.task_id for task in export.tasks if await _is_known(store, task)]
     threads = [thread for line, thread in export.threads if not await _is_same_thread(store, line, thread)]
-    new = [task for task in export.tasks if task.row.task_id not in set(known)]
+    new = [task for task in export.tasks if task.row.task_id not in set(known_ids)]
     for line, (_, _, members) in export.threads:
         await _check_members(store, export, line, members)
     for task in new:
@@ -99,7 +99,7 @@ async def import_tasks(store: JournalStore, path: Path) -> ImportReport:
             raise _thread_conflict(name, moved.version, members) from moved
     events = sum(task.row.head - task.row.base_seq for task in new)
     ids = tuple([task.row.task_id for task in new])
-    return ImportReport(ids, tuple(known), tuple([name for name, _, _ in threads]), events)
+    return ImportReport(ids, tuple(known_ids), tuple([name for name, _, _ in threads]), events)
 
 
 # ------------------------------------------------------------------------------------- is it whole

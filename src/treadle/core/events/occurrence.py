@@ -94,8 +94,8 @@ class Occurrence(Displayed):
     @property
     def description(self) -> str:
         """The description in one plain line: facts alone, no messages, arguments, results or texts of errors."""
-        said = self.says.format(it=self) if self.says else self.kind.replace("_", " ")
-        line = one_line(said, 200)
+        text = self.says.format(it=self) if self.says else self.kind.replace("_", " ")
+        line = one_line(text, 200)
         return line if line.isprintable() else "".join([sign if sign.isprintable() else "�" for sign in line])
 
     def __str__(self) -> str:
@@ -103,13 +103,13 @@ class Occurrence(Displayed):
 
     def _shown(self) -> list[tuple[str, Any]]:
         """Return the fields that differ from their defaults, by name."""
-        shown: list[tuple[str, Any]] = []
+        set_fields: list[tuple[str, Any]] = []
         for item in fields(self):  # pyright: ignore[reportArgumentType]  all that derive from it are data classes
             value: Any = getattr(self, item.name)
             default = item.default_factory() if item.default_factory is not MISSING else item.default
             if item.repr and value != default:
-                shown.append((item.name, value))
-        return shown
+                set_fields.append((item.name, value))
+        return set_fields
 
     def _view(self) -> View:
         shown = [(name, value) for name, value in self._shown() if name not in ("seq", "time", "after")]

@@ -113,12 +113,12 @@ def _open_question(state: TaskState, event: e.QuestionAnswered | e.QuestionExpir
 
 def _settle(state: TaskState, event: e.QuestionAnswered | e.QuestionExpired, question: Question) -> None:
     """Propose a call again after its last open question."""
-    asked = question.asked
-    if not asked.call:
+    question_event = question.asked
+    if not question_event.call:
         assert state.graph is not None, "a step function asked"
-        del state.graph.running[asked.step].questions[question.request_id]
+        del state.graph.running[question_event.step].questions[question.request_id]
         return
-    call = state.open_call(asked.call)
+    call = state.open_call(question_event.call)
     assert call is not None, "the questions of a call are dropped at its end"
     event.tool_name = call.name
     if all(other.status != "open" for other in call.questions):

@@ -147,8 +147,8 @@ def _asked(
     return call, permit, permit.request
 
 
-def _because(what: str, reason: str | None) -> str:
-    return f"{what}: {reason}" if reason else what
+def _because(clause: str, reason: str | None) -> str:
+    return f"{clause}: {reason}" if reason else clause
 
 
 def _illegal(state: TaskState, event: PermitEvent, call: CallState | Check) -> IllegalEvent:

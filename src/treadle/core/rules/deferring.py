@@ -105,15 +105,15 @@ def carry_over(state: TaskState, call: CallState, again: CallState) -> None:
             state.tickets[digest] = again
 
 
-def taken_back(state: TaskState, after: int, kept: set[str]) -> list[e.InputReceived]:
+def taken_back(state: TaskState, after: int, kept_steps: set[str]) -> list[e.InputReceived]:
     """Return the results to be read (again): those of kept steps that no step up to an event read.
 
     Args:
         state: the state without the undone steps.
         after: the last event that stays.
-        kept: the ids of the steps that stay.
+        kept_steps: the ids of the steps that stay.
     """
-    state.arrived = [call for call in state.arrived if call.step in kept]
+    state.arrived = [call for call in state.arrived if call.step in kept_steps]
     again: list[e.InputReceived] = []
     for call in state.arrived:
         ticket = call.ticket

@@ -292,8 +292,8 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
             state.unread = deferring.taken_back(
                 state, step.started_seq - 1, {each.id for each in state.steps}
             )
-    kept = [received for received in state.unread if deferring.is_arrival(state, received)]
-    state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time), *kept]
+    arrivals = [received for received in state.unread if deferring.is_arrival(state, received)]
+    state.unread = [e.InputReceived(event.parts, seq=event.seq, time=event.time), *arrivals]
 
 
 # ------------------------------------------------------------------------------------------- a step
@@ -345,9 +345,9 @@ def _ask_again(state: TaskState, step: StepState) -> None:
 
 
 def _model_returned(state: TaskState, event: e.ModelReturned) -> None:
-    step, asked = model_calls.finish(state, event)
+    step, request = model_calls.finish(state, event)
     step.text, step.text_calls = event.message.text, event.text_calls
-    _take_answer(state, step, event.message, asked.offered)
+    _take_answer(state, step, event.message, request.offered)
     step.typed = event.typed
     if event.typed is not None:
         _read_as_typed(state, step, event.typed)
@@ -394,8 +394,8 @@ def _read_as_typed(state: TaskState, step: StepState, typed: e.TypedAnswer) -> N
 
 
 def _model_failed(state: TaskState, event: e.ModelFailed) -> None:
-    step, asked = model_calls.fail(state, event)
-    if asked.status == "failed":
+    step, request = model_calls.fail(state, event)
+    if request.status == "failed":
         step.error = event.error
 
 

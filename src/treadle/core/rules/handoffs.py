@@ -81,7 +81,7 @@ def spent_by_present(state: TaskState) -> SpentBy:
 def _leave(state: TaskState, agent: str, fingerprint: str) -> None:
     """Store version and instructions of the present agent, and restore those of another."""
     state.versions[state.agent] = AgentVersion(state.fingerprint, state.instructions, spent_by_present(state))
-    known = state.versions.get(agent)
-    is_same = known is not None and known.fingerprint == fingerprint
+    stored = state.versions.get(agent)
+    is_same = stored is not None and stored.fingerprint == fingerprint
     state.agent, state.fingerprint = agent, fingerprint
-    state.instructions = known.instructions if known is not None and is_same else None
+    state.instructions = stored.instructions if stored is not None and is_same else None

@@ -624,10 +624,12 @@ def _add_results(state: TaskState, node: StepNode, step: StepState) -> None:
     """Add the results of the calls in a step's newest answer; calls that its function did not make were not run."""
     if not node.owes_results:
         return
-    made = {base_call_id(call.id): call for call in step.calls if call.asked and call.status == "ended"}
+    ended_calls = {
+        base_call_id(call.id): call for call in step.calls if call.asked and call.status == "ended"
+    }
     index = _last_answer(node)
     message = results(
-        [made.get(part.id) or _not_made(step, part) for part in node.messages[index].tool_calls]
+        [ended_calls.get(part.id) or _not_made(step, part) for part in node.messages[index].tool_calls]
     )
     node.owes_results = False
     _insert(state, node, index + 1, message)

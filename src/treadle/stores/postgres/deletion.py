@@ -89,8 +89,8 @@ def _delete(
         rows.append(row)
         family.append((row, key, parent))
     whole_thread = name if root == "thread" else None
-    said = [row for (row,) in connection.execute(_TASKS_OF_MEMBERS, (whole_thread,))]
-    threads = {thread for (thread,) in connection.execute(_BASES, ([*rows, *said],))}
+    member_rows = [row for (row,) in connection.execute(_TASKS_OF_MEMBERS, (whole_thread,))]
+    threads = {thread for (thread,) in connection.execute(_BASES, ([*rows, *member_rows],))}
     threads |= {thread for (thread,) in connection.execute(_THREADS, (rows,))}
     threads |= {name} if root == "thread" else set()
     connection.execute(_GRANTS_OF_THREAD, (whole_thread,))

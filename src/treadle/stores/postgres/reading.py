@@ -288,35 +288,39 @@ def row(connection: BoundedConnection, key: str, deleted: bool = False) -> TaskR
     return _row(columns)
 
 
-def rows(connection: BoundedConnection, wanted: TaskFilter) -> list[TaskRow]:
+def rows(connection: BoundedConnection, task_filter: TaskFilter) -> list[TaskRow]:
     """Return the listed tasks that match, newest first."""
-    limit = max(wanted.limit, 0)
-    if wanted.states is None:
-        return _newest_rows(connection, wanted, limit)
+    limit = max(task_filter.limit, 0)
+    if task_filter.states is None:
+        return _newest_rows(connection, task_filter, limit)
     with same_snapshot(connection):
         resting = [
-            _newest_rows(connection, wanted, limit, _RESTING, state)
-            for state in listing.resting_states(wanted.states)
+            _newest_rows(connection, task_filter, limit, _RESTING, state)
+            for state in listing.resting_states(task_filter.states)
         ]
         # The state of an owned task is known only once its row is read: those are few, and read apart.
-        owned = [row for row in _newest_rows(connection, wanted, None, _OWNED) if row.word in wanted.states]
+        owned = [
+            row
+            for row in _newest_rows(connection, task_filter, None, _OWNED)
+            if row.word in task_filter.states
+        ]
     return listing.newest([*resting, owned], limit)
 
 
 def _newest_rows(
     connection: BoundedConnection,
-    wanted: TaskFilter,
+    task_filter: TaskFilter,
     limit: int | None,
     term: LiteralString = "NOT t.deleted",
     *values: str,
 ) -> list[TaskRow]:
     """Return the newest matching rows that satisfy a term; all of them without a limit."""
-    source, by, terms, bindings = _source(wanted)
+    source, by, terms, bindings = _source(task_filter)
     terms.append(term)
     bindings += values
-    if wanted.cursor is not None:
+    if task_filter.cursor is not None:
         terms.append(by["cursor"])
-        bindings += listing.position(wanted.cursor)
+        bindings += listing.position(task_filter.cursor)
     query: LiteralString = (
         _COLUMNS + source + _JOINED + " WHERE " + " AND ".join(terms) + " ORDER BY " + by["order"]
     )
@@ -324,7 +328,7 @@ def _newest_rows(
 
 
 def _source(
-    wanted: TaskFilter,
+    task_filter: TaskFilter,
 ) -> tuple[LiteralString, dict[str, LiteralString], list[LiteralString], list[Any]]:
     """Return the parts of a list's query: its tables, its terms for times, and the filter's terms with their values.
 
@@ -333,39 +337,39 @@ def _source(
     source: LiteralString = " FROM tasks t"
     by = "t"
     terms: list[LiteralString] = ["NOT t.deleted", "t.tenant = %s"]
-    bindings: list[Any] = [wanted.tenant]
-    for name, value in (wanted.labels or {}).items():
+    bindings: list[Any] = [task_filter.tenant]
+    for name, value in (task_filter.labels or {}).items():
         terms.append(_LABELLED if by == "l" else "l.name = %s AND l.value = %s")
         bindings += [listing.label_key(name), listing.label_key(value)]
         source, by = " FROM task_labels l JOIN tasks t ON t.key = l.key", "l"
     for name, term in _FILTERS.items():
-        if (value := getattr(wanted, name)) is not None:
+        if (value := getattr(task_filter, name)) is not None:
             terms.append(term)
             bindings.append(value)
     for name in ("since", "until"):
-        if (value := getattr(wanted, name)) is not None:
+        if (value := getattr(task_filter, name)) is not None:
             terms.append(_BY_TIME[by][name])
             bindings.append(value)
-    if wanted.updated_since is not None:
+    if task_filter.updated_since is not None:
         terms.append(_UPDATED)
-        bindings.append(wanted.updated_since)
-    if wanted.roots:
+        bindings.append(task_filter.updated_since)
+    if task_filter.roots:
         terms.append("t.parent IS NULL")
-    if wanted.pending:
+    if task_filter.pending:
         terms.append(_PENDING)
-    if wanted.beginning is not None:
+    if task_filter.beginning is not None:
         terms.append("t.key >= %s AND t.key < %s")
-        bindings += [wanted.beginning, wanted.beginning + "\U0010ffff"]
-    if wanted.end is not None:
+        bindings += [task_filter.beginning, task_filter.beginning + "\U0010ffff"]
+    if task_filter.end is not None:
         terms.append("right(t.key, %s) = %s")
-        bindings += [len(wanted.end), wanted.end]
+        bindings += [len(task_filter.end), task_filter.end]
     return source, _BY_TIME[by], terms, bindings
 
 
-def sums(connection: BoundedConnection, wanted: TaskFilter) -> dict[str, TaskSums]:
+def sums(connection: BoundedConnection, task_filter: TaskFilter) -> dict[str, TaskSums]:
     """Return the number and the spending of the matching tasks, by state."""
-    source, _, terms, bindings = _source(wanted)
-    if wanted.search is not None:
+    source, _, terms, bindings = _source(task_filter)
+    if task_filter.search is not None:
         terms.append("t.search IS NOT NULL")
     query: LiteralString = (
         _SUMS + source + _JOINED + " WHERE " + " AND ".join(terms) + " GROUP BY t.state, d.id"
@@ -374,17 +378,17 @@ def sums(connection: BoundedConnection, wanted: TaskFilter) -> dict[str, TaskSum
     for state, owned, *facts in connection.execute(query, bindings):
         process, counts = facts[:5], facts[5:]
         is_driven = is_alive(*process) if owned else None
-        word = state_word(state, is_driven)
-        if listing.has_state(word, wanted.states, driven=bool(is_driven)):
-            result.setdefault(word, TaskSums()).add(
+        display_state = state_word(state, is_driven)
+        if listing.has_state(display_state, task_filter.states, driven=bool(is_driven)):
+            result.setdefault(display_state, TaskSums()).add(
                 TaskSums(*map(int, counts), driven=counts[0] if is_driven else 0)
             )
     return result
 
 
-def usage(connection: BoundedConnection, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
+def usage(connection: BoundedConnection, task_filter: TaskFilter, by: str) -> dict[str | None, TaskSums]:
     """Return the number and the spending of the matching tasks, by agent, day or label."""
-    source, _, terms, bindings = _source(replace(wanted, search=None))
+    source, _, terms, bindings = _source(replace(task_filter, search=None))
     key = _USAGE_KEYS.get(by, _LABEL_OF)
     if by not in _USAGE_KEYS:
         bindings = [listing.label_of(by), *bindings]

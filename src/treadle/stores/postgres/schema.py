@@ -194,10 +194,10 @@ def address(url: str, schema: str | None = None, lease_seconds: float | None = N
         ) from None
     answer = _answer_seconds(options.get("answer_timeout"))
     user, at, host = parts.netloc.rpartition("@")
-    shown = [pair for pair in query if pair[0] not in _SECRET] + (
+    safe_url = [pair for pair in query if pair[0] not in _SECRET] + (
         [("schema", schema)] if schema != SCHEMA else []
     )
-    clean = _join(user.partition(":")[0] + at + host, parts.path, shown)
+    clean = _join(user.partition(":")[0] + at + host, parts.path, safe_url)
     lease = checked_lease(lease, "store: lease")
     return Address(
         clean, schema, lease, answer, {**DEFAULTS, **{k: v for k, v in parameters.items() if v is not None}}

@@ -545,8 +545,8 @@ class PostgresWriter(WriterThread):
         """Notify other processes of writes, if that is due; the next session does it if this one is lost."""
         now = time.monotonic()
         if self._notify_by is not None and now >= self._notify_by:
-            said = notifications.payloads(self._written.take(), mail=self._notify_mail)
-            connection.execute(_NOTIFY, (self._to.channel, said))
+            payloads = notifications.payloads(self._written.take(), mail=self._notify_mail)
+            connection.execute(_NOTIFY, (self._to.channel, payloads))
             self._notify_by, self._notify_mail, self._notified_at = None, False, now
 
     def _typed(self, error: Exception) -> Exception:
@@ -562,8 +562,8 @@ class PostgresWriter(WriterThread):
             if connection is not None:
                 if self._owner.row is not None:
                     connection.execute(_END_LEASE, (self._owner.process.key,))
-                said = notifications.payloads(None, mail=False)  # its tasks are orphans from now on
-                connection.execute(_NOTIFY, (self._to.channel, said))
+                payloads = notifications.payloads(None, mail=False)  # its tasks are orphans from now on
+                connection.execute(_NOTIFY, (self._to.channel, payloads))
                 connection.close()
         except psycopg.Error as error:  # a lease that could not be ended passes by itself
             self._drop_if_broken(error, lost=True)

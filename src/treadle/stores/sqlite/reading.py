@@ -213,29 +213,31 @@ def row(connection: Connection, key: str, deleted: bool = False) -> TaskRow:
     return _row(columns)
 
 
-def rows(connection: Connection, wanted: TaskFilter) -> list[TaskRow]:
+def rows(connection: Connection, task_filter: TaskFilter) -> list[TaskRow]:
     """Return the listed tasks that match, newest first."""
-    limit = max(wanted.limit, 0)
-    if wanted.states is None:
-        return _newest_rows(connection, wanted, limit)
+    limit = max(task_filter.limit, 0)
+    if task_filter.states is None:
+        return _newest_rows(connection, task_filter, limit)
     resting = [
-        _newest_rows(connection, wanted, limit, _RESTING, state)
-        for state in listing.resting_states(wanted.states)
+        _newest_rows(connection, task_filter, limit, _RESTING, state)
+        for state in listing.resting_states(task_filter.states)
     ]
     # The state of an owned task is known only once its row is read: those are few, and read apart.
-    owned = [row for row in _newest_rows(connection, wanted, -1, _OWNED) if row.word in wanted.states]
+    owned = [
+        row for row in _newest_rows(connection, task_filter, -1, _OWNED) if row.word in task_filter.states
+    ]
     return listing.newest([*resting, owned], limit)
 
 
 def _newest_rows(
-    connection: Connection, wanted: TaskFilter, limit: int, term: str = "t.deleted = 0", *values: str
+    connection: Connection, task_filter: TaskFilter, limit: int, term: str = "t.deleted = 0", *values: str
 ) -> list[TaskRow]:
     """Return the newest matching rows that satisfy a term; all of them for a negative limit."""
     # With the plus the owned tasks are found by the index of owned tasks, and not by that of times.
-    source, by, terms, bindings = _source(wanted, "+" if term == _OWNED else "")
+    source, by, terms, bindings = _source(task_filter, "+" if term == _OWNED else "")
     terms, bindings = [*terms, term], [*bindings, *values]
-    if wanted.cursor is not None:
-        created, key = listing.position(wanted.cursor)
+    if task_filter.cursor is not None:
+        created, key = listing.position(task_filter.cursor)
         terms.append(f"({by}.created, {by}.key) < (?, ?)")
         bindings += [created, key]
     where, order = " AND ".join(terms), f"{by}.created DESC, {by}.key DESC"
@@ -243,7 +245,7 @@ def _newest_rows(
     return [_row(columns) for columns in connection.execute(sql, (*bindings, limit))]
 
 
-def _source(wanted: TaskFilter, plus: str = "") -> tuple[str, str, list[str], list[Any]]:
+def _source(task_filter: TaskFilter, plus: str = "") -> tuple[str, str, list[str], list[Any]]:
     """Return the parts of a list's query: its tables, the one that orders it, and the filter's terms with their values.
 
     The terms exclude states and the cursor. A list by label reads the index of labels first. A `plus` before a column
@@ -251,50 +253,54 @@ def _source(wanted: TaskFilter, plus: str = "") -> tuple[str, str, list[str], li
     """
     source, by = "FROM tasks t", f"{plus}t"
     # With a plus no index of tenants is used if there is a better one.
-    is_narrower = plus or wanted.labels or any(getattr(wanted, name) is not None for name in _NARROWER)
+    is_narrower = (
+        plus or task_filter.labels or any(getattr(task_filter, name) is not None for name in _NARROWER)
+    )
     terms = ["t.deleted = 0", "+t.tenant = ?" if is_narrower else "t.tenant = ?"]
-    bindings: list[Any] = [wanted.tenant]
-    labels = [(listing.label_key(k), listing.label_key(v)) for k, v in (wanted.labels or {}).items()]
+    bindings: list[Any] = [task_filter.tenant]
+    labels = [(listing.label_key(k), listing.label_key(v)) for k, v in (task_filter.labels or {}).items()]
     for number, label in enumerate(labels):
         terms.append(_LABELLED if number else "l.name = ? AND l.value = ?")
         bindings += label
         source, by = "FROM task_labels l CROSS JOIN tasks t ON t.key = l.key", f"{plus}l"
     for name, sql in _FILTERS.items():
-        if (value := getattr(wanted, name)) is not None:
+        if (value := getattr(task_filter, name)) is not None:
             terms.append(sql.format(by=by))
             bindings.append(value)
-    if wanted.updated_since is not None:
+    if task_filter.updated_since is not None:
         terms.append(_UPDATED)
-        bindings.append(wanted.updated_since)
-    terms += ["t.parent IS NULL"] * wanted.roots + [_PENDING] * wanted.pending
-    if wanted.beginning is not None:
+        bindings.append(task_filter.updated_since)
+    terms += ["t.parent IS NULL"] * task_filter.roots + [_PENDING] * task_filter.pending
+    if task_filter.beginning is not None:
         terms.append("t.key >= ? AND t.key < ?")
-        bindings += [wanted.beginning, wanted.beginning + "\U0010ffff"]
-    if wanted.end is not None:
+        bindings += [task_filter.beginning, task_filter.beginning + "\U0010ffff"]
+    if task_filter.end is not None:
         terms.append("substr(t.key, ?) = ?")
-        bindings += [-len(wanted.end), wanted.end]
+        bindings += [-len(task_filter.end), task_filter.end]
     return source, by, terms, bindings
 
 
-def sums(connection: Connection, wanted: TaskFilter) -> dict[str, TaskSums]:
+def sums(connection: Connection, task_filter: TaskFilter) -> dict[str, TaskSums]:
     """Return the number and the spending of the matching tasks, by state."""
-    source, _, terms, bindings = _source(wanted)
-    if wanted.search is not None:
+    source, _, terms, bindings = _source(task_filter)
+    if task_filter.search is not None:
         terms.append("t.search IS NOT NULL")
     sql = f"{_SUMS} {source} {_JOINED} WHERE {' AND '.join(terms)} GROUP BY t.state, t.driver"
     result: dict[str, TaskSums] = {}
     for state, owned, *facts in connection.execute(sql, tuple(bindings)):
         process, counts = facts[:5], facts[5:]
         is_driven = alive(*process) if owned else None
-        word = state_word(state, is_driven)
-        if listing.has_state(word, wanted.states, driven=bool(is_driven)):
-            result.setdefault(word, TaskSums()).add(TaskSums(*counts, driven=counts[0] if is_driven else 0))
+        display_state = state_word(state, is_driven)
+        if listing.has_state(display_state, task_filter.states, driven=bool(is_driven)):
+            result.setdefault(display_state, TaskSums()).add(
+                TaskSums(*counts, driven=counts[0] if is_driven else 0)
+            )
     return result
 
 
-def usage(connection: Connection, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
+def usage(connection: Connection, task_filter: TaskFilter, by: str) -> dict[str | None, TaskSums]:
     """Return the number and the spending of the matching tasks, by agent, day or label."""
-    source, _, terms, bindings = _source(replace(wanted, search=None))
+    source, _, terms, bindings = _source(replace(task_filter, search=None))
     key = _USAGE_KEYS.get(by, _LABEL_OF)
     if by not in _USAGE_KEYS:
         bindings = [listing.label_of(by), *bindings]
