@@ -13,8 +13,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -26,7 +25,7 @@ from treadle import Happened, NotHappened, Runner, RunOptions, Task, ToolCall
 from treadle.cli import demo_agent, demo_evidence
 from treadle.cli.agents import DEMO, available_model
 from treadle.cli.command import CODES, command_line, store_at
-from treadle.cli.demo_evidence import DemoClaim, DemoTask
+from treadle.cli.demo_evidence import Claim, DemoTask
 from treadle.cli.screen import STYLES, Screen, short, styled
 from treadle.cli.timeline import Timeline
 from treadle.cli.views import value_text
@@ -42,10 +41,6 @@ PROCESSES: Final = 12
 """How many processes one run of the demonstration starts at most for a task."""
 
 WIDTH: Final = 80
-
-
-class Stuck(TreadleError):
-    """The demonstration could not go on; the text says why and what to do."""
 
 
 def play(*, resume: bool = False, store: str | None = None, model: str | None = None) -> int:
@@ -76,9 +71,7 @@ def play(*, resume: bool = False, store: str | None = None, model: str | None = 
 
 def _offered_model(screen: DemoScreen) -> str | None:
     """Return a model that is at hand, if a person at the terminal wants it."""
-    if not (screen.out.is_terminal and sys.stdin.isatty()):
-        return None
-    model = available_model()
+    model = available_model() if screen.out.is_terminal and sys.stdin.isatty() else None
     if model and Confirm.ask(f"Use {model}? It may cost money", console=screen.out, default=False):
         return model
     return None
@@ -92,21 +85,18 @@ async def _play(screen: DemoScreen, resume: bool, store: str | None, model: str 
             )
         for task in (await runner.list_tasks(agent=DEMO)).items if resume else ():
             folder = demo_agent.FOLDERS / task.labels.get("folder", "?")
-            if task.forked_from is None and task.state != "cancelled" and _is_unfinished(folder):
-                with _exclusive(folder) as is_ours:
-                    if is_ours:
-                        return await Demo(screen, runner, task, store).play(again=True)
+            is_open = task.forked_from is None and task.state != "cancelled" and _is_unfinished(folder)
+            if is_open and _lock(folder):
+                return await Demo(screen, runner, task, store).play(again=True)
         if resume:
             screen.line("There is no demonstration to go on with here, so a new one starts.")
         folder = demo_agent.new_folder()
-        with _exclusive(folder):
-            labels = {"folder": folder.name, **({"model": model} if model is not None else {})}
-            task = await runner.create_task(
-                demo_agent.demo_agent(model),
-                demo_agent.CLOSE.format(folder=folder.name),
-                options=RunOptions(labels=labels),
-            )
-            return await Demo(screen, runner, task, store).play(again=False)
+        _lock(folder)
+        labels = {"folder": folder.name, **({"model": model} if model is not None else {})}
+        wish = demo_agent.CLOSE.format(folder=folder.name)
+        agent, options = demo_agent.demo_agent(model), RunOptions(labels=labels)
+        task = await runner.create_task(agent, wish, options=options)
+        return await Demo(screen, runner, task, store).play(again=False)
 
 
 def _is_unfinished(folder: Path) -> bool:
@@ -118,17 +108,13 @@ def _is_unfinished(folder: Path) -> bool:
     return folder.is_dir() and all(line.tool != demo_agent.VERIFIED for line in lines)
 
 
-@contextmanager
-def _exclusive(folder: Path) -> Generator[bool]:
-    """Lock a demonstration for this process; false if another process has the lock. It ends with its process."""
-    handle = os.open(folder, os.O_RDONLY)
+def _lock(folder: Path) -> bool:
+    """Lock a demonstration until this process ends; return False if another process has the lock."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        yield False
-    finally:
-        os.close(handle)
+        return False
+    return True
 
 
 class DemoScreen(Screen):
@@ -160,14 +146,14 @@ class DemoScreen(Screen):
         self.out.rule(Text(title, style="bold"), align="left", style="dim")
         time.sleep(self.pace)
 
-    def claims(self, claims: Iterable[DemoClaim]) -> bool:
+    def claims(self, claims: Iterable[Claim]) -> bool:
         """Print claims with whether they hold, and return whether all do."""
         claims = [*claims]
-        for claim in claims:
-            verdict = ("BROKEN", "bold red") if claim.problems else ("holds ", "green")
-            text = textwrap.fill(str(claim), WIDTH - 10, subsequent_indent=" " * 10)
+        for claim, problems in claims:
+            verdict = ("BROKEN", "bold red") if problems else ("holds ", "green")
+            text = textwrap.fill("; ".join([claim, *problems]), WIDTH - 10, subsequent_indent=" " * 10)
             self.line("  ", verdict, "  ", text)
-        return not any(claim.problems for claim in claims)
+        return not any(problems for _, problems in claims)
 
     def calls(self, task: DemoTask) -> None:
         """Print what log and journal say of each call of a task, side by side."""
@@ -182,10 +168,9 @@ class DemoScreen(Screen):
     def event(self, event: Event) -> None:
         """Print an event as every command does; those that the story is about say more."""
         match event:
-            case e.ToolStopped() if event.reason == "crash":
-                self.line(
-                    ("  ? ", "yellow"), f"{event.call} began, and has no end in the journal. Did it happen?"
-                )
+            case e.ToolStopped(reason="crash"):
+                asked = f"{event.call} began, and has no end in the journal. Did it happen?"
+                self.line(("  ? ", "yellow"), asked)
             case e.OutcomeSettled():
                 happened = event.verdict == "happened"
                 verdict = "it happened; not started again" if happened else "it did not happen"
@@ -215,34 +200,33 @@ class Demo:
 
     async def play(self, *, again: bool) -> int:
         """Play what is left of the story and return the exit code."""
-        self._open(again)
-        await self.finish(self.task_id, "1  A process works, dies, and another goes on")
-        holds = await self._show_evidence()
-        await self.undo()
-        holds &= await self._show_undo()
-        fork = await self.fork()
-        await self.finish(
-            fork.task_id, f"4  A fork {fork.task_id[-8:]} takes another path after event {fork.forked_at}"
-        )
-        holds &= await self._show_fork(fork)
-        self._close(fork, holds)
-        return 0 if holds else 1
-
-    def _open(self, again: bool) -> None:
-        line = self.screen.line
+        line, whole_line = self.screen.line, self.screen.whole_line
         line((f"Treadle demo{', taken up again' if again else ''}", "bold"))
         if self.model is None:
             line("The model is SCRIPTED: no key is needed, its text is fixed. All else is real:")
             line("the processes, the files, the tools, the SIGKILL and the journal.")
         else:
-            self.screen.whole_line(f"The model is {self.model}; all else is real, also the SIGKILL.")
+            whole_line(f"The model is {self.model}; all else is real, also the SIGKILL.")
         line((f"  files    {self.folder}", "dim"))
-        self.screen.whole_line((f"  journal  {self.runner.store.url.removeprefix('sqlite:///')}", "dim"))
+        whole_line((f"  journal  {self.runner.store.url.removeprefix('sqlite:///')}", "dim"))
         line((f"  task     {self.task_id}", "dim"))
+        await self.finish(self.task_id, "1  A process works, dies, and another goes on")
+        holds = await self._show_evidence()
+        await self.undo()
+        holds &= await self._show_undo()
+        fork = await self.fork()
+        title = f"4  A fork {fork.task_id[-8:]} takes another path after event {fork.forked_at}"
+        await self.finish(fork.task_id, title)
+        holds &= await self._show_fork(fork)
+        self._close(fork, holds)
+        return 0 if holds else 1
 
     async def _journal(self, task_id: str) -> JournalOf:
         """Return the journal of a task; raises `JournalCorrupt` if its chain is broken."""
         return await journal_of(self.runner.store, await self.runner.store.row(task_id))
+
+    async def _evidence(self, task_id: str, parent: JournalOf | None = None) -> DemoTask:
+        return DemoTask(await self._journal(task_id), self.folder, parent)
 
     # -------------------------------------------------------------------------- driven to its end
 
@@ -264,14 +248,12 @@ class Demo:
                 break
         result = await self.runner.result(task_id)
         why = result.error.message if result.error else "; ".join(wait.text for wait in result.pending)
-        raise Stuck(f"task {task_id} is {task.state}: {why or 'it made no progress'}")
+        raise TreadleError(f"task {task_id} is {task.state}: {why or 'it made no progress'}")
 
     async def _one_process(self, task_id: str) -> None:
         """Start a process that drives the task, show what it gets done, and how it ended."""
-        is_killed = task_id != self.task_id or any(
-            line.tool == demo_agent.KILLED for line in self.log.entries()
-        )
-        context = "" if is_killed else demo_agent.SABOTAGE
+        was_killed = any(line.tool == demo_agent.KILLED for line in self.log.entries())
+        context = "" if was_killed or task_id != self.task_id else demo_agent.SABOTAGE
         options = (self.runner.store.url, task_id, str(self.screen.pace), self.model or "", context)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "treadle.cli.demo_agent", *options), stdin=asyncio.subprocess.DEVNULL
@@ -282,9 +264,10 @@ class Demo:
                 await self._show_events(task_id)
                 await asyncio.sleep(0.05)
             await self._show_events(task_id)
-        except asyncio.CancelledError:
-            await _stop(process)
-            raise
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         if process.returncode == -signal.SIGKILL:
             await self._show_death(process.pid)
         elif process.returncode != 0:
@@ -298,34 +281,23 @@ class Demo:
                 self.screen.event(event)
 
     async def _show_death(self, pid: int) -> None:
-        line = self.screen.line
-        line((f"process {pid} is dead: exit status {-signal.SIGKILL}, SIGKILL", "bold red"))
+        self.screen.line((f"process {pid} is dead: exit status {-signal.SIGKILL}, SIGKILL", "bold red"))
         tools = demo_evidence.calls_of((await self._journal(self.task_id)).events)
         for note in self.log.entries():
             if note.tool == demo_agent.KILLED and note.pid == pid:
                 call = f"{note.call} {tools[note.call].name}"
-                line((f"  it died inside {call}: {note.text} was written already,", "red"))
-                line(("  the end of the call was not recorded yet", "red"))
-
-    # ----------------------------------------------------------------------------------- evidence
-
-    async def _evidence(self, task_id: str, parent: JournalOf | None = None) -> DemoTask:
-        return DemoTask(await self._journal(task_id), self.folder, parent)
+                self.screen.line((f"  it died inside {call}: {note.text} was written already,", "red"))
+                self.screen.line(("  the end of the call was not recorded yet", "red"))
 
     async def _show_evidence(self) -> bool:
         task = await self._evidence(self.task_id)
         self.screen.part(f"2  What the journal and the tools' own {demo_agent.LOG} say")
         self.screen.calls(task)
-        return self.screen.claims(
-            [
-                *demo_evidence.nothing_twice(task),
-                demo_evidence.the_crash(task),
-                demo_evidence.the_books(task),
-                demo_evidence.the_chain(task, await self.runner.verify(self.task_id)),
-            ]
-        )
+        chain = demo_evidence.the_chain(task, await self.runner.verify(self.task_id))
+        crash, books = demo_evidence.the_crash(task), demo_evidence.the_books(task)
+        return self.screen.claims([*demo_evidence.nothing_twice(task), crash, books, chain])
 
-    # --------------------------------------------------------------------------------------- undo
+    # ------------------------------------------------------------------------------ undone, forked
 
     async def undo(self) -> None:
         """Take back the last step that wrote something, with all that followed; also one begun before a crash."""
@@ -343,7 +315,7 @@ class Demo:
             await self._settle()
             if _first((await self._journal(self.task_id)).events, e.Rewound):
                 return  # the undo waited for nothing but what was settled
-        raise Stuck(f"task {self.task_id}: the undo did not come to its end: {problem}")
+        raise TreadleError(f"task {self.task_id}: the undo did not come to its end: {problem}")
 
     async def _settle(self) -> None:
         """Settle each compensation that a crash cut off by what the files say."""
@@ -363,8 +335,6 @@ class Demo:
         self.screen.line(f"  steps {', '.join(requested.steps)}; the journal keeps them, the files do not:")
         return self.screen.claims(demo_evidence.the_undo(task))
 
-    # --------------------------------------------------------------------------------------- fork
-
     async def fork(self) -> Task:
         """Fork the task before its first step that wrote something, with another wish; the same fork after a crash."""
         forks = (await self.runner.list_tasks(forked_from=self.task_id)).items
@@ -378,14 +348,12 @@ class Demo:
         task = await self._evidence(self.task_id)
         other = await self._evidence(fork.task_id, task.journal)
         difference = await self.runner.diff(self.task_id, fork.task_id)
-        line = self.screen.line
-        line((f"  first difference: step {difference.index}, {difference.field}", "bold"))
-        line(f"    task  {short(value_text(difference.value_a), WIDTH - 11) or 'nothing'}")
-        line(f"    fork  {short(value_text(difference.value_b), WIDTH - 11) or 'nothing'}")
-        claims = demo_evidence.the_fork(task, other)
-        return self.screen.claims([*claims, demo_evidence.the_books(task, other)])
-
-    # ---------------------------------------------------------------------------------------- end
+        self.screen.line((f"  first difference: step {difference.index}, {difference.field}", "bold"))
+        for name, value in (("task", difference.value_a), ("fork", difference.value_b)):
+            self.screen.line(f"    {name}  {short(value_text(value), WIDTH - 11) or 'nothing'}")
+        return self.screen.claims(
+            [*demo_evidence.the_fork(task, other), demo_evidence.the_books(task, other)]
+        )
 
     def _close(self, fork: Task, holds: bool) -> None:
         self.screen.part("Look further" if holds else "A claim did not hold")
@@ -421,13 +389,3 @@ def _writing_steps(events: Sequence[Event]) -> list[e.StepStarted]:
     begun = [event for event in events if isinstance(event, e.ToolStarted) and event.effect == "write"]
     writing = {event.step for event in begun if event.undoes is None}
     return [step for step in steps if step.step in writing] or steps[-1:]
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    """Let a process end by the Ctrl-C that it may have got too; else interrupt it, and at last kill it."""
-    for number in (None, signal.SIGINT, signal.SIGKILL):
-        if number is not None and process.returncode is None:
-            process.send_signal(number)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), 2)
-            return

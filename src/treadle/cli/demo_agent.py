@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
-import os
 import re
 import secrets
 import sys
@@ -77,6 +76,14 @@ tools return them. Unless the user's last message wants something else, work in 
 6. answer in two sentences: the grand total, and the strongest region."""
 
 
+TAKEN_BACK = {
+    "write_report": "gone",
+    "archive_file": "back in its place",
+    "book_entry": "balanced by a reversal",
+}
+"""The tools that write, and how a file is once their call was taken back."""
+
+
 # ------------------------------------------------------------------------------------------- the files
 
 
@@ -94,11 +101,7 @@ def new_folder() -> Path:
 
 
 def place(path: str) -> Path:
-    """Return where a path that a model wrote lies.
-
-    Raises:
-        ValueError: it is not in a demonstration's folder.
-    """
+    """Return the path of a file by the path that a model wrote; raises `ValueError` outside of a scratch folder."""
     parts = PurePosixPath(path).parts
     if not parts or ".." in parts or not re.fullmatch(r"demo-[0-9a-f]{8}", parts[0]):
         raise ValueError(f"{path!r} is not in a demonstration's folder")
@@ -107,33 +110,26 @@ def place(path: str) -> Path:
     return FOLDERS.joinpath(*parts)
 
 
-def _path(call: ToolCall) -> Path:
-    """Return the file that a writing call writes."""
-    path: str | None = call.arguments.get("path")
-    return place(path) if path is not None else place(call.arguments["folder"]) / BOOKS
-
-
-def _archived(path: Path) -> Path:
-    return path.parent / "archive" / path.name
-
-
-def _draft(report: Path, call_id: str) -> Path:
-    return report.with_name(f".{report.name}.{call_id}")
-
-
-def _book(books: Path, text: str, amount: int, key: str) -> None:
-    title = re.sub(r"[,\n\r]", " ", text)
-    append_line(books, f"{title},{amount},{key}")
-
-
 def booked(folder: Path) -> list[str]:
     """Return the idempotency key of each line of a folder's books."""
     books = folder / BOOKS
     return [line.rpartition(",")[2] for line in books.read_text().splitlines()] if books.exists() else []
 
 
+def _book(books: Path, text: str, amount: int, key: str) -> None:
+    append_line(books, f"{' '.join(text.split())},{amount},{key}")
+
+
+def _archived(path: Path) -> Path:
+    return path.parent / "archive" / path.name
+
+
+def _file_of(call: ToolCall) -> Path:
+    """Return the file that a writing call writes."""
+    return place(call.arguments.get("path") or f"{call.arguments['folder']}/{BOOKS}")
+
+
 def _log_of(path: Path) -> Ledger:
-    """Return the log of the folder that a path lies in."""
     return Ledger(FOLDERS / path.relative_to(FOLDERS).parts[0] / LOG)
 
 
@@ -154,7 +150,7 @@ def _logged(name: str, path: Path, ctx: ToolContext[Any], effect: EffectClass = 
 
 def _undo(call: ToolCall, ctx: ToolContext[Any]) -> None:
     """Take back what a writing call did."""
-    path = _path(call)
+    path = _file_of(call)
     with _logged(f"undo {call.name}", path, ctx):
         if call.name == "write_report":
             path.unlink(missing_ok=True)
@@ -166,13 +162,8 @@ def _undo(call: ToolCall, ctx: ToolContext[Any]) -> None:
 
 
 def is_undone(call: ToolCall, key: str) -> bool:
-    """Tell from the files whether the effect of a finished call is gone.
-
-    Args:
-        call: the call.
-        key: the idempotency key of its compensation.
-    """
-    path = _path(call)
+    """Return whether the files are without the effect of a finished call, whose compensation has the key `key`."""
+    path = _file_of(call)
     if call.name == "write_report":
         return not path.exists()
     if call.name == "archive_file":
@@ -182,20 +173,16 @@ def is_undone(call: ToolCall, key: str) -> bool:
 
 def _reconcile(call: ToolCall, ctx: ToolContext[Any]) -> Happened | NotHappened:
     """Look at the files whether a call that a crash cut off took effect."""
-    path = _path(call)
+    path = _file_of(call)
     if call.name == "write_report":
-        _draft(path, ctx.call_id).unlink(missing_ok=True)
-        has_happened = path.exists() and path.read_text() == call.arguments["text"]
-        output = f"wrote {path.name}"
+        happened, output = path.exists() and path.read_text() == call.arguments["text"], f"wrote {path.name}"
     elif call.name == "archive_file":
-        has_happened = _archived(path).exists() and not path.exists()
-        output = f"archived {path.name}"
+        happened, output = _archived(path).exists() and not path.exists(), f"archived {path.name}"
     else:
-        has_happened = ctx.idempotency_key in booked(path.parent)
-        output = f"booked {call.arguments['amount']}"
-    verdict = "it happened" if has_happened else "it did not happen"
+        happened, output = ctx.idempotency_key in booked(path.parent), f"booked {call.arguments['amount']}"
+    verdict = "it happened" if happened else "it did not happen"
     _log_of(path).note("looked", verdict, call=ctx.call_id, task=ctx.task_id)
-    return Happened(output) if has_happened else NotHappened()
+    return Happened(output) if happened else NotHappened()
 
 
 # ------------------------------------------------------------------------------------------- the tools
@@ -203,11 +190,7 @@ def _reconcile(call: ToolCall, ctx: ToolContext[Any]) -> Happened | NotHappened:
 
 @tool(read_only=True)
 def list_files(folder: str, ctx: ToolContext) -> list[str]:
-    """List the sales files of a folder.
-
-    Args:
-        folder: the folder's name.
-    """
+    """List the sales files of a folder, by its name."""
     path = place(folder)
     with _logged("list_files", path, ctx, "read"):
         return [f"{folder}/{file.name}" for file in sorted(path.glob("sales-*.csv"))]
@@ -215,11 +198,7 @@ def list_files(folder: str, ctx: ToolContext) -> list[str]:
 
 @tool(read_only=True)
 def total_sales(path: str, ctx: ToolContext) -> dict[str, Any]:
-    """Add up one sales file.
-
-    Args:
-        path: the file, as list_files returned it.
-    """
+    """Add up one sales file, by its path as list_files returned it."""
     file = place(path)
     with _logged("total_sales", file, ctx, "read"):
         rows = [*csv.DictReader(file.read_text().splitlines())]
@@ -229,32 +208,18 @@ def total_sales(path: str, ctx: ToolContext) -> dict[str, Any]:
 
 @tool(undo=_undo, reconcile=_reconcile)
 def write_report(path: str, text: str, ctx: ToolContext) -> str:
-    """Write a new report.
-
-    Args:
-        path: a file in the folder that ends in .md and does not exist yet.
-        text: the whole report, in Markdown.
-    """
+    """Write a whole report in Markdown to a new file of the folder, whose path ends in .md."""
     report = place(path)
-    if report.suffix != ".md":
-        raise ValueError(f"a report's name ends in .md, not {report.name!r}")
+    if report.suffix != ".md" or (report.exists() and ctx.attempt == 1):
+        raise ValueError(f"a report is a new file that ends in .md, not {report.name!r}")
     with _logged("write_report", report, ctx):
-        draft = _draft(report, ctx.call_id)
-        draft.write_text(text)
-        os.link(draft, report)  # all of it or nothing, and never over another
-        draft.unlink()
+        report.write_text(text)
     return f"wrote {report.name}"
 
 
 @tool(undo=_undo, reconcile=_reconcile)
 def book_entry(folder: str, text: str, amount: int, ctx: ToolContext) -> str:
-    """Book an amount in the folder's ledger. Calling it twice books twice.
-
-    Args:
-        folder: the folder's name.
-        text: what the entry is for.
-        amount: how much.
-    """
+    """Book an amount in the ledger of a folder, and what it is for. Calling it twice books twice."""
     books = place(folder) / BOOKS
     with _logged("book_entry", books, ctx):
         _book(books, text, amount, ctx.idempotency_key)
@@ -263,17 +228,11 @@ def book_entry(folder: str, text: str, amount: int, ctx: ToolContext) -> str:
 
 @tool(undo=_undo, reconcile=_reconcile)
 def archive_file(path: str, ctx: ToolContext) -> str:
-    """Move a sales file to the folder's archive.
-
-    Args:
-        path: the file, as list_files returned it.
-    """
-    file, target = place(path), _archived(place(path))
+    """Move a sales file to the archive of its folder, by its path as list_files returned it."""
+    file = place(path)
     with _logged("archive_file", file, ctx):
-        target.parent.mkdir(exist_ok=True)
-        if target.exists():
-            raise FileExistsError(f"{target.name} is in the archive already")
-        file.rename(target)
+        _archived(file).parent.mkdir(exist_ok=True)
+        file.rename(_archived(file))
     return f"archived {file.name}"
 
 
@@ -284,8 +243,7 @@ def script(request: ModelRequest) -> Turn:
     """Return the answer to a request, from nothing but the conversation: the same after a crash, an undo, a fork."""
     wish = ["", *(message.text for message in request.messages if message.role == "user")][-1]
     folder = ["", *re.findall(r"demo-[0-9a-f]{8}", wish)][-1]
-    is_closing = wish == CLOSE.format(folder=folder)
-    if not is_closing and wish != INSTEAD.format(folder=folder):
+    if wish not in (CLOSE.format(folder=folder), INSTEAD.format(folder=folder)):
         return text(
             "I am a scripted model and know only the demonstration's two requests; give the agent a real model for "
             "others."
@@ -303,7 +261,11 @@ def script(request: ModelRequest) -> Turn:
         return turn("", [call("total_sales", path=path) for path in files])
     totals = {sales["region"]: sales["total"] for sales in map(json.loads, results["total_sales"])}
     best, total = max(totals, key=totals.__getitem__), sum(totals.values())
-    if is_closing:
+    if wish == INSTEAD.format(folder=folder):
+        report = f"# Strongest region\n\n{best}: {totals[best]}\n"
+        turns = {"write_report": call("write_report", path=f"{folder}/best.md", text=report)}
+        answer = f"The strongest region is {best} with {totals[best]}. Nothing was booked."
+    else:
         rows = "".join(f"| {region} | {totals[region]} |\n" for region in sorted(totals))
         report = f"# Month-end\n\n| region | total |\n|---|---|\n{rows}\nGrand total: {total}\n"
         turns = {
@@ -312,10 +274,6 @@ def script(request: ModelRequest) -> Turn:
             "archive_file": turn("", [call("archive_file", path=path) for path in files]),
         }
         answer = f"The month is closed: {total} in total. The strongest region is {best}."
-    else:
-        report = f"# Strongest region\n\n{best}: {totals[best]}\n"
-        turns = {"write_report": call("write_report", path=f"{folder}/best.md", text=report)}
-        answer = f"The strongest region is {best} with {totals[best]}. Nothing was booked."
     return next((answer for name, answer in turns.items() if name not in results), text(answer))
 
 
