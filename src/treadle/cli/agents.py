@@ -446,14 +446,14 @@ def _unknown(name: str) -> str:
     listed = listed_agents()
     closest = get_close_matches(name, listed.agents, n=1)
     names = ", ".join(sorted(listed.agents)) or "none"
-    if module := _module_meant(name):
+    if module := _place_of_module(name):
         return f"no agent is called {name!r}: write {module}, the module and the name of the agent in it"
     hint = f"did you mean {closest[0]!r}? " if closest else f"known here: {names}; "
     broken = "".join(f"; {problem}" for problem in list(listed.problems.values())[:1])
     return f"no agent is called {name!r}: {hint}{WAYS}{broken}"
 
 
-def _module_meant(name: str) -> str | None:
+def _place_of_module(name: str) -> str | None:
     """Return `module:agent` if a name is a module or a file in the working directory, else None."""
     path = name.removesuffix(".py").replace("/", ".").removeprefix(".")
     parent, _, last = path.rpartition(".")

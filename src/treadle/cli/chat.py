@@ -182,7 +182,7 @@ class Chat:
             line((about, "dim"))
         if roots and roots[-1].state not in ("completed", "degraded"):
             self._unfinished = roots[-1].task_id
-            self._tell_unfinished(roots[-1].state_text)
+            self._print_unfinished(roots[-1].state_text)
         await self._count()
 
     def toolbar(self) -> str:
@@ -226,7 +226,7 @@ class Chat:
             self._screen.line((f"there is no command {name}: /help lists them", "yellow"))
             return
         else:
-            work = self._say(text)
+            work = self._send_message(text)
         self._working = asyncio.ensure_future(work)
         try:
             await self._working
@@ -237,7 +237,7 @@ class Chat:
         finally:
             self._working = None
 
-    async def _say(self, text: str) -> None:
+    async def _send_message(self, text: str) -> None:
         """Send a message: as a new task, or to the unfinished task of the previous message."""
         task_id = self._unfinished
         if task_id is None:
@@ -258,7 +258,7 @@ class Chat:
             await self._runner.send(task_id, text, by=self._by)
         self._replaces_input = False
         self._turns.append(_Turn(task_id, steps))
-        await self._go_on("")
+        await self._continue_task("")
 
     async def _forget_if_not_made(self, task_id: str) -> None:
         """Remove the last turn if it was interrupted or refused before its task was created."""
@@ -268,14 +268,14 @@ class Chat:
             self._turns.pop()
             self._unfinished = None
 
-    async def _go_on(self, _: str) -> None:
+    async def _continue_task(self, _: str) -> None:
         if self._unfinished is None:
             self._screen.line(("nothing is unfinished", "dim"))
             return
         items = await self._runner.list_pending(self._unfinished)
         pending = [item async for item in items if item.kind != "background"]
         if pending and not await self._dialogue().decide(pending):
-            self._tell_unfinished("waiting")
+            self._print_unfinished("waiting")
             return
         row = await self._runner.store.row(self._unfinished)
         events = await events_of(self._runner, self._unfinished)
@@ -317,9 +317,9 @@ class Chat:
             timeline.stop()
         if result.final_text and "".join(result.final_text.split()) != "".join(timeline.last_text.split()):
             self._screen.line(result.final_text)
-        await self._ended(result)
+        await self._print_result(result)
 
-    async def _ended(self, result: RunResult) -> None:
+    async def _print_result(self, result: RunResult) -> None:
         self._unfinished = None if result.state in ("completed", "degraded", "cancelled") else result.task_id
         if result.state == "completed":
             self._screen.line((f"  {usage_summary(result.usage)}", "dim"))
@@ -328,9 +328,9 @@ class Chat:
         await self._count()
         rest = [item for item in result.pending if item.kind not in ("approval", "question", "subagent")]
         if rest and await self._dialogue().decide(rest):
-            await self._go_on("")
+            await self._continue_task("")
         elif self._unfinished is not None:
-            self._tell_unfinished(result.state_text)
+            self._print_unfinished(result.state_text)
 
     async def _send_now(self, task_id: str, text: str) -> None:
         """Send a message that the person wrote while a task runs."""
@@ -371,7 +371,7 @@ class Chat:
             root=self._unfinished,
         )
 
-    def _tell_unfinished(self, state: str) -> None:
+    def _print_unfinished(self, state: str) -> None:
         self._screen.line(
             (
                 f"  the last turn is {state}: /resume goes on, /undo takes it back, a message changes its course",
@@ -463,7 +463,7 @@ class Chat:
         if not messages:
             self._screen.line(("nothing was said yet", "dim"))
         if unfinished is not None:
-            self._tell_unfinished(unfinished.state_text)
+            self._print_unfinished(unfinished.state_text)
 
     async def _show_thread(self, _: str) -> None:
         self._screen.line(self._thread)
@@ -474,7 +474,7 @@ class Chat:
     # ----------------------------------------------------------------------------------------------- table
 
     COMMANDS: ClassVar[dict[str, tuple[str, Callable[[Chat, str], Coroutine[Any, Any, None]]]]] = {
-        "resume": ("go on with a turn that was interrupted, paused or failed", _go_on),
+        "resume": ("go on with a turn that was interrupted, paused or failed", _continue_task),
         "undo": ("take back the last turn; `/undo force` also what cannot be compensated", _undo),
         "fork": ("go on in a copy of this conversation, from here", _fork),
         "cost": ("what this conversation has spent", _cost),

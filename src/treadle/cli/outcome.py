@@ -58,7 +58,7 @@ def print_next(
 ) -> None:
     """Print the command that continues a task, if it can continue; takes the arguments of `print_outcome`."""
     screen = session.screen
-    raised = _raised(limit) if limit is not None and result.state == "paused" else {}
+    raised = _raised_limit(limit) if limit is not None and result.state == "paused" else {}
     task = screen.short(root or result.task_id)
     if agent is None and session.url is None and not agents.may_be_found(result.agent):
         agent = "MODULE:AGENT"
@@ -75,7 +75,7 @@ def print_next(
         screen.command("  end the task with: ", resume)
 
 
-def _raised(limit: LimitReached) -> dict[str, str | None]:
+def _raised_limit(limit: LimitReached) -> dict[str, str | None]:
     """Return the option that doubles the limit that a task reached; empty for a limit without an option."""
     value = Decimal(str(max(limit.used, limit.allowed))) * 2
     if limit.limit not in LIMIT_OPTIONS:

@@ -57,7 +57,7 @@ async def task_of(runner: TaskRunner, task_id: str) -> FoundTask:
     return await runner.store.row(task_id)
 
 
-async def is_to_go_on(runner: TaskRunner, task_id: str, decided: Collection[str]) -> bool:
+async def will_continue(runner: TaskRunner, task_id: str, decided: Collection[str]) -> bool:
     """Return whether a driver is or will be at work on a task: nothing is open, or a command is unread.
 
     Args:
@@ -75,7 +75,7 @@ async def is_to_go_on(runner: TaskRunner, task_id: str, decided: Collection[str]
     return row.wanted == 1 or row.driver is not None or bool(await runner.store.inbox(task_id))
 
 
-async def has_gone_on(runner: TaskRunner, task_id: str, seq: int) -> bool:
+async def has_continued(runner: TaskRunner, task_id: str, seq: int) -> bool:
     """Return whether a task has events after `seq`, or a driver at work on it."""
     task = await task_of(runner, task_id)
     return task.head > seq or (task.driven if isinstance(task, Task) else task.driver is not None)

@@ -318,7 +318,7 @@ class _Telling:
         self._server = server
         self._loop = loop
         self._error: OSError | StoreFormatError | None = None
-        self._untold: SimpleQueue[Adoption | None] = SimpleQueue()
+        self._unprinted: SimpleQueue[Adoption | None] = SimpleQueue()
         self._thread = Thread(target=self._print, name="treadle-telling", daemon=True)
         self._counts: Counter[str] = Counter()
 
@@ -344,11 +344,11 @@ class _Telling:
         if adoption.kind == "outdated":
             self._error = StoreFormatError(adoption.text)
             self._loop.call_soon_threadsafe(self._server.leave)
-        if self._untold.qsize() < MOST_UNTOLD:
-            self._untold.put(adoption)
+        if self._unprinted.qsize() < MOST_UNTOLD:
+            self._unprinted.put(adoption)
 
     def _print(self) -> None:
-        while (adoption := self._untold.get()) is not None:
+        while (adoption := self._unprinted.get()) is not None:
             try:
                 print_adoption(self._screen, adoption)
             except OSError as error:
@@ -358,7 +358,7 @@ class _Telling:
 
     def ended(self, fenced: int) -> None:
         """Print the counts of finished work; raises the error that ended the server."""
-        self._untold.put(None)
+        self._unprinted.put(None)
         self._thread.join()
         if self._error is not None:
             raise self._error

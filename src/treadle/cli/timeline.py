@@ -67,11 +67,11 @@ class Timeline:
         self._live = live
         self._undone = undone
         self._calls: dict[str, ToolCall] = {}
-        self._started: dict[str, int] = {}
+        self._start_times: dict[str, int] = {}
         self._hosts: dict[str, str | None] = {}
         self._labels: dict[str, Label | None] = {}
         self._model_requests: dict[str, e.ModelStarted] = {}
-        self._awaited: dict[str, str] = {}
+        self._current_work: dict[str, str] = {}
         """current work by step or call, in the spinner's words"""
 
         self._flow = WordFlow(screen.out)
@@ -110,15 +110,15 @@ class Timeline:
         self._print_traceback(event)
         if not self._live:
             return
-        self._note_awaited(event)
+        self._note_current_work(event)
         self.resume()
 
     def resume(self) -> None:
         """Show current work on a live screen, if there is any."""
-        if not self._awaited:
+        if not self._current_work:
             self._screen.spinner.stop()
         elif not self._flow.is_open:
-            self._screen.spinner.show(" · ".join(self._awaited.values()))
+            self._screen.spinner.show(" · ".join(self._current_work.values()))
 
     def pause(self) -> None:
         """Leave the screen to a person who writes; streamed text continues below."""
@@ -128,23 +128,23 @@ class Timeline:
     def stop(self) -> None:
         """Finish printing: no more events follow."""
         self._end_stream()
-        self._awaited.clear()
+        self._current_work.clear()
         self._screen.spinner.stop()
 
-    def _note_awaited(self, event: e.Event | e.Ephemeral) -> None:
+    def _note_current_work(self, event: e.Event | e.Ephemeral) -> None:
         match event:
             case e.ModelStarted():
-                self._awaited[event.call or event.step] = f"{event.model} thinks"
+                self._current_work[event.call or event.step] = f"{event.model} thinks"
             case e.AnswerHeld():
-                self._awaited[event.call or event.step] = "guardrails decide"
+                self._current_work[event.call or event.step] = "guardrails decide"
             case e.ModelReturned() | e.ModelFailed() | e.ModelStopped():
-                self._awaited.pop(event.call or event.step, None)
+                self._current_work.pop(event.call or event.step, None)
             case e.ToolStarted():
-                self._awaited[event.call] = f"{self._name(event.call)} runs"
+                self._current_work[event.call] = f"{self._name(event.call)} runs"
             case e.ToolEnded() | e.ToolStopped():
-                self._awaited.pop(event.call, None)
+                self._current_work.pop(event.call, None)
             case e.TaskEnded() | e.PauseRequested():
-                self._awaited.clear()
+                self._current_work.clear()
             case _:
                 pass
 
@@ -397,7 +397,7 @@ class Timeline:
     def _tool(self, event: e.ToolStarted | e.ToolStopped | e.ToolEnded) -> None:
         name = self._name(event.call)
         if isinstance(event, e.ToolStarted):
-            self._started[event.call] = event.time
+            self._start_times[event.call] = event.time
             self._hosts[event.call] = event.host
             self._labels[event.call] = event.label
             if event.undoes:
@@ -412,14 +412,14 @@ class Timeline:
             self._tool_ended(event, name)
 
     def _tool_ended(self, event: e.ToolEnded, name: str) -> None:
-        began = self._started.get(event.call)
+        began = self._start_times.get(event.call)
         where = (f"  {event.call}" + (f" {duration(event.time - began)}" if began else ""), "dim")
         if event.outcome == "ok":
             text = event.display if event.display is not None else as_text(event.output)
             shown = short(text, _DATA_SHOWN)
             self._line(("  ← ", "green"), (f"{name}: ", "dim"), shown, where, *self._label(event, name))
             if event.cut:
-                self._line((f"    {_seen_of(event)}", "dim"))
+                self._line((f"    {_seen_part(event)}", "dim"))
             if event.report is not None and event.report.answered_by is not None:
                 self._line(("    answered by the middleware ", "dim"), event.report.answered_by)
             self._print_host(event)
@@ -450,7 +450,7 @@ class Timeline:
         A result without a label is untrusted, from its tool. The result of an undo has no label, because no model reads
         it; nor has a call that never began, because its error text is Treadle's own.
         """
-        has_run = event.outcome == "ok" or event.call in self._started
+        has_run = event.outcome == "ok" or event.call in self._start_times
         if not has_run or is_undo(event.call):
             return
         label = event.label or self._labels.get(event.call) or Label(f"tool:{name}", "untrusted")
@@ -703,7 +703,7 @@ def _artifact(file: File) -> str:
     return f"{file.name} ({', '.join(filter(None, [file.media_type, size]))})"
 
 
-def _seen_of(event: e.ToolEnded) -> str:
+def _seen_part(event: e.ToolEnded) -> str:
     """Return how much of a long output the model saw."""
     whole = len(event.whole if event.whole is not None else as_text(event.output))
     seen_characters = max(0, whole - characters_cut(event.observation or (), base_call_id(event.call)))

@@ -15,7 +15,7 @@ from treadle.cli import agents
 from treadle.cli.command import AgentOption, ByOption, Session, command
 from treadle.cli.outcome import print_outcome
 from treadle.cli.prompting import Prompt, make_prompt
-from treadle.cli.remote import CODE_IS_ON_SERVER, FoundTask, has_gone_on, is_to_go_on
+from treadle.cli.remote import CODE_IS_ON_SERVER, FoundTask, has_continued, will_continue
 from treadle.cli.steering import Steering
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.cli.timeline import Timeline
@@ -78,7 +78,7 @@ class Watch:
         self._timeline = Timeline(self._screen, live=self._screen.out.is_terminal)
         self._seq = 0
         self._asked_requests = set[tuple[str, str]]()
-        self._decided = set[str]()
+        self._decided_requests = set[str]()
         self._is_new = asyncio.Event()
         self._steering: Steering | None = None
         self._is_interrupted = False
@@ -91,7 +91,7 @@ class Watch:
             if self._prompt is not None:
                 screen.line(("  write to steer it; /help lists what else can be done", "dim"))
                 self._steering = await stack.enter_async_context(
-                    Steering(self._prompt, self._timeline, self._written)
+                    Steering(self._prompt, self._timeline, self._handle_line)
                 )
                 loop = asyncio.get_running_loop()
                 current = asyncio.current_task()
@@ -99,7 +99,7 @@ class Watch:
                 loop.add_signal_handler(signal.SIGINT, self._interrupt, current)
                 stack.callback(loop.remove_signal_handler, signal.SIGINT)
                 asking = asyncio.ensure_future(self._ask_for_decisions())
-                stack.push_async_callback(_ended, asking)
+                stack.push_async_callback(_end_task, asking)
             try:
                 result = await self._follow()
             except asyncio.CancelledError:
@@ -133,18 +133,20 @@ class Watch:
             result = await self._runner.result(self._task_id)
             if self._steering is None:
                 return result
-            if not await self._has_gone_on() and (result.state in END_STATES or not await self._goes_on()):
+            if not await self._has_continued() and (
+                result.state in END_STATES or not await self._will_continue()
+            ):
                 return result
 
-    async def _goes_on(self) -> bool:
+    async def _will_continue(self) -> bool:
         """Return whether a driver will soon continue the task, because of an unread command or a decision."""
-        if not await is_to_go_on(self._runner, self._task_id, self._decided):
-            return await self._has_gone_on()  # the task may have ended since its result was read
+        if not await will_continue(self._runner, self._task_id, self._decided_requests):
+            return await self._has_continued()  # the task may have ended since its result was read
         self._screen.spinner.show("waiting for a driver process")
         try:
             async with asyncio.timeout(PATIENCE):
                 while True:
-                    if await self._has_gone_on():
+                    if await self._has_continued():
                         return True
                     await asyncio.sleep(LOOK)
         except TimeoutError:
@@ -152,8 +154,8 @@ class Watch:
         finally:
             self._screen.spinner.stop()
 
-    async def _has_gone_on(self) -> bool:
-        return await has_gone_on(self._runner, self._task_id, self._seq)
+    async def _has_continued(self) -> bool:
+        return await has_continued(self._runner, self._task_id, self._seq)
 
     # ------------------------------------------------------------------------------------- decisions
 
@@ -178,7 +180,7 @@ class Watch:
             self._asked_requests.add(key)
             async with steering.question():
                 if await self._is_open(item) and await self._dialogue(prompt).decide([item]):
-                    self._decided.add(item.request_id)
+                    self._decided_requests.add(item.request_id)
 
     async def _is_open(self, item: Pending) -> bool:
         """Return whether a request is still open: another question may have taken a while."""
@@ -193,7 +195,7 @@ class Watch:
 
     # -------------------------------------------------------------------------------------- commands
 
-    async def _written(self, text: str) -> None:
+    async def _handle_line(self, text: str) -> None:
         """Run a command, or send a message to the task."""
         name, _, rest = text.partition(" ")
         try:
@@ -239,6 +241,6 @@ class Watch:
     """The slash commands, each with its description."""
 
 
-async def _ended(task: asyncio.Future[None]) -> None:
+async def _end_task(task: asyncio.Future[None]) -> None:
     task.cancel()
     await asyncio.wait([task])

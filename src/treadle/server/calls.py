@@ -51,11 +51,11 @@ class Readiness:
 
     def __init__(self) -> None:
         self._asking: asyncio.Task[bool] | None = None
-        self._until = 0.0
+        self._cached_until = 0.0
 
     async def of(self, runner: TaskRunner) -> bool:
         """Return whether the runner's store was readable at the last check."""
-        if self._asking is None or (self._asking.done() and self._until < time.monotonic()):
+        if self._asking is None or (self._asking.done() and self._cached_until < time.monotonic()):
             self._asking = asyncio.get_running_loop().create_task(self._ask(runner))
         return await asyncio.shield(self._asking)
 
@@ -65,7 +65,7 @@ class Readiness:
         except TreadleError:
             return False
         finally:
-            self._until = time.monotonic() + READY_SECONDS
+            self._cached_until = time.monotonic() + READY_SECONDS
         return True
 
 

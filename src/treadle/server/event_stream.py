@@ -59,17 +59,17 @@ class Stream(Response):
         loop = asyncio.get_running_loop()
         self._waker = waker
         self._limits = limits
-        self._closed: Callable[[], None] | None = closed
-        self._until = loop.time() + limits.stream_seconds * random.uniform(0.95, 1.0)  # noqa: S311  no secret
+        self._on_closed: Callable[[], None] | None = closed
+        self._end_time = loop.time() + limits.stream_seconds * random.uniform(0.95, 1.0)  # noqa: S311  no secret
         self._sent_at = loop.time()
         self._is_quiet = False
-        self._gone = False
-        self._why: Why | None = None
+        self._reader_left = False
+        self._end_reason: Why | None = None
         self._error: BaseException | None = None
-        self._begin_by = loop.call_later(limits.send_seconds, self._close)
+        self._begin_timer = loop.call_later(limits.send_seconds, self._close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._begin_by.cancel()
+        self._begin_timer.cancel()
         listening = asyncio.ensure_future(self._listen(receive))
         try:
             await self._send(
@@ -81,13 +81,13 @@ class Stream(Response):
                 except (TimeoutError, OSError):
                     raise
                 except TaskNotFound:  # deleted while a page was read
-                    self._why = "deleted"
+                    self._end_reason = "deleted"
                 except Exception as error:  # noqa: BLE001  after the head only a frame can tell of it
                     _LOG.warning("an event stream failed: %s", error, exc_info=error)
-                    self._why, self._error = "error", error
-                if self._why is not None:
-                    await self._write(send, self._last_words(self._why))
-            if not self._gone:
+                    self._end_reason, self._error = "error", error
+                if self._end_reason is not None:
+                    await self._write(send, self._leaving_frame(self._end_reason))
+            if not self._reader_left:
                 await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except (TimeoutError, OSError) as error:
             _LOG.info("an event stream was closed: its reader takes nothing (%s)", type(error).__name__)
@@ -96,14 +96,14 @@ class Stream(Response):
             self._close()
 
     def _close(self) -> None:
-        closed, self._closed = self._closed, None
+        closed, self._on_closed = self._on_closed, None
         if closed is not None:
             closed()
 
     async def _listen(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._gone = True
+        self._reader_left = True
         self._waker.wake()
 
     async def _write(self, send: Send, data: bytes) -> None:
@@ -116,7 +116,7 @@ class Stream(Response):
 
     def tick(self, now: float) -> None:
         """Make the stream send a heartbeat, or end, if that is due."""
-        if now >= self._until:
+        if now >= self._end_time:
             self.end("time")
         elif now - self._sent_at >= self._limits.heartbeat_seconds * 0.75:
             self._is_quiet = True
@@ -124,10 +124,10 @@ class Stream(Response):
 
     def end(self, why: Why) -> None:
         """End the stream after the current write; call it in the stream's event loop."""
-        self._why = self._why or why
+        self._end_reason = self._end_reason or why
         self._waker.wake()
 
-    def _last_words(self, why: Why) -> bytes:
+    def _leaving_frame(self, why: Why) -> bytes:
         data: dict[str, Json] = {"reason": why}
         if why == "error":
             data["error"] = type(self._error).__name__
@@ -174,19 +174,19 @@ class TaskStream(Stream):
     async def _run(self, write: Write) -> None:
         reader = self._reader
         await write(retry(RETRY_MS))
-        while not (self._gone or self._has_ended) and self._why is None:
+        while not (self._reader_left or self._has_ended) and self._end_reason is None:
             if (stood := reader.new_stood()) is not None:
                 await write(event_frame(stood))
             elif entries := reader.ready():
                 await write(reader.joined(entries))
-            elif not await self._tell_stored(write):
+            elif not await self._send_stored(write):
                 await self._rest(write)
 
-    async def _tell_stored(self, write: Write) -> bool:
+    async def _send_stored(self, write: Write) -> bool:
         """Send a page of the journal if the ring lacks the next event; return whether there was a page."""
         page = await self._reader.stored()
         for last, data in page.chunks(self._reader.cut) if page is not None else ():
-            if self._gone or self._why is not None:
+            if self._reader_left or self._end_reason is not None:
                 break
             await write(data)
             self._reader.last = last
@@ -196,7 +196,7 @@ class TaskStream(Stream):
         """Wait to be woken, unless there is nothing more to come."""
         feed = self._reader.feed
         if feed.ended is not None:
-            self._why, self._error = feed.ended, feed.error
+            self._end_reason, self._error = feed.ended, feed.error
         elif self._until_rest and self._reader.is_at_rest() and await feed.rests():
             self._has_ended = True
         else:
@@ -236,22 +236,22 @@ class SeveralStream(Stream):
         await write(retry(RETRY_MS))
         for task_id in self._gone_tasks:
             await write(_gone_frame(task_id))
-        while not self._gone and self._why is None:
+        while not self._reader_left and self._end_reason is None:
             sent = False
             for reader in list(self._readers.values()):
-                sent = await self._tell(reader, write) or sent
+                sent = await self._send_available(reader, write) or sent
             if self._changes is not None:
                 if data := self._changes.take():
                     await write(data)
                     sent = True
                 elif self._changes.feed.error is not None:
-                    self._why, self._error = "error", self._changes.feed.error
+                    self._end_reason, self._error = "error", self._changes.feed.error
             elif not self._readers:
-                self._why = "deleted"
-            if not sent and self._why is None:
+                self._end_reason = "deleted"
+            if not sent and self._end_reason is None:
                 await self._wait(write)
 
-    async def _tell(self, reader: Reader, write: Write) -> bool:
+    async def _send_available(self, reader: Reader, write: Write) -> bool:
         """Send the available frames of one task; return whether there were any."""
         if (stood := reader.new_stood()) is not None:
             await write(event_frame(stood))
@@ -274,7 +274,7 @@ class SeveralStream(Stream):
             await write(_gone_frame(feed.task_id))
             return True
         if feed.ended is not None:
-            self._why, self._error = feed.ended, feed.error
+            self._end_reason, self._error = feed.ended, feed.error
         return False
 
     def _frame(self, reader: Reader, entry: Entry) -> bytes:

@@ -198,7 +198,7 @@ class Guard:
         origin = headers.get("origin")
         began, started = False, time.perf_counter()
 
-        async def tell(message: Message) -> None:
+        async def send_counted(message: Message) -> None:
             nonlocal began
             if message["type"] == "http.response.start":
                 began = True
@@ -212,7 +212,7 @@ class Guard:
         try:
             async with in_time:
                 self._unanswered.add(in_time)
-                await self._admit(scope, receive, tell, headers)
+                await self._admit(scope, receive, send_counted, headers)
         except ClientDisconnect:
             return  # during its body: nothing was done, and no client reads an answer
         except Exception as error:
@@ -221,7 +221,7 @@ class Guard:
             response = problem_of(error, instance, self._hide)
             if began:
                 raise  # a response that has begun can only be cut
-            await response(scope, receive, tell)
+            await response(scope, receive, send_counted)
         finally:
             self._unanswered.discard(in_time)
 

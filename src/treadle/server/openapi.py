@@ -100,7 +100,7 @@ def _parameters(operation: Operation, schemas: WireSchema) -> list[Json]:
         for name in operation.in_path
     ]
     for name in operation.query:
-        schema = _of_a_query(_of_an_argument(operation, name, schemas))
+        schema = _query_schema(_argument_schema(operation, name, schemas))
         required = operation.is_required(name)
         parameters.append({"name": name, "in": "query", "required": required, "schema": schema})
     headers: dict[str, Schema] = {}
@@ -116,7 +116,7 @@ def _parameters(operation: Operation, schemas: WireSchema) -> list[Json]:
     ]
 
 
-def _of_an_argument(operation: Operation, name: str, schemas: WireSchema) -> Schema:
+def _argument_schema(operation: Operation, name: str, schemas: WireSchema) -> Schema:
     """Return the schema of an argument, with its limits."""
     schema, bounds = schemas.of(operation.argument_type(name)), allowed(operation, name)
     return _any_of([_bounded(option, bounds) for option in schema.get("anyOf", [schema])])
@@ -136,7 +136,7 @@ def _any_of(options: list[Schema]) -> Schema:
     return options[0] if len(options) == 1 else {"anyOf": options}
 
 
-def _of_a_query(schema: Schema) -> Schema:
+def _query_schema(schema: Schema) -> Schema:
     """Return the schema of a query's argument: without null, objects and numbers of many digits."""
     most = 10**DIGITS - 1
     options: list[Schema] = []
@@ -156,7 +156,7 @@ def _body(operation: Operation, schemas: WireSchema) -> Schema:
     names = operation.body or ()
     return {
         "type": "object",
-        "properties": {name: _of_an_argument(operation, name, schemas) for name in names},
+        "properties": {name: _argument_schema(operation, name, schemas) for name in names},
         "required": [name for name in names if operation.is_required(name)],
         "additionalProperties": False,
     }

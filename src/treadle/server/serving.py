@@ -55,10 +55,10 @@ class GuardedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._head_by: asyncio.TimerHandle | None = None
-        self._rest_by: asyncio.TimerHandle | None = None
-        self._taken_by: asyncio.TimerHandle | None = None
-        self._untaken = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._rest_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._unsent_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
@@ -68,9 +68,9 @@ class GuardedProtocol(H11Protocol):
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_by = _cancelled(self._head_by)
-        self._rest_by = _cancelled(self._rest_by)
-        self._taken_by = _cancelled(self._taken_by)
+        self._head_timer = _cancelled(self._head_timer)
+        self._rest_timer = _cancelled(self._rest_timer)
+        self._write_timer = _cancelled(self._write_timer)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -80,16 +80,16 @@ class GuardedProtocol(H11Protocol):
     def _watch_head(self) -> None:
         """Close the connection after a while unless the head of a request has arrived by then."""
         if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
-            self._head_by = _cancelled(self._head_by)
-        elif self._head_by is None:
-            self._head_by = self.loop.call_later(self.limits.head_seconds, self.transport.abort)
+            self._head_timer = _cancelled(self._head_timer)
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.limits.head_seconds, self.transport.abort)
 
     def on_response_complete(self) -> None:
         is_body_missing = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
         if is_body_missing and not self.transport.is_closing():  # uvicorn discards the rest of the body
-            _cancelled(self._rest_by)
-            self._rest_by = self.loop.call_later(REST_SECONDS, self._check_rest, self.cycle)
+            _cancelled(self._rest_timer)
+            self._rest_timer = self.loop.call_later(REST_SECONDS, self._check_rest, self.cycle)
 
     def _check_rest(self, answered: RequestResponseCycle | None) -> None:
         """Cut the connection if the rest of a body is still missing long after the answer."""
@@ -98,21 +98,21 @@ class GuardedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._untaken = self.transport.get_write_buffer_size()
-        self._taken_by = self.loop.call_later(self.limits.send_seconds, self._check_taken)
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(self.limits.send_seconds, self._check_progress)
 
     def resume_writing(self) -> None:
-        self._taken_by = _cancelled(self._taken_by)
+        self._write_timer = _cancelled(self._write_timer)
         super().resume_writing()
 
-    def _check_taken(self) -> None:
+    def _check_progress(self) -> None:
         """Cut the connection if its reader has taken nothing since the last check."""
-        untaken = self.transport.get_write_buffer_size()
-        if untaken >= self._untaken:
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes >= self._unsent_bytes:
             self.transport.abort()
             return
-        self._untaken = untaken
-        self._taken_by = self.loop.call_later(self.limits.send_seconds, self._check_taken)
+        self._unsent_bytes = unsent_bytes
+        self._write_timer = self.loop.call_later(self.limits.send_seconds, self._check_progress)
 
 
 def _cancelled(timer: asyncio.TimerHandle | None) -> None:

@@ -74,7 +74,7 @@ class Streams:
         self._by_principal: Counter[tuple[str, str]] = Counter()
         self._count = 0
         self._leaving = False
-        self._none_open: asyncio.Event | None = None
+        self._all_closed: asyncio.Event | None = None
         self._ticking: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -217,8 +217,8 @@ class Streams:
             del self._by_principal[holder]
         if reserved.stream is not None:
             self._open.discard(reserved.stream)
-        if self._none_open is not None and not self._open:
-            self._none_open.set()
+        if self._all_closed is not None and not self._open:
+            self._all_closed.set()
 
     def _opened(self, stream: Stream, reserved: _Reserved) -> Stream:
         reserved.stream = stream
@@ -250,9 +250,9 @@ class Streams:
     async def closed(self, at_most: float) -> None:
         """Wait until all streams have ended, at most `at_most` seconds."""
         if self._open:
-            self._none_open = asyncio.Event()
+            self._all_closed = asyncio.Event()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._none_open.wait(), at_most)
+                await asyncio.wait_for(self._all_closed.wait(), at_most)
 
     def stop(self) -> None:
         """Stop the feeds when the process ends."""

@@ -67,16 +67,16 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.outside = 0
         """the number of calls that run outside the loop and take real time"""
 
-        self._passed = 0.0
+        self._virtual_seconds = 0.0
         super().__init__(selector)
 
     def time(self) -> float:
         """Return the virtual seconds since the loop began."""
-        return self._passed
+        return self._virtual_seconds
 
     def jump(self, seconds: float) -> None:
         """Advance the time at once."""
-        self._passed += seconds
+        self._virtual_seconds += seconds
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         self.outside += 1
@@ -104,14 +104,14 @@ class SystemClock:
     """A machine's clock in virtual time that can be set wrong: `clock.runner(clock=system)`."""
 
     def __init__(self) -> None:
-        self._ahead = 0
+        self._offset = 0
 
     def __call__(self) -> int:
-        return now() + self._ahead
+        return now() + self._offset
 
     def set_forward(self, seconds: float) -> None:
         """Set the clock forward by seconds, or back if they are negative."""
-        self._ahead += int(seconds * 1e6)
+        self._offset += int(seconds * 1e6)
 
 
 def runner(store: str | os.PathLike[str] | TaskStore = "memory:", **arguments: Any) -> Runner:

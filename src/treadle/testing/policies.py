@@ -92,7 +92,7 @@ async def judged(
     effects = list[JudgedEffect]()
     for event in recording.events:
         if isinstance(event, ModelStarted):
-            around = _around(labels, exposure.of(state))
+            around = _surroundings(labels, exposure.of(state))
             request = model_request(state, event.model, event.step, around)
             if policy.concerns("model", request.name, request.agent):
                 effects.append(await _judged(policy, request))
@@ -106,7 +106,7 @@ async def judged(
                 if base in seen or call.answers or call.problem is not None:
                     continue
                 seen.add(base)
-                around = _around(labels, exposure.of(state))
+                around = _surroundings(labels, exposure.of(state))
                 kind: EffectKind = "subagent" if call.name in subagents else "tool"
                 spec, target = specs.get(call.name), handoffs.get(call.name)
                 request = (
@@ -118,7 +118,7 @@ async def judged(
     return effects
 
 
-def _around(labels: Mapping[str, str] | None, seen: Seen) -> Surroundings:
+def _surroundings(labels: Mapping[str, str] | None, seen: Seen) -> Surroundings:
     return Surroundings(labels=labels or {}, exposed=seen.effects, untrusted=seen.untrusted)
 
 

@@ -205,7 +205,7 @@ class FolderPath:
                 try:
                     inner = os.open(part, _DIRECTORY, dir_fd=handle)
                 except OSError as error:
-                    raise self._named(error, part, handle) from None
+                    raise self._open_error(error, part, handle) from None
                 os.close(handle)
                 handle = inner
             yield handle
@@ -217,7 +217,7 @@ class FolderPath:
         try:
             file = os.open(self.name or ".", _FILE, dir_fd=parent)
         except OSError as error:
-            raise self._named(error, self.name, parent) from None
+            raise self._open_error(error, self.name, parent) from None
         status = os.fstat(file)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
             return file
@@ -249,7 +249,7 @@ class FolderPath:
         except FileNotFoundError:
             return False
 
-    def _named(self, error: OSError, part: str, handle: int) -> Exception:
+    def _open_error(self, error: OSError, part: str, handle: int) -> Exception:
         """Return the error for a part that could not be opened; `PathRefused` if it is a symbolic link."""
         with suppress(OSError):
             if stat.S_ISLNK(os.stat(part, dir_fd=handle, follow_symlinks=False).st_mode):

@@ -94,7 +94,7 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
     for position, parameter in enumerate(signature.parameters.values()):
         _check_kind(parameter, position, fn, name)
         hint = scope.resolve(parameter.annotation, name, parameter.name)
-        if (other := _named(hint, _OTHER_CONTEXTS)) is not None:
+        if (other := _class_among(hint, _OTHER_CONTEXTS)) is not None:
             raise ToolDefinitionError(
                 f"tool {name!r}: parameter {parameter.name!r} is a {other}, which tools are not passed: "
                 f"annotate it as ToolContext (`from treadle import ToolContext`)"
@@ -104,7 +104,7 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
                 f"tool {name!r}: parameter {parameter.name!r} has no annotation, so the model would fill it in: "
                 f"annotate it as ToolContext (`from treadle import ToolContext`)"
             )
-        if _named(hint, _CONTEXT) is None:
+        if _class_among(hint, _CONTEXT) is None:
             fields[parameter.name] = _field(hint, parameter.default)
         elif context is None:
             context, context_type = parameter.name, named_type(hint, ToolContext)
@@ -216,13 +216,13 @@ _CALLED_CONTEXT: Final = frozenset({"ctx", "run_context", "tool_context"})
 _OTHER_CONTEXTS: Final = frozenset({"NodeContext", "RequestContext", "RunContext", "StepContext"})
 
 
-def _named(hint: Any, names: Set[str]) -> str | None:
+def _class_among(hint: Any, names: Set[str]) -> str | None:
     """Return which of these classes of Treadle a type is; generic, optional and annotated types count."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
-        return _named(typing.get_args(hint)[0], names)
+        return _class_among(typing.get_args(hint)[0], names)
     if origin in (typing.Union, types.UnionType):
-        return next((name for member in typing.get_args(hint) if (name := _named(member, names))), None)
+        return next((name for member in typing.get_args(hint) if (name := _class_among(member, names))), None)
     cls = hint if origin is None else origin
     is_ours = isinstance(cls, type) and cls.__module__.startswith("treadle.")
     return cls.__name__ if is_ours and cls.__name__ in names else None

@@ -59,7 +59,7 @@ class _NotRunnable(Exception):
 async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits: dict[str, int]) -> None:
     caller = _Caller(channel, limit)
     try:
-        answer = {"result": await _performed(request, caller)}
+        answer = {"result": await _run_operation(request, caller)}
     except (_NotRunnable, ToolArgumentsInvalid) as error:
         answer = {"failed": error_text(error, _ERROR_CHARS)}
     except ToolOutcomeUnknown as error:
@@ -74,7 +74,7 @@ async def _answer(channel: Channel, request: dict[str, Any], limit: int, limits:
     caller.answer(answer)
 
 
-async def _performed(request: dict[str, Any], caller: _Caller) -> Any:
+async def _run_operation(request: dict[str, Any], caller: _Caller) -> Any:
     """Run the requested operation, and return its result as JSON data."""
     tool, ctx = _tool(request), caller.context(request["context"])
     match request["do"]:

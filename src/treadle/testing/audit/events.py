@@ -621,7 +621,7 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
                 calls[event.call] = replace(
                     calls[base_call_id(event.call)], status="proposed", starts=0, rests=0
                 )
-            problem = _goes_on(event, calls.get(event.call))
+            problem = _note_interim_event(event, calls.get(event.call))
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
             # Background calls outlast their step; `delivered_once` checks that they do not outlast its undo.
@@ -651,7 +651,7 @@ _WHILE_IT_LASTS: Final = (
 )
 
 
-def _goes_on(
+def _note_interim_event(
     event: e.QuestionAsked
     | e.ValueKept
     | e.SleepStarted

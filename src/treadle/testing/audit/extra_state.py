@@ -48,7 +48,7 @@ class WrittenState:
     began: dict[str, int] = field(default_factory=dict[str, int])
     """the first start of each call"""
 
-    untold: list[tuple[str, str, set[str]]] = field(default_factory=list[tuple[str, str, "set[str]"]])
+    unreported: list[tuple[str, str, set[str]]] = field(default_factory=list[tuple[str, str, "set[str]"]])
 
     def check(self, task: str, event: e.Event, state: TaskState) -> Iterator[Violation]:
         """Record an event, and yield where the task's state differs from the writes."""
@@ -73,15 +73,15 @@ class WrittenState:
                 self._write(event, event.changes, state)
             case e.StateOverwritten():
                 report = (event.kept, event.lost, {*event.keys})
-                if not self.untold or report != self.untold.pop(0):
+                if not self.unreported or report != self.unreported.pop(0):
                     yield Violation(
                         "state_adds_up", task, event.seq, f"{report} did not overwrite each other"
                     )
                 return
             case e.Rewound():
                 self._take_back(state)
-            case e.TaskEnded() if self.untold:
-                text = f"no event tells that {self.untold} overwrote each other"
+            case e.TaskEnded() if self.unreported:
+                text = f"no event tells that {self.unreported} overwrote each other"
                 yield Violation("state_adds_up", task, event.seq, text)
                 return
             case _:
@@ -99,7 +99,7 @@ class WrittenState:
         value: dict[str, Any] = {**began_with}
         for key, writes in self.writes.items():
             value.pop(key, None)
-            for written in _standing(writes).value:
+            for written in _effective_write(writes).value:
                 value[key] = written
         return value
 
@@ -130,13 +130,13 @@ class WrittenState:
         for key, value in changed.items():
             write = _Write(event.seq, by, step, position, began, is_function, value)
             writes = self.writes.setdefault(key, [])
-            before = _standing(writes) if writes else None
+            before = _effective_write(writes) if writes else None
             writes.append(write)
             if before is not None and not write.read(before):
-                loser = before.by if _standing(writes) is write else by
+                loser = before.by if _effective_write(writes) is write else by
                 winner = by if loser != by else before.by
                 met.setdefault((winner, loser), set()).add(key)
-        self.untold += [(winner, loser, keys) for (winner, loser), keys in met.items()]
+        self.unreported += [(winner, loser, keys) for (winner, loser), keys in met.items()]
 
     def _take_back(self, state: TaskState) -> None:
         there = {"", *(step.id for step in (*state.steps, *state.under_way()))}
@@ -148,10 +148,10 @@ class WrittenState:
                 del self.writes[key]
 
 
-def _standing(writes: list[_Write]) -> _Write:
+def _effective_write(writes: list[_Write]) -> _Write:
     """Return the effective write: each replaces the ones it read, and parallel ones earlier in call order."""
-    standing = writes[0]
+    effective = writes[0]
     for write in writes[1:]:
-        if write.read(standing) or standing.place <= write.place:
-            standing = write
-    return standing
+        if write.read(effective) or effective.place <= write.place:
+            effective = write
+    return effective

@@ -51,7 +51,7 @@ class JournalOf:
 
 
 @mutable
-class _Standing:
+class _UndoState:
     """The parts of a task's state that an undo restores."""
 
     messages: list[Message]
@@ -64,7 +64,7 @@ class _Standing:
     agent: str
 
     @classmethod
-    def of(cls, state: TaskState) -> _Standing:
+    def of(cls, state: TaskState) -> _UndoState:
         """Return these parts of a state."""
         messages, unread = list(state.messages), list(state.unread)
         answered, output = state.answered, state.output
@@ -75,11 +75,11 @@ class _Standing:
 
 
 @mutable
-class _Standings:
+class _UndoStates:
     """The states that an undo may restore: before the first step and at the end of each step."""
 
-    origin: _Standing | None = None
-    after: dict[int, _Standing] = field(default_factory=dict[int, _Standing])
+    origin: _UndoState | None = None
+    after: dict[int, _UndoState] = field(default_factory=dict[int, _UndoState])
     results: set[int] = field(default_factory=set[int])
     """the numbers of the events that end calls: a background call may be input to a later step"""
 
@@ -106,7 +106,7 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
     """Check that each prefix is a valid task with a well-formed conversation, and that an undo restores its target."""
     task = journal.task
     state = start(task, journal.history)
-    standings, received, written = _Standings(), set[int](), WrittenState()
+    undo_states, received, written = _UndoStates(), set[int](), WrittenState()
     for epoch, event in journal.entries:
         if isinstance(event, e.StepCompleted) and event.last and _ignores_messages(state):
             text = f"{event.step} answers while messages wait to be read"
@@ -130,8 +130,8 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
         if isinstance(event, _CHANGES_CONVERSATION) and not _owes_results(state):
             yield from well_formed(task, state.messages, seq=event.seq)
         if isinstance(event, e.Rewound):
-            yield from _restored(task, event, state, standings)
-        _note_standing(event, state, standings)
+            yield from _restored(task, event, state, undo_states)
+        _note_undo_state(event, state, undo_states)
 
 
 def _ignores_messages(state: TaskState) -> bool:
@@ -245,48 +245,50 @@ def _keeps_messages(
             yield Violation("well_formed", task, event.seq, f"{silent} is missing in the conversation")
 
 
-def _note_standing(event: e.Event, state: TaskState, standings: _Standings) -> None:
+def _note_undo_state(event: e.Event, state: TaskState, undo_states: _UndoStates) -> None:
     """Record the state after an event, if an undo may restore it."""
     if isinstance(event, e.ToolEnded):
-        standings.results.add(event.seq)
+        undo_states.results.add(event.seq)
     is_before_steps = not state.began and state.step is None and len(state.steps) == state.floor
     if isinstance(event, (e.Rewound, e.TaskForked, e.TaskEnded)):
-        standings.during_undo = None
+        undo_states.during_undo = None
     if isinstance(event, (e.TaskCreated, e.TaskForked)):
-        before = standings.after.get(state.floor, standings.origin)
-        standings.origin = _Standing.of(state) if is_before_steps else before
-    elif isinstance(event, e.InputReceived) and is_before_steps and standings.origin is not None:
-        unread = [*standings.origin.unread, event]
-        standings.origin = replace(standings.origin, unread=unread, answered=False, output=None)
-    elif isinstance(event, e.InputReceived) and standings.during_undo is not None:
-        standings.during_undo.append(event)
+        before = undo_states.after.get(state.floor, undo_states.origin)
+        undo_states.origin = _UndoState.of(state) if is_before_steps else before
+    elif isinstance(event, e.InputReceived) and is_before_steps and undo_states.origin is not None:
+        unread = [*undo_states.origin.unread, event]
+        undo_states.origin = replace(undo_states.origin, unread=unread, answered=False, output=None)
+    elif isinstance(event, e.InputReceived) and undo_states.during_undo is not None:
+        undo_states.during_undo.append(event)
     elif isinstance(event, e.UndoRequested):
-        standings.during_undo = [] if standings.during_undo is None else standings.during_undo
+        undo_states.during_undo = [] if undo_states.during_undo is None else undo_states.during_undo
     elif isinstance(event, e.ResultReplaced):
         # A fork with a replaced result differs from its parent's states.
-        standings.after = {}
-        if standings.origin is not None:
-            standings.origin = replace(standings.origin, messages=list(state.messages))
+        undo_states.after = {}
+        if undo_states.origin is not None:
+            undo_states.origin = replace(undo_states.origin, messages=list(state.messages))
     elif isinstance(event, (e.StepCompleted, e.StepSkipped, e.TaskReopened, e.AgentChanged)):
-        _note_end_of_step(event, state, standings)
+        _note_end_of_step(event, state, undo_states)
 
 
-def _note_end_of_step(event: e.Event, state: TaskState, standings: _Standings) -> None:
+def _note_end_of_step(event: e.Event, state: TaskState, undo_states: _UndoStates) -> None:
     if not state.steps or state.step is not None:
         return
-    index, standing = state.steps[-1].index, _Standing.of(state)
-    before = standings.after.get(index)
-    results = standings.results
-    is_known = before is not None and _spoken(before.unread, results) == _spoken(standing.unread, results)
+    index, undo_state = state.steps[-1].index, _UndoState.of(state)
+    before = undo_states.after.get(index)
+    results = undo_states.results
+    is_known = before is not None and _without_results(before.unread, results) == _without_results(
+        undo_state.unread, results
+    )
     if isinstance(event, e.TaskReopened) and before is not None and not is_known:
-        standing = before  # an undo of the step that reads later messages also removes these
-    standings.after[index] = standing
-    if len(state.steps) == state.floor and standing is not before:
+        undo_state = before  # an undo of the step that reads later messages also removes these
+    undo_states.after[index] = undo_state
+    if len(state.steps) == state.floor and undo_state is not before:
         # A fork cannot go back before the end of the step in which it began.
-        standings.origin = standing
+        undo_states.origin = undo_state
 
 
-def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standings) -> Iterator[Violation]:
+def _restored(task: str, event: e.Rewound, state: TaskState, undo_states: _UndoStates) -> Iterator[Violation]:
     """Check that after an undo the state is that at the end of the target step."""
     if state.graph is not None:
         remaining = [step.id for step in state.steps if step.id in event.steps]
@@ -295,7 +297,7 @@ def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standin
                 "undo_restores", task, event.seq, f"{remaining} were taken back and are still there"
             )
         return
-    expected = standings.origin if event.to == state.floor else standings.after.get(event.to)
+    expected = undo_states.origin if event.to == state.floor else undo_states.after.get(event.to)
     if len(state.steps) != event.to:
         yield Violation(
             "undo_restores", task, event.seq, f"{len(state.steps)} steps are left, not {event.to}"
@@ -304,27 +306,27 @@ def _restored(task: str, event: e.Rewound, state: TaskState, standings: _Standin
         return
     # Guardrails judge input once: it is read again in their version.
     expected = replace(expected, unread=[as_judged(state, received) for received in expected.unread])
-    if standings.during_undo:
-        unread = [*expected.unread, *standings.during_undo]
+    if undo_states.during_undo:
+        unread = [*expected.unread, *undo_states.during_undo]
         expected = replace(expected, unread=unread, answered=False, output=None)
-    standing = _Standing.of(state)
-    _disregard_results(expected, standing, standings.results)
-    for item in fields(_Standing):
-        then, now = getattr(expected, item.name), getattr(standing, item.name)
+    actual = _UndoState.of(state)
+    _disregard_results(expected, actual, undo_states.results)
+    for item in fields(_UndoState):
+        then, now = getattr(expected, item.name), getattr(actual, item.name)
         if then != now:
             text = f"back after step {event.to}, {item.name} is {now!r} and was {then!r}"
             yield Violation("undo_restores", task, event.seq, text)
 
 
-def _disregard_results(expected: _Standing, standing: _Standing, results: set[int]) -> None:
+def _disregard_results(expected: _UndoState, actual: _UndoState, results: set[int]) -> None:
     """Remove the results of background calls, which `delivered_once` checks; they invalidate an answer."""
-    if any(received.seq in results for received in standing.unread):
+    if any(received.seq in results for received in actual.unread):
         expected.answered, expected.output = False, None
-    for each in (expected, standing):
-        each.unread = _spoken(each.unread, results)
+    for each in (expected, actual):
+        each.unread = _without_results(each.unread, results)
 
 
-def _spoken(unread: list[e.InputReceived], results: set[int]) -> list[e.InputReceived]:
+def _without_results(unread: list[e.InputReceived], results: set[int]) -> list[e.InputReceived]:
     """Return the input without results of background calls."""
     return [received for received in unread if received.seq not in results]
 

@@ -39,11 +39,11 @@ def labels(journals: Mapping[str, Sequence[e.Event]]) -> Iterator[Violation]:
                 and event.child in journals
                 and event.attempt == 1
             ):
-                yield from _told_child(
+                yield from _label_for_child(
                     event, event.child, journals[event.child], untrusted_calls(events[:number])
                 )
             elif isinstance(event, e.ToolEnded) and event.outcome == "ok":
-                yield from _told_caller(task, event, events[:number], journals)
+                yield from _label_for_caller(task, event, events[:number], journals)
 
 
 def untrusted_calls(events: Iterable[e.Event]) -> set[str]:
@@ -106,7 +106,7 @@ def untrusted_calls(events: Iterable[e.Event]) -> set[str]:
     return {*read, *[f"the tools of {step}" for step in offered]}
 
 
-def _told_child(
+def _label_for_child(
     event: e.ToolStarted, child: str, events: Sequence[e.Event], read: set[str]
 ) -> Iterator[Violation]:
     created = events[0]
@@ -115,7 +115,7 @@ def _told_child(
         yield Violation("labels", child, 1, text)
 
 
-def _told_caller(
+def _label_for_caller(
     task: str, event: e.ToolEnded, before: Sequence[e.Event], journals: Mapping[str, Sequence[e.Event]]
 ) -> Iterator[Violation]:
     """Check that an untrusted task's text answer is untrusted for its caller; a sanitiser's answer is not a text."""

@@ -70,12 +70,12 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         return f"{self.address(place)}?lease={seconds:g}"
 
     def make(self, place: Path) -> JournalStore:
-        return self._at(self.address(place))
+        return self._open_address(self.address(place))
 
     def leased(self, place: Path, seconds: float) -> JournalStore:
-        return self._at(self.leased_address(place, seconds))
+        return self._open_address(self.leased_address(place, seconds))
 
-    def _at(self, address: str) -> JournalStore:
+    def _open_address(self, address: str) -> JournalStore:
         module, _, name = self.factory.partition(":")
         return getattr(import_module(module), name)(address)
 

@@ -344,7 +344,7 @@ class _OperationCall:
 
         from treadle.tools.web import ConnectionRefused, RedirectRefused, ResponseRefused
 
-        url, headers, secrets = await self._addressed(request, ctx)
+        url, headers, secrets = await self._url_and_headers(request, ctx)
         label = self._operation.label
         never_sent = (
             httpx2.ConnectError,
@@ -360,7 +360,7 @@ class _OperationCall:
                 response = await client.send(built)
             except RedirectRefused as error:
                 raise ToolError(
-                    f"{label} was answered with a redirect{self._redirected()}: {error}"
+                    f"{label} was answered with a redirect{self._redirect_note()}: {error}"
                 ) from None
             except ResponseRefused as error:
                 raise ToolOutcomeUnknown(f"{label}: {error}") from None
@@ -371,7 +371,7 @@ class _OperationCall:
                 raise ToolOutcomeUnknown(f"{label}: the answer was lost: {why}") from None
         return self._output(response, secrets)
 
-    async def _addressed(
+    async def _url_and_headers(
         self, request: Prepared, ctx: ToolContext[Any]
     ) -> tuple[str, dict[str, str], Secrets]:
         """Return the URL and headers of a request with its secrets, and a filter that masks these secrets."""
@@ -426,7 +426,7 @@ class _OperationCall:
             return ToolOutput(summary, artifacts=[file])
         return ToolOutput(_text(response))
 
-    def _redirected(self) -> str:
+    def _redirect_note(self) -> str:
         may_be_done = "" if self._operation.method in _READING else ", and it may have been carried out"
         return f", which is not followed{may_be_done}"
 
@@ -434,7 +434,7 @@ class _OperationCall:
         text = f"{self._operation.label} was answered {status}"
         if 300 <= response.status_code < 400:
             where = _excerpt(response.headers.get("location", ""), secrets, _MAX_LOCATION)
-            text += f" to {where or 'no place'}{self._redirected()}"
+            text += f" to {where or 'no place'}{self._redirect_note()}"
         body = response.content[: 4 * _MAX_SEARCHED + 4].decode("utf-8", "replace").strip()
         excerpt = _excerpt(body, secrets, _MAX_EXCERPT)
         text = f"{text}: {excerpt}" if excerpt else text

@@ -94,7 +94,7 @@ class PydanticAIToolset:
                 "FunctionToolset([...]) of functions and tools"
             )
         self._name, self.toolset, self.listed_with = name, toolset, listed_with
-        self.unasked: OrderedDict[str, None] = OrderedDict()
+        self.approval_free_calls: OrderedDict[str, None] = OrderedDict()
         """keys of the latest calls that needed no approval when they were judged
 
         The idempotency key is used, because tenants may have the same task and call ids.
@@ -292,13 +292,13 @@ class _OneTool:
 
     async def _needs_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
         """Return whether the toolset requires an approval for these arguments; if not, remember the call's key."""
-        unasked, call = self._declared.unasked, ctx.idempotency_key
+        approval_free_calls, call = self._declared.approval_free_calls, ctx.idempotency_key
         if await self._requires_approval(arguments, ctx):
-            unasked.pop(call, None)
+            approval_free_calls.pop(call, None)
             return True
-        unasked[call] = None
-        if len(unasked) > _MOST_UNASKED:
-            unasked.popitem(last=False)
+        approval_free_calls[call] = None
+        if len(approval_free_calls) > _MOST_UNASKED:
+            approval_free_calls.popitem(last=False)
         return False
 
     async def _requires_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
@@ -325,7 +325,7 @@ class _OneTool:
         # A layer that requires an approval asked before the call started. A tool that raises `ApprovalRequired` itself
         # did not, so it must not run as if it were approved.
         approved = self._may_ask and await self._requires_approval(arguments, ctx)
-        if approved and ctx.idempotency_key in self._declared.unasked:
+        if approved and ctx.idempotency_key in self._declared.approval_free_calls:
             raise ToolError(
                 f"{self._name} was not run: its toolset requires an approval now, and required none when the call was "
                 "judged: call it again"
@@ -333,7 +333,7 @@ class _OneTool:
         run_context = self._context(ctx, tool_call_approved=approved)
         try:
             with Agent.using_thread_executor(threads):
-                value = await self._called(arguments, run_context)
+                value = await self._call_toolset(arguments, run_context)
         except asyncio.CancelledError:
             await threads.ended()
             raise
@@ -345,7 +345,7 @@ class _OneTool:
             raise self._failure(error) from error
         return _output(value)
 
-    async def _called(self, arguments: Any, run_context: Any) -> Any:
+    async def _call_toolset(self, arguments: Any, run_context: Any) -> Any:
         async with _running(self._declared.toolset, run_context) as toolset:
             tool = (await toolset.get_tools(run_context)).get(self._name)
             if tool is None:

@@ -45,7 +45,7 @@ def by_landlock(confinement: dict[str, Any]) -> None:
         confinement: its `folder`, the paths to `read` and `write`, their `pins`, `network`, the `filter`, and the limit
             of `processes` in addition to the user's; None for no limit.
     """
-    _limit_processes(confinement["processes"], _of_this_user())
+    _limit_processes(confinement["processes"], _threads_of_user())
     os.chdir(confinement["folder"])
     _give_up_capabilities()
     check("no new privileges", libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
@@ -62,7 +62,7 @@ def _limit_processes(processes: int | None, counted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (processes + counted, processes + counted))
 
 
-def _of_this_user() -> int:
+def _threads_of_user() -> int:
     """Return how many threads this process's user runs: the limit counts them all."""
     count = 0
     for process in Path("/proc").glob("[0-9]*"):

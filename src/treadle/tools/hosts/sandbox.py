@@ -157,10 +157,12 @@ class Sandbox(Subprocess):
                 ", ".join(cast("dict[str, Any]", table)) if isinstance(table, dict) and table else "none"
             )
             raise ConfigurationError(f"{path} has no profile [{where}.{name}]; it has {profile_names}")
-        return cls._of(cast("dict[str, Any]", profile), f"{path}: [{where}.{name}]", path.absolute().parent)
+        return cls._from_table(
+            cast("dict[str, Any]", profile), f"{path}: [{where}.{name}]", path.absolute().parent
+        )
 
     @classmethod
-    def _of(cls, profile: dict[str, Any], where: str, base: Path) -> Sandbox:
+    def _from_table(cls, profile: dict[str, Any], where: str, base: Path) -> Sandbox:
         field_names = [each.name for each in fields(cast("Any", cls))]
         arguments = dict(profile)
         for key in profile:

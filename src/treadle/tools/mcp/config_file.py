@@ -68,7 +68,7 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
             raise ConfigurationError(f"{where}: another server of the file is named {plain!r}, too")
         if plain != name:
             _log.info("%s: its tools are called %s__...", where, plain)
-        options = _of_toml(facts) if is_toml else _of_json(facts, where)
+        options = _from_toml(facts) if is_toml else _from_json(facts, where)
         if not is_toml and not {"command", "url", *ADDRESSES} & {*facts}:
             for key in facts:
                 if (near := near_name(key, ("command", "url"))) is not None:
@@ -79,11 +79,11 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     return servers
 
 
-def _of_toml(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _from_toml(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in ("disabled", "enabled")}
 
 
-def _of_json(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _from_json(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the transport of a server, from the keys that programs use for it."""
     if "envFile" in facts:
         raise ConfigurationError(f"{where} has envFile, which is not read: list its variables in env")

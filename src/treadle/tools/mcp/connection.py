@@ -92,7 +92,7 @@ class ServerConnection:
         self._pins = pins_of(server, store_file)
         self._lock: asyncio.Lock | None = None
         self._live: LiveServer | None = None
-        self._losses, self._last_loss, self._again_at = 0, "", 0.0
+        self._losses, self._last_loss, self._restart_at = 0, "", 0.0
         self._closed = False
         self._learn: Callable[[str], None] | None = None
         self.listed: tuple[str, ...] = ()
@@ -242,7 +242,7 @@ class ServerConnection:
                 self._note_loss()
                 await live.close()
                 self._last_loss = live.lost or ""
-            if (wait := self._again_at - time.monotonic()) > PATIENCE:
+            if (wait := self._restart_at - time.monotonic()) > PATIENCE:
                 raise self._unavailable(f"{self._last_loss}; it is started again in {wait:.1f} s")
             await asyncio.sleep(max(wait, 0.0))
             if self._closed:
@@ -266,7 +266,7 @@ class ServerConnection:
 
     def _note_loss(self) -> None:
         self._losses += 1
-        self._again_at = time.monotonic() + BACKOFF[min(self._losses, len(BACKOFF)) - 1]
+        self._restart_at = time.monotonic() + BACKOFF[min(self._losses, len(BACKOFF)) - 1]
 
     def _unavailable(self, reason: str) -> ToolsetUnavailable:
         name = self._server.name

@@ -265,10 +265,10 @@ class LiveServer:
             for _ in range(MAX_ROUNDS):
                 if not isinstance(result, types.InputRequiredResult):
                     return output_of(result)
-                responses = await self._answered(result.input_requests or {}, questions)
+                responses = await self._input_answers(result.input_requests or {}, questions)
                 result = await send(responses, result.request_state)
         except MCPError as error:
-            raise self._call_failed(definition.name, error) from None
+            raise self._call_error(definition.name, error) from None
         except ValidationError as error:
             raise self._unreadable(definition.name, error) from None
         finally:
@@ -280,7 +280,7 @@ class LiveServer:
         try:
             return await OPERATIONS[operation](self.client, arguments)
         except MCPError as error:
-            raise self._call_failed(operation, error) from None
+            raise self._call_error(operation, error) from None
         except ValidationError as error:
             raise self._unreadable(operation, error) from None
         except WrongDefinition as error:
@@ -290,14 +290,14 @@ class LiveServer:
         what = f"with what is no result ({error.error_count()} mistakes)"
         return ToolOutcomeUnknown(f"the MCP server {self._server.name} answered {operation} {what}")
 
-    async def _answered(self, requests: dict[str, types.InputRequest], questions: CallQuestions) -> Any:
+    async def _input_answers(self, requests: dict[str, types.InputRequest], questions: CallQuestions) -> Any:
         """Return the answers to a server's requests before a call; raises `Suspended`."""
         answers: dict[str, Any] = {}
         suspended: Suspended | None = None
         for key, request in requests.items():
             if isinstance(request, types.ElicitRequest):
                 try:
-                    answers[key] = await self._elicited(request.params, questions)
+                    answers[key] = await self._elicit_answer(request.params, questions)
                 except Suspended as suspension:
                     suspended = suspension  # ask the remaining questions first
                 continue
@@ -312,7 +312,7 @@ class LiveServer:
             raise suspended
         return answers
 
-    async def _elicited(
+    async def _elicit_answer(
         self, params: types.ElicitRequestParams, questions: CallQuestions
     ) -> types.ElicitResult:
         if not self._server.elicitation:
@@ -325,11 +325,11 @@ class LiveServer:
             _log.warning("MCP server %s: its question belongs to no single call", self._server.name)
             return types.ElicitResult(action="decline")
         try:
-            return await self._elicited(params, self._questions[0])
+            return await self._elicit_answer(params, self._questions[0])
         except Suspended:
             return types.ElicitResult(action="cancel")
 
-    def _call_failed(self, operation: str, error: MCPError) -> Exception:
+    def _call_error(self, operation: str, error: MCPError) -> Exception:
         name, why = self._server.name, clean(error.message)
         if error.code == NOT_SENT:
             return ToolError(f"{operation} was not called: the MCP server {name} {why}")

@@ -180,7 +180,7 @@ class _Running:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             reason = "is no longer read"
         finally:
-            self._tell_lost(reason)
+            self._report_lost(reason)
             self.from_server.close()
 
     async def send(self) -> None:
@@ -200,14 +200,14 @@ class _Running:
         """Notice that the server exited, even if a child of it keeps its output open."""
         await self._wait_for_end(WATCH)
         await asyncio.sleep(WATCH)
-        self._tell_lost("ended")
+        self._report_lost("ended")
         self.from_server.close()
 
     async def _wait_for_end(self, pause: float) -> None:
         while not has_ended(self._process):  # noqa: ASYNC110  the end of a process is no event of the loop
             await asyncio.sleep(pause)
 
-    def _tell_lost(self, reason: str) -> None:
+    def _report_lost(self, reason: str) -> None:
         if self._ending:
             return
         if has_ended(self._process):
