@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from treadle.core import codec, events
@@ -82,16 +82,22 @@ def apply_stored(state: TaskState, event: events.Event, epoch: int = 0) -> None:
         JournalCorrupt: the event cannot follow those before it.
         TaskTooNew: the same after an event that this version does not know.
     """
-    try:
-        apply(state, event, epoch)
-    except Exception as error:
-        # The chain fits, so the journal was written like this: by other software, or by a version with a defect. The
-        # rules of the fold trust the references in events, so the error may be of any class.
-        if state.unknown is not None:
-            check_known(state)  # the event may follow from the unknown one
-        why = f"a {event.kind} event cannot stand here: {error or type(error).__name__}"
-        message = f"task {state.task_id}, event {event.seq}: {why}"
-        raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq) from error
+    apply_all_stored(state, (event,), epoch)
+
+
+def apply_all_stored(state: TaskState, stored: Sequence[events.Event], epoch: int) -> None:
+    """Apply events in order that were read from a journal; arguments and errors are those of `apply_stored`."""
+    for event in stored:
+        try:
+            apply(state, event, epoch)
+        except Exception as error:
+            # The chain fits, so the journal was written like this: by other software, or by a version with a defect.
+            # The rules of the fold trust the references in events, so the error may be of any class.
+            if state.unknown is not None:
+                check_known(state)  # the event may follow from the unknown one
+            why = f"a {event.kind} event cannot stand here: {error or type(error).__name__}"
+            message = f"task {state.task_id}, event {event.seq}: {why}"
+            raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq) from error
 
 
 def missing_tail(task_id: str, head: int, mark: int) -> JournalCorrupt:

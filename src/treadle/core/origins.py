@@ -31,6 +31,8 @@ FURTHER: Final = "*"
 
 def merged(*origins: Iterable[str]) -> tuple[str, ...]:
     """Return origins without duplicates, in order; `FURTHER` replaces those after `MAX_ORIGINS`."""
+    if not any(origins):
+        return ()
     unique_origins = dict.fromkeys(chain.from_iterable(origins))
     further = unique_origins.pop(FURTHER, FURTHER) is None or len(unique_origins) > MAX_ORIGINS
     named = tuple(islice(unique_origins, MAX_ORIGINS))
@@ -87,7 +89,7 @@ def of_task(state: TaskState) -> tuple[str, ...]:
 
 def of_takeover(state: TaskState) -> tuple[str, ...]:
     """Return the untrusted origins of the content that a task inherited from its parent and its thread."""
-    return merged(state.untrusted, state.history_untrusted)
+    return merged(state.untrusted, state.history_untrusted) if state.history_untrusted else state.untrusted
 
 
 def keep_failed(step: StepState, call: CallState) -> None:

@@ -194,20 +194,21 @@ class TaskCache:
         follows = state.seq and records and records[0].seq - records[0].count >= state.seq
         digest = loaded.digest if follows else None
         unfolded = unfold(state.task_id, records, after=state.seq, previous=digest if state.seq else b"")
-        done, time_slice, apply_checked = 0, TimeSlice(), loading.apply_checked
+        done, time_slice = 0, TimeSlice()
         while done < len(records):
             if done:
                 await time_slice.pause()
             with _uncollected():
                 for record, (epoch, events) in zip(islice(records, done, None), unfolded, strict=False):
                     if upto is not None and record.seq > upto:
-                        events = [
-                            event for event in events if event.seq <= upto
-                        ]  # the record goes on after it
-                    for event in events:
-                        if type(event) in _BASED:
+                        # The record goes on after it.
+                        events = [event for event in events if event.seq <= upto]
+                    if _BASED.isdisjoint(map(type, events)):
+                        loading.apply_all_checked(state, events, epoch)
+                    else:
+                        for event in events:
                             await self._begin(state, event)
-                        apply_checked(state, event, epoch)
+                            loading.apply_checked(state, event, epoch)
                     loaded.digest = record.digest
                     done += 1
                     if time_slice.is_over:

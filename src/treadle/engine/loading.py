@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from treadle.core import events as e
-from treadle.core.journal import apply_stored
+from treadle.core.journal import apply_all_stored, apply_stored
 from treadle.core.state import TaskState
 from treadle.engine.options import from_json
 from treadle.errors import JournalCorrupt, TreadleError
@@ -27,6 +28,15 @@ def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
         apply_stored(state, event, epoch)
     else:
         _examine_and_apply(state, event, epoch)
+
+
+def apply_all_checked(state: TaskState, events: Sequence[e.Event], epoch: int) -> None:
+    """Apply events of one record, in order; arguments and errors are those of `apply_checked`."""
+    if state.seq and _EXAMINED.isdisjoint(map(type, events)):
+        apply_all_stored(state, events, epoch)
+    else:
+        for event in events:
+            apply_checked(state, event, epoch)
 
 
 _EXAMINED: Final[frozenset[type[e.Event]]] = frozenset(

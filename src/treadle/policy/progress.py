@@ -74,12 +74,10 @@ def same(first: CallState, second: CallState) -> bool:
     """Return whether two calls are equal, with equal results and state changes; any two failures are equal."""
     if first.name != second.name or first.arguments != second.arguments:
         return False
-    if _failed(first) or _failed(second):
-        return _failed(first) and _failed(second)
-    if not first.outcome == second.outcome == "ok":
-        return False
-    first_result = (first.output, first.observation, first.changes)
-    return first_result == (second.output, second.observation, second.changes)
+    if first.outcome == second.outcome == "ok":
+        first_result = (first.output, first.observation, first.changes)
+        return first_result == (second.output, second.observation, second.changes)
+    return _failed(first) and _failed(second)
 
 
 def _failed(call: CallState) -> bool:

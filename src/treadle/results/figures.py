@@ -74,6 +74,8 @@ def folded(text: str) -> str:
 
 def _line(text: str) -> str:
     """Return the first characters of a text on one line, in characters that every store accepts."""
+    if not text:
+        return ""
     line = " ".join(text[: 2 * _SEARCHED].split())[:_SEARCHED]
     if line.isascii() and line.isprintable():
         return line

@@ -1117,8 +1117,9 @@ def executions(
             if call.answers:
                 continue
             calls.append(execution(state, call, agent, above))
-            for child in [below[task_id] for task_id in call.tasks if task_id in below] if below else ():
-                calls += executions(child, all_steps(child), below, (*above, agent))
+            if below:
+                for child in [below[task_id] for task_id in call.tasks if task_id in below]:
+                    calls += executions(child, all_steps(child), below, (*above, agent))
     return tuple(calls)
 
 
