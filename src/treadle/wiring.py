@@ -143,7 +143,7 @@ class Runner(TaskRunner):
                 checked_middleware("Runner: middleware", middleware),
                 _vault(secrets),
                 checked_guardrails("Runner: guardrails", guardrails) if guardrails != () else (),
-                self._told_of(on_pending),
+                self._callbacks_for(on_pending),
                 lambda tenant: partial(self._ask_at_terminal, tenant),
                 None if model is None else checked_model("Runner: model", model),
                 observer_of=as_observer,
@@ -158,7 +158,7 @@ class Runner(TaskRunner):
         made.sync = SyncRunner(made)
         return made
 
-    def _told_of(self, function: Any) -> Callable[[str], OnPending] | None:
+    def _callbacks_for(self, function: Any) -> Callable[[str], OnPending] | None:
         """Return a factory of callbacks, by tenant, from a user's function; raises `ConfigurationError`."""
         if function is None:
             return None

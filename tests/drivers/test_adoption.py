@@ -603,7 +603,7 @@ async def test_a_runner_that_shuts_down_hands_nothing_over_to_its_own_adopter(st
         assert not adopter._handed_over
         stopping = asyncio.ensure_future(adopter.stop())
         await asyncio.sleep(0)
-        adopter._hear(("", "t"))  # from a thread that has not heard that it stops
+        adopter._on_news(("", "t"))  # from a thread that has not heard that it stops
         await stopping
         await asyncio.sleep(0)
         assert (adopter.adopted(), bool((await runner.store.row("t")).wanted)) == ([], True)
@@ -626,7 +626,7 @@ async def test_a_scan_that_read_a_task_before_it_was_handed_over_does_not_claim_
         await other.submit(gate.agent, "Through, please", task_id="t")
         scan = asyncio.ensure_future(adopter._scan())
         await store.reading.wait()
-        adopter._hear(("", "t"))
+        adopter._on_news(("", "t"))
         await ended(runner, "t")
         await until(lambda: not adopter._adopting)
         epoch = (await store.row("t")).epoch

@@ -84,7 +84,7 @@ class Displayed:
         shown = [repr(view.name)] if view.name else []
         shown += [repr(str(view.state))] if view.state else []
         shown += [repr(cut(view.text))] if view.text else []
-        shown += [f"{name.replace(' ', '_')}={_plain(value)}" for name, value in view.present_facts()]
+        shown += [f"{name.replace(' ', '_')}={_short_repr(value)}" for name, value in view.present_facts()]
         shown += [
             f"{table.title.replace(' ', '_')}={len(table.items)}" for table in view.tables if table.items
         ]
@@ -101,7 +101,7 @@ class Displayed:
         for name, value in view.present_facts():
             yield name.replace(" ", "_"), value
         for name, value in view.values:
-            if _says_something(value) and not isinstance(value, Table):
+            if _is_nonempty(value) and not isinstance(value, Table):
                 yield name.replace(" ", "_"), cut(shown_value(value, indent=None), 5 * LINE)
         for table in view.tables:
             if table.items:
@@ -196,7 +196,7 @@ def seconds(duration: float | None) -> str:
     return f"{duration * 1000:.0f} ms" if duration < 1 else f"{duration:.1f} s"
 
 
-def _plain(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     return value if isinstance(value, str) and value[:1] in "$0123456789" else cut(repr(value))
 
 
@@ -304,7 +304,7 @@ class _Page:
 
     def _table(self, table: Table) -> str:
         rows = [table.row(item) for item in table.items[:ROWS]]
-        used = [at for at in range(len(table.columns)) if any(_says_something(row[at]) for row in rows)]
+        used = [at for at in range(len(table.columns)) if any(_is_nonempty(row[at]) for row in rows)]
         head = "".join([f'<th style="{_CELL}">{self._text(table.columns[at])}</th>' for at in used])
         body = "".join([f"<tr>{''.join([self._cell(row[at]) for at in used])}</tr>" for row in rows])
         more = len(table.items) - ROWS
@@ -314,7 +314,7 @@ class _Page:
 
     def _cell(self, cell: Any) -> str:
         style = _CELL
-        if not _says_something(cell):
+        if not _is_nonempty(cell):
             inside = ""
         elif isinstance(cell, Word):
             inside = self._badge(cell)
@@ -332,5 +332,5 @@ class _Page:
         return f'<td style="{style}">{inside}</td>'
 
 
-def _says_something(cell: Any) -> bool:
+def _is_nonempty(cell: Any) -> bool:
     return bool(cell.items) if isinstance(cell, Table) else cell not in (None, "")

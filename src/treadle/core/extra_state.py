@@ -110,16 +110,16 @@ class ExtraState:
             KeyError: there is no such key.
         """
         writes = self.writes.get(key)
-        write = _standing(writes, upto, calls) if writes is not None else None
+        write = _winning_write(writes, upto, calls) if writes is not None else None
         if write is None:
-            return self._began_with()[key]
+            return self._initial_values()[key]
         if write.removed:
             raise KeyError(key)
         return write.value
 
     def keys(self, upto: int, calls: Collection[str] = ()) -> Iterator[str]:
         """Yield the keys at an event, the initial ones first; arguments are those of `read`."""
-        for key in dict.fromkeys([*self._began_with(), *list(self.writes)]):
+        for key in dict.fromkeys([*self._initial_values(), *list(self.writes)]):
             try:
                 self.read(key, upto, calls)
             except KeyError:
@@ -139,7 +139,7 @@ class ExtraState:
         new |= {key: Write(seq, writer, removed=True) for key in change.removed}
         for key, write in new.items():
             writes = self.writes.setdefault(key, [])
-            before = _standing(writes, NOW, ())
+            before = _winning_write(writes, NOW, ())
             if before is not None and write.is_beside(before):
                 lost = write.yields_to(before)
                 pair = (before.writer.by, writer.by) if lost else (writer.by, before.writer.by)
@@ -154,25 +154,25 @@ class ExtraState:
         for key in {key for step in steps for key in self.keys_by_step.pop(step, ())}:
             remaining = [write for write in self.writes[key] if write.writer.step not in steps]
             if remaining:
-                self.writes[key] = _decided(
+                self.writes[key] = _resolved(
                     remaining
                 )  # in its place: the order of keys is the same in each process
             else:
                 del self.writes[key]
 
-    def _began_with(self) -> dict[str, Json]:
+    def _initial_values(self) -> dict[str, Json]:
         return cast("dict[str, Json]", self.initial or {}) if self.is_object else {}
 
 
-def _standing(writes: list[Write], upto: int, calls: Collection[str]) -> Write | None:
+def _winning_write(writes: list[Write], upto: int, calls: Collection[str]) -> Write | None:
     """Return the winning write at an event, None if there is none; `writes` may grow meanwhile."""
     if not calls:
         return next((write for write in reversed(writes) if write.seq <= upto and not write.hidden), None)
     visible = [write for write in writes if write.seq <= upto or write.writer.by in calls]
-    return next((write for write in reversed(_decided(visible)) if not write.hidden), None)
+    return next((write for write in reversed(_resolved(visible)) if not write.hidden), None)
 
 
-def _decided(writes: Iterable[Write]) -> list[Write]:
+def _resolved(writes: Iterable[Write]) -> list[Write]:
     """Return writes, some of which were removed, with `hidden` computed again."""
     decided, standing = list[Write](), None
     for write in writes:

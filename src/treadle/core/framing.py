@@ -308,22 +308,22 @@ def _closing(nonce: str) -> str:
 def neutralised(text: str, nonce: str) -> str:
     """Return text that ends no frame, begins no turn of a conversation, and has no hidden characters."""
     if "\\u{" in text or _has_hidden(text):
-        text = _HIDE.sub(_escaped, _DOUBLE.sub(_doubled, text))
+        text = _HIDE.sub(_escape, _DOUBLE.sub(_double_backslashes, text))
     text = "\n" + text
     for needs, mark in _BREAKS:
         if any(sign in text for sign in needs):
-            text = mark.sub(_one_more, text)
+            text = mark.sub(_add_backslash, text)
     if nonce[1:] in text:
-        text = re.sub(rf"{nonce[0]}\\*+(?={nonce[1:]})", _one_more, text)
+        text = re.sub(rf"{nonce[0]}\\*+(?={nonce[1:]})", _add_backslash, text)
     return text[1:]
 
 
 def restored(text: str, nonce: str) -> str:
     """Return the original text of `neutralised`."""
-    text = re.sub(rf"{nonce[0]}\\++(?={nonce[1:]})", _one_less, "\n" + text)
+    text = re.sub(rf"{nonce[0]}\\++(?={nonce[1:]})", _remove_backslash, "\n" + text)
     for mark in _JOINS:
-        text = mark.sub(_one_less, text)
-    return _SHOW.sub(_shown, text[1:])
+        text = mark.sub(_remove_backslash, text)
+    return _SHOW.sub(_unescape, text[1:])
 
 
 def _has_hidden(text: str) -> bool:
@@ -334,23 +334,23 @@ def _has_hidden(text: str) -> bool:
     return _MAY_HIDE.search(text) is not None
 
 
-def _one_more(mark: re.Match[str]) -> str:
+def _add_backslash(mark: re.Match[str]) -> str:
     return mark[0] + "\\"
 
 
-def _one_less(mark: re.Match[str]) -> str:
+def _remove_backslash(mark: re.Match[str]) -> str:
     return mark[0][:-1]
 
 
-def _doubled(run: re.Match[str]) -> str:
+def _double_backslashes(run: re.Match[str]) -> str:
     return run[1] if run[2] is None else run[1] * 2
 
 
-def _escaped(hidden: re.Match[str]) -> str:
+def _escape(hidden: re.Match[str]) -> str:
     return f"\\u{{{ord(hidden[0]):x}}}"
 
 
-def _shown(run: re.Match[str]) -> str:
+def _unescape(run: re.Match[str]) -> str:
     if run[2] is None:
         return run[1]
     half, is_escape = divmod(len(run[1]), 2)

@@ -99,13 +99,13 @@ def _user_error(error: BaseException) -> UserError | None:
         return _bounded(elsewhere, elsewhere.pieces)
     if not _is_raised_outside(error):
         cause, seen = error.__cause__, {id(error)}
-        while cause is not None and not any(map(_is_users, _files_of(cause))):
+        while cause is not None and not any(map(_is_user_file, _files_of(cause))):
             seen.add(id(cause))
             cause = cause.__cause__ if id(cause.__cause__) not in seen else None
         if cause is None:
             return None
         error = cause
-    _leave_out_ours(error)
+    _cut_own_frames(error)
     trace = TracebackException.from_exception(error, compact=True)
     _strip(trace)
     return _bounded(error, list(trace.format()))
@@ -214,12 +214,12 @@ def _files_of(error: BaseException) -> Iterator[str]:
         trace = trace.tb_next
 
 
-def _is_users(name: str) -> bool:
+def _is_user_file(name: str) -> bool:
     folders = _folders()
     return not name.startswith((folders.ours, *folders.installed)) and not _is_standard(name)
 
 
-def _leave_out_ours(error: BaseException) -> None:
+def _cut_own_frames(error: BaseException) -> None:
     """Cut the traceback of an error before the first frame of the user, if it has one."""
     trace = error.__traceback__
     while trace is not None:

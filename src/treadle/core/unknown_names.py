@@ -133,10 +133,10 @@ def _is_refused(cls: type[Any], name: str) -> bool:
     for each in cls.__mro__:
         if name in vars(each):
             return isinstance(vars(each)[name], property) and vars(each)[name].fset is None
-    return cls.__module__.startswith("treadle.") or _on_assignment(cls, name) is not None
+    return cls.__module__.startswith("treadle.") or _assignment_advice(cls, name) is not None
 
 
-def _on_assignment(cls: type[Any], name: str) -> str | None:
+def _assignment_advice(cls: type[Any], name: str) -> str | None:
     from treadle.core.foreign_names import ASSIGNED
 
     return ASSIGNED.get(getattr(cls, "_explained_as", ""), {}).get(name)
@@ -148,7 +148,7 @@ def _unset_attribute(instance: object, name: str) -> str:
 
     cls = type(instance)
     label: str = getattr(cls, "_explained_as", cls.__name__)
-    advice = _on_assignment(cls, name)
+    advice = _assignment_advice(cls, name)
     if advice is None and name in signature(cls).parameters:
         advice = f"write {cls.__name__}({name}=...)"
     if advice is None and hasattr(cls, name):

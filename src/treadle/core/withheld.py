@@ -13,26 +13,26 @@ from treadle.core.messages import Message
 T = TypeVar("T")
 
 
-def _held(event: AnswerHeld) -> Event:
-    return _like(event, message=Message(event.message.role, ()), typed=None)
+def _without_message(event: AnswerHeld) -> Event:
+    return _changed_copy(event, message=Message(event.message.role, ()), typed=None)
 
 
-def _judged(event: GuardrailJudged) -> Event:
-    return _like(event, content=None, previous=None) if event.guards == "output" else event
+def _without_content(event: GuardrailJudged) -> Event:
+    return _changed_copy(event, content=None, previous=None) if event.guards == "output" else event
 
 
-def _given(event: ApprovalGiven) -> Event:
-    return _like(event, arguments=None, previous=None) if is_answer(event.call) else event
+def _without_arguments(event: ApprovalGiven) -> Event:
+    return _changed_copy(event, arguments=None, previous=None) if is_answer(event.call) else event
 
 
 _WITHHELD: Final[dict[type[Any], Callable[[Any], Event]]] = {
-    AnswerHeld: _held,
-    GuardrailJudged: _judged,
-    ApprovalGiven: _given,
+    AnswerHeld: _without_message,
+    GuardrailJudged: _without_content,
+    ApprovalGiven: _without_arguments,
 }
 
 
-def _like(event: Any, **changes: Any) -> Event:
+def _changed_copy(event: Any, **changes: Any) -> Event:
     shown = replace(event, **changes)
     shown.seq, shown.time = event.seq, event.time
     if (name := getattr(event, "tool_name", None)) is not None:

@@ -292,7 +292,7 @@ class Adopter:
         self._leaving: asyncio.Task[None] | None = None  # it releases the tasks of a store that is outdated
         self._stopped: Future[None] = Future()
         self._stopped.set_running_or_notify_cancel()
-        drivers.on_news, drivers.on_outdated = self._hear, self._leave_soon
+        drivers.on_news, drivers.on_outdated = self._on_news, self._on_outdated
         drivers.first.owned.watch_store()
         self._scanning = self._loop.create_task(self._run())
 
@@ -308,7 +308,7 @@ class Adopter:
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._stop(grace)))
             await asyncio.wrap_future(self._stopped)
 
-    def _leave_soon(self, error: StoreFormatError) -> None:
+    def _on_outdated(self, error: StoreFormatError) -> None:
         """Stop adopting, and release driven tasks, since a newer version migrated the store; from any thread."""
 
         def leave() -> None:
@@ -342,7 +342,7 @@ class Adopter:
         driver = self._drivers.existing(tenant)
         return driver.owned.tasks.get(task_id) if driver is not None else None
 
-    def _hear(self, released: _Task | None) -> None:
+    def _on_news(self, released: _Task | None) -> None:
         """Scan soon; take at once a task that was released here to be continued. From any thread."""
         with suppress(RuntimeError):  # its loop is closed
             if released is not None and len(self._handed_over) < self._at_most:
@@ -535,7 +535,7 @@ class Adopter:
         except TaskTooNew:
             return  # its row has the format now, and the next scan reports it
         except Exception as error:  # noqa: BLE001  a task that cannot be driven must not stop others
-            await self._failed(driver, row, error)
+            await self._back_off(driver, row, error)
 
     def _adopted(self, task: _Task, adopting: asyncio.Task[None]) -> None:
         """Make room after the adoption of a task, also if it was cancelled before its first turn."""
@@ -612,7 +612,7 @@ class Adopter:
                 return
         self._report("stopped", f"{_named(row)} is {results.resting_word(state)}", row, owned)
 
-    async def _failed(self, driver: TaskDriver, row: TaskRow, error: Exception) -> None:
+    async def _back_off(self, driver: TaskDriver, row: TaskRow, error: Exception) -> None:
         """Leave a task that could not be driven alone for a while; after some tries, pause it for a person to inspect.
 
         The store, or another version of the agent, may be available for the next try or for another driver: a task is

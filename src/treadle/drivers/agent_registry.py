@@ -74,7 +74,7 @@ class AgentRegistry:
         """Register an agent by its name, and the agents that it reaches whose names are free."""
         arguments.agent("agent", agent)
         self._agents[agent.name] = agent
-        for other in _named_in(agent) if agent.handoffs_by_tool else agent.subagents_by_tool.values():
+        for other in _targets_of(agent) if agent.handoffs_by_tool else agent.subagents_by_tool.values():
             if not isinstance(other, str) and other.name not in self._agents:
                 self.register(other)
         version = agent.fingerprint
@@ -103,11 +103,11 @@ class AgentRegistry:
             offered: the caller's agent for it, if any.
         """
         if state.team is not None and state.agent != agent.name:
-            agent = self._reached(state, agent, state.agent)
+            agent = self._find_reachable(state, agent, state.agent)
             offered = agent if offered is not None else None
-        return self._overridden(state, offered or self._versions.get(state.fingerprint, agent))
+        return self._with_override(state, offered or self._versions.get(state.fingerprint, agent))
 
-    def _overridden(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
+    def _with_override(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
         """Return an agent with the overrides of a fork, if they are about this agent."""
         override = state.override
         if override is None or override.agent != agent.name:
@@ -163,11 +163,11 @@ class AgentRegistry:
         member = (
             version_agent
             if version_agent is not None and version_agent.name == name
-            else self._reached(state, agent, name)
+            else self._find_reachable(state, agent, name)
         )
-        return self._overridden(state, member)
+        return self._with_override(state, member)
 
-    def _reached(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
+    def _find_reachable(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
         reachable = (each for each in self.reachable(agent) if each.name == name)
         member = next(reachable, None) or self._agents.get(name)
         if member is None:
@@ -323,7 +323,7 @@ class AgentRegistry:
         """Return an agent and all registered agents that it may call or hand over to, directly or not."""
         reachable = [agent]
         for caller in reachable:
-            called = [self.found(other) for other in _named_in(caller)]
+            called = [self.found(other) for other in _targets_of(caller)]
             reachable += [other for other in called if other is not None and other not in reachable]
         return reachable
 
@@ -392,7 +392,7 @@ class AgentRegistry:
         return runtime
 
 
-def _named_in(agent: Agent[Any]) -> list[Agent[Any] | str]:
+def _targets_of(agent: Agent[Any]) -> list[Agent[Any] | str]:
     """Return the agents, or their names, that an agent may call or hand over to."""
     # A handoff refers to its agent by a protocol that only agents implement.
     targets = [cast("Agent[Any] | str", handoff.agent) for handoff in agent.handoffs_by_tool.values()]

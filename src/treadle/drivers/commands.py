@@ -195,7 +195,7 @@ class TaskCommands:
         """
         # The inbox first: an item that has left it is in the journal by now.
         unread = [each for each in await self._store.inbox(task_id) if each.item_id == item.item_id]
-        if unread and not _may_be_one(unread[0], item):
+        if unread and not _may_be_same(unread[0], item):
             raise ConfigurationError(
                 f"task {task_id}: command_id {command_id!r} belongs to another command, the {unread[0].kind} that "
                 "the task is about to read: take another id"
@@ -380,7 +380,7 @@ class TaskCommands:
         return paused
 
 
-def _may_be_one(unread: InboxItem, item: InboxItem) -> bool:
+def _may_be_same(unread: InboxItem, item: InboxItem) -> bool:
     """Return whether two items of one id may be the same command. A note has only the id of its command."""
     if NOTED in (unread.kind, item.kind):
         return True

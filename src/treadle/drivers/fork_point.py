@@ -47,13 +47,17 @@ async def fork_point(
         if not 1 <= at <= state.seq:
             raise no_event(state.task_id, state.seq, at)
         return ForkPoint(at)
-    step = _last(state) if at is None else next((each for each in state.steps if each.id == at), None)
+    step = (
+        _last_ended_step(state) if at is None else next((each for each in state.steps if each.id == at), None)
+    )
     if at is None and (step is None or step.ended_seq <= state.fork_seq):
-        return ForkPoint(await _as_made(store, state))
+        return ForkPoint(await _last_of_creation(store, state))
     if step is None:
         raise StepNotFound(f"task {state.task_id} has no completed step {at!r} on its present branch")
     return (
-        ForkPoint(step.ended_seq) if state.graph is None else await _beside(store, state, state.graph, step)
+        ForkPoint(step.ended_seq)
+        if state.graph is None
+        else await _after_parallel_step(store, state, state.graph, step)
     )
 
 
@@ -62,11 +66,11 @@ def no_event(task_id: str, head: int, at: int) -> StepNotFound:
     return StepNotFound(f"task {task_id} has events 1 to {head}, not {at}")
 
 
-def _last(state: TaskState) -> StepState | None:
+def _last_ended_step(state: TaskState) -> StepState | None:
     return max(state.steps, key=lambda step: step.ended_seq, default=None)
 
 
-async def _as_made(store: JournalStore, state: TaskState) -> int:
+async def _last_of_creation(store: JournalStore, state: TaskState) -> int:
     """Return the last event of a task's creation; a fork's replaced results and messages are in its first record."""
     if state.forked_from is None:
         return 1
@@ -74,7 +78,9 @@ async def _as_made(store: JournalStore, state: TaskState) -> int:
     return records[-1].seq
 
 
-async def _beside(store: JournalStore, state: TaskState, graph: Graph, step: StepState) -> ForkPoint:
+async def _after_parallel_step(
+    store: JournalStore, state: TaskState, graph: Graph, step: StepState
+) -> ForkPoint:
     """Return the start of a fork just after a step that may have had parallel steps.
 
     If calls of theirs were open then, it begins at the task's present state, and undoes later steps.

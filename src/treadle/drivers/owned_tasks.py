@@ -175,7 +175,7 @@ class OwnedTasks:
         if channel.watchers:
             channel.look_again()
         if self._on_changes:
-            self._tell_of((state.task_id,))
+            self._report_changes((state.task_id,))
         return owned
 
     def remove(self, owned: OwnedTask) -> None:
@@ -200,7 +200,7 @@ class OwnedTasks:
         self.channels.drop(task_id)
         self.thread_queue.wake_next(owned.state.thread)
         if self._on_changes:
-            self._tell_of((task_id,))
+            self._report_changes((task_id,))
         # Tasks released by a shutdown are for other processes.
         is_wanted = writer.released and writer.wanted == AT_ONCE and not owned.state.shutdown
         self._notify((self._tenant, task_id) if is_wanted else None)
@@ -284,7 +284,7 @@ class OwnedTasks:
         own = None if changes.tasks is None else frozenset(filter(is_name, changes.tasks))
         if own is None or own:
             self.channels.look_again(own, besides=self.tasks)
-            self._tell_of(own, frozenset(filter(is_name, changes.deleted)))
+            self._report_changes(own, frozenset(filter(is_name, changes.deleted)))
         if changes.owners:
             self.thread_queue.wake_next_of_all()
             self._notify()
@@ -295,7 +295,7 @@ class OwnedTasks:
         self._on_changes[token] = tell
         return lambda: self._on_changes.pop(token, None) and None
 
-    def _tell_of(self, task_ids: Collection[str] | None, deleted: Collection[str] = ()) -> None:
+    def _report_changes(self, task_ids: Collection[str] | None, deleted: Collection[str] = ()) -> None:
         for tell in list(self._on_changes.values()):
             tell(task_ids, deleted)
 

@@ -74,7 +74,7 @@ class PastRequests:
             request = agent.dialect.ask(request)
         request = framed(request)
         return replace(
-            _told_by_journal(state, started, request.messages, request.instructions),
+            _from_journal(state, started, request.messages, request.instructions),
             tools=offered,
             tool_choice=request.tool_choice,
             settings=self._shown(request.settings),
@@ -93,7 +93,7 @@ class PastRequests:
             state.view, state.instructions or "", (), "auto", ModelSettings(), "", "", 0, 1
         )
         request = framed(messages)
-        return _told_by_journal(state, started, request.messages, request.instructions)
+        return _from_journal(state, started, request.messages, request.instructions)
 
     def _shown(self, settings: ModelSettings) -> ModelSettings:
         """Return settings without possible secrets."""
@@ -109,7 +109,7 @@ async def _nothing() -> None:
     """Do nothing, in place of a durability barrier."""
 
 
-def _told_by_journal(
+def _from_journal(
     state: TaskState, started: ModelStarted, messages: Sequence[Message], instructions: str
 ) -> PastRequest:
     return PastRequest(

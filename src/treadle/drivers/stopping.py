@@ -60,7 +60,7 @@ class TaskStopper:
                 if row.state in END_STATES:
                     if command_id is not None:  # a repeat must not stop a later attempt
                         await self._commands.send(task_id, NOTED, {}, command_id=command_id)
-                    state = await self._at_rest(row)
+                    state = await self._stopped_state(row)
                     continue
                 item_id = await self._commands.send(task_id, kind, data, row=row, command_id=command_id)
             except CarriedOut as before:
@@ -100,7 +100,7 @@ class TaskStopper:
                     await task.changed()
                 elif unread or _lacks_driver(row, kind, fate):
                     await self._commands.attend(task_id)
-                elif (state := await self._at_rest(row)) is not None and _is_obeyed(state, kind):
+                elif (state := await self._stopped_state(row)) is not None and _is_obeyed(state, kind):
                     return state
 
     def _is_being_released(self, task_id: str) -> bool:
@@ -109,7 +109,7 @@ class TaskStopper:
 
     async def _end(self, seq: int, row: TaskRow) -> TaskState:
         """Return the state of the task at its end; that is usually its present state."""
-        state = await self._at_rest(row) if row.state in END_STATES else None
+        state = await self._stopped_state(row) if row.state in END_STATES else None
         if state is not None and state.end_seq == seq:
             return state
         return await self._cache.state_at(row.task_id, seq)
@@ -123,7 +123,7 @@ class TaskStopper:
             for _, events in unfold(task_id, records, after=after, previous=None if after else b""):
                 for event in events:
                     is_own = getattr(event, "inbox", None) == item_id
-                    if is_own and not _became(
+                    if is_own and not _may_have_become(
                         kind, event
                     ):  # it is not a stop, so it cannot be obeyed or lifted
                         raise of_another(task_id, command_id, event)
@@ -134,16 +134,16 @@ class TaskStopper:
     async def _next_stop(self, task_id: str) -> TaskState:
         while True:
             row = await self._commands.stopped(task_id)
-            if (state := await self._at_rest(row)) is not None:
+            if (state := await self._stopped_state(row)) is not None:
                 return state
 
-    async def _at_rest(self, row: TaskRow) -> TaskState | None:
+    async def _stopped_state(self, row: TaskRow) -> TaskState | None:
         """Return the state of a stopped task; None if it went on since its row was read."""
         state = (await self._cache.load(row.task_id, row)).state
         return state if state.seq == row.head else None
 
 
-def _became(kind: StopKind, event: e.Event) -> bool:
+def _may_have_become(kind: StopKind, event: e.Event) -> bool:
     """Return whether a request of this kind may have become an event."""
     if isinstance(event, e.CommandRejected):
         return event.command == kind

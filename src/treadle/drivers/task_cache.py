@@ -182,13 +182,13 @@ class TaskCache:
     async def _catch_up(self, loaded: CachedTask, upto: int | None = None) -> None:
         """Read a task's new events; raises `TaskTooNew` if a newer version wrote unreadable ones."""
         try:
-            await self._read_on(loaded, upto)
+            await self._read_new_events(loaded, upto)
         except JournalCorrupt as error:
             row = await self._store.row(loaded.state.task_id)
             check_format(row.task_id, row.format, f"it cannot be read here from event {error.seq} on")
             raise
 
-    async def _read_on(self, loaded: CachedTask, upto: int | None) -> None:
+    async def _read_new_events(self, loaded: CachedTask, upto: int | None) -> None:
         state = loaded.state
         records = await self._store.read(state.task_id, after=state.seq, upto=upto)
         follows = state.seq and records and records[0].seq - records[0].count >= state.seq

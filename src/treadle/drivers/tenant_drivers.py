@@ -64,7 +64,7 @@ class TenantDrivers:
         with self._lock:
             driver = self._drivers.get(tenant)
             if driver is None:
-                driver = self._drivers[tenant] = self._made(tenant)
+                driver = self._drivers[tenant] = self._create(tenant)
                 self._drop_idle(now)
             self._kept[tenant] = driver, now
             self._kept.move_to_end(tenant)
@@ -79,7 +79,7 @@ class TenantDrivers:
         with self._lock:
             return [self.first, *self._drivers.values()]
 
-    def _made(self, tenant: str) -> TaskDriver:
+    def _create(self, tenant: str) -> TaskDriver:
         stores = self._dependencies.tenants
         parts = replace(self._dependencies, store=stores.of(tenant), tenant=tenant)
         driver = TaskDriver(parts, shared=self.first)
@@ -102,10 +102,10 @@ class TenantDrivers:
                 del self._kept[tenant]
 
     def _listen_to(self, driver: TaskDriver) -> None:
-        driver.owned.on_news = self._tell_news
-        driver.owned.on_outdated = self._leave_store
+        driver.owned.on_news = self._pass_on_news
+        driver.owned.on_outdated = self._release_tasks
 
-    def _leave_store(self, error: StoreFormatError) -> None:
+    def _release_tasks(self, error: StoreFormatError) -> None:
         """Release all tasks of a store that a newer version migrated, since this version must not write it any more."""
         with self._lock:
             was_outdated, self._is_outdated = self._is_outdated, True
@@ -120,7 +120,7 @@ class TenantDrivers:
         if self.on_outdated is not None:
             self.on_outdated(error)
 
-    def _tell_news(self, released: tuple[str, str] | None) -> None:
+    def _pass_on_news(self, released: tuple[str, str] | None) -> None:
         if self.on_news is not None:
             self.on_news(released)
 

@@ -206,7 +206,7 @@ class ThreadHistory:
         entry = await self._entry(thread_id, entry, listed, ())
         messages: list[Message] = []
         for turn in entry.turns:
-            messages += [_tainted(message) for message in turn.messages] if turn.untrusted else turn.messages
+            messages += [_labelled(message) for message in turn.messages] if turn.untrusted else turn.messages
         return ThreadMessagesRead(listed.at, messages, entry.damaged)
 
     async def begin(
@@ -229,15 +229,15 @@ class ThreadHistory:
             except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
                 damaged += (_damage(summary, error),)
                 continue
-            rest = await self._behind(thread_id, summary.covers, entry, listed, inside)
+            rest = await self._messages_after(thread_id, summary.covers, entry, listed, inside)
             messages = [read.as_message(), *rest.messages]
             untrusted = origins.merged(read.untrusted, rest.untrusted)
             exposed = origins.merged(read.exposed, rest.exposed)
             return ThreadMessagesRead(listed.at, messages, damaged + rest.damaged, True, untrusted, exposed)
-        whole = await self._behind(thread_id, 0, entry, listed, inside)
+        whole = await self._messages_after(thread_id, 0, entry, listed, inside)
         return replace(whole, version=listed.at, damaged=damaged + whole.damaged)
 
-    async def _behind(
+    async def _messages_after(
         self, thread_id: str, after: int, entry: _Entry, listed: _Listed, inside: Inside
     ) -> ThreadMessagesRead:
         """Return the messages of the members after version `after`; `entry` and `listed` may be of other members."""
@@ -329,7 +329,7 @@ class ThreadHistory:
     async def _entry(self, thread_id: str, entry: _Entry, listed: _Listed, inside: Inside) -> _Entry:
         """Read the members that are not in the cache, and cache them if the version is newer."""
         if listed.rest or listed.shared < len(entry.turns) or listed.at != entry.at:
-            newer = _up_to(entry, listed)
+            newer = _shared_turns(entry, listed)
             time_slice = TimeSlice()
             for member in listed.rest:
                 first = entry.after == 0 and not newer.turns
@@ -350,19 +350,19 @@ class ThreadHistory:
             before = ThreadMessagesRead(0, [])
             is_fork = any(type(event) is e.TaskForked for _, event in events)
             if first and is_fork:
-                before = await self._brought_along(events, thread_id, inside)
+                before = await self._messages_of_root(events, thread_id, inside)
             state = _folded(member, events)
         except (JournalCorrupt, TaskTooNew, TaskNotFound) as error:
             return TurnRead(member, damaged=(_damage(member, error),))
         own = state.messages if first and is_fork else state.messages[state.own_from :]
-        messages = [_renamed(message, member.version) for message in (*before.messages, *own)]
+        messages = [_with_unique_ids(message, member.version) for message in (*before.messages, *own)]
         size = sum([len(record.data) + sum(map(len, record.blobs.values())) for record in records])
         untrusted = origins.merged(before.untrusted, origins.of_task(state))
         exposed = origins.merged(before.exposed, origins.effects_of_task(state))
         digest = records[-1].digest if records else b""
         return TurnRead(member, messages, digest, size, before.damaged, untrusted, exposed)
 
-    async def _brought_along(
+    async def _messages_of_root(
         self, events: list[tuple[int, e.Event]], here: str, inside: Inside
     ) -> ThreadMessagesRead:
         """Return the first messages of the task at the root of a fork, if that was in another thread."""
@@ -377,7 +377,7 @@ class ThreadHistory:
         return await self.begin(thread, base, inside)
 
 
-def _up_to(entry: _Entry, listed: _Listed) -> _Entry:
+def _shared_turns(entry: _Entry, listed: _Listed) -> _Entry:
     """Return the turns that are shared with a version of the thread, in new lists."""
     shared = listed.shared
     turns, ends, sizes = entry.turns[:shared], entry.ends[:shared], entry.sizes[:shared]
@@ -416,7 +416,7 @@ def _damage(member: ThreadMember, error: TreadleError) -> DamagedTurn:
     return DamagedTurn(member.task_id, seq, str(error))
 
 
-def _tainted(message: Message) -> Message:
+def _labelled(message: Message) -> Message:
     """Return a message with the label of a model's text after untrusted content."""
     if message.role != "assistant":
         return message
@@ -431,15 +431,15 @@ def _version(member: ThreadMember) -> int:
     return member.version
 
 
-def _renamed(message: Message, version: int) -> Message:
+def _with_unique_ids(message: Message, version: int) -> Message:
     """Return a message with the ids of its calls made unique in their thread."""
     if all(type(part) is not ToolCall and type(part) is not ToolResult for part in message.parts):
         return message
-    parts = tuple([_renamed_part(part, version) for part in message.parts])
+    parts = tuple([_part_with_unique_id(part, version) for part in message.parts])
     return Message(message.role, parts, message.meta)
 
 
-def _renamed_part(part: Part, version: int) -> Part:
+def _part_with_unique_id(part: Part, version: int) -> Part:
     if type(part) is ToolCall:
         return ToolCall(
             id_in_thread(version, part.id), part.name, part.arguments, part.raw, part.problem, part.meta

@@ -83,12 +83,12 @@ class UserContexts:
             ContextFailed: the factory raised.
         """
         if context is None and self._factory is not None:
-            context = await self._made(self._factory, owned, agent)
+            context = await self._build(self._factory, owned, agent)
         if needed or context is not None:
             self._check(agent, context, owned)
         return context
 
-    async def _made(self, factory: ContextFactory, owned: OwnedTask, agent: Agent[Any]) -> Any:
+    async def _build(self, factory: ContextFactory, owned: OwnedTask, agent: Agent[Any]) -> Any:
         """Return the factory's context for a task."""
         task = await self._snapshot(owned)
         try:

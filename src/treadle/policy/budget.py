@@ -104,7 +104,7 @@ class Account:
 
     def _in_flight(self) -> Spending:
         """Return the expected spending of the requests in flight: see `in_flight`."""
-        own_use = in_flight(self.state, self.estimates, _sized(self, 1))
+        own_use = in_flight(self.state, self.estimates, _expected_spending(self, 1))
         for account in self._below.values():
             own_use = own_use + account._in_flight()  # noqa: SLF001  of the same kind
         return own_use
@@ -136,7 +136,7 @@ class Account:
                 continue
             reserved = level._in_flight()  # noqa: SLF001  of the same kind
             for account in allowing:
-                reserved = reserved + _sized(account, 1) + Spending(model_calls=1)
+                reserved = reserved + _expected_spending(account, 1) + Spending(model_calls=1)
             used = level.spent()
             reached = forbidden(limits, used, reserved) or too_large(limits, used, reserved, estimate)
             if reached is not None:
@@ -263,7 +263,7 @@ def summed(parts: Iterable[SpentBy]) -> Spending:
     return total
 
 
-def _sized(account: Account, times: int) -> Spending:
+def _expected_spending(account: Account, times: int) -> Spending:
     """Return the expected spending of `times` requests, each as large as the newest of the task, else of its parent."""
     state = account.state
     while not state.last_request_tokens and account.above is not None:

@@ -35,24 +35,26 @@ def _misfits(
 ) -> Iterator[str]:
     for pattern in texts(rule.handoff or []) if handoffs is not None else ():
         if not any(matches([pattern], agent) for agent in handoffs or ()):
-            near = _near(pattern, list(handoffs or ()))
+            near = _suggestion(pattern, list(handoffs or ()))
             yield f"no conversation is handed over to an agent called {pattern!r}{near}"
     if rule.handoff is not None and rule.tool is None and rule.subagent is None:
         return
     patterns = [*texts(rule.tool or []), *texts(rule.subagent or [])]
     for pattern in patterns:
         if not any(matches([pattern], name) for name in tools):
-            yield f"no tool is called {pattern!r}{_near(pattern, list(tools))}"
+            yield f"no tool is called {pattern!r}{_suggestion(pattern, list(tools))}"
     concerned = [spec for name, spec in tools.items() if not patterns or matches(patterns, name)]
     argument_names = {name for spec in concerned for name in _arguments(spec)}
     subjects = [comparison.subject for comparison in rule.conditions()]
     named = [subject.split(".")[1] for subject in subjects if subject.startswith("arguments.")]
-    for name in dict.fromkeys([*named, *[path.split(".")[0] for path in rule.arguments], *_written(rule)]):
+    for name in dict.fromkeys(
+        [*named, *[path.split(".")[0] for path in rule.arguments], *_approver_argument(rule)]
+    ):
         if concerned and name not in argument_names:
-            yield f"no tool that it is about has an argument {name!r}{_near(name, sorted(argument_names))}"
+            yield f"no tool that it is about has an argument {name!r}{_suggestion(name, sorted(argument_names))}"
 
 
-def _written(rule: Rule) -> list[str]:
+def _approver_argument(rule: Rule) -> list[str]:
     """Return the argument that an approver must fill in."""
     return [] if rule.argument is None else [rule.argument]
 
@@ -65,6 +67,6 @@ def _arguments(spec: ToolSpec) -> list[str]:
     return list(cast("dict[str, Any]", properties)) if isinstance(properties, dict) else []
 
 
-def _near(name: str, candidates: list[str]) -> str:
+def _suggestion(name: str, candidates: list[str]) -> str:
     near = near_name(name, candidates)
     return f"; did you mean {near!r}?" if near else ""

@@ -19,7 +19,7 @@ DEFAULT_CHILDREN: Final = 20
 DEFAULT_REPEATS: Final = 5
 DEFAULT_HANDOFFS: Final = 10
 
-_MOST: Final = 10**300
+_MAX_AMOUNT: Final = 10**300
 """The largest number of seconds or dollars that the arithmetic can handle."""
 
 _KINDS: Final[dict[str, tuple[str, Any]]] = {
@@ -77,7 +77,7 @@ class Limits:
                 raise ConfigurationError(f"Limits.{item.name} must be {kind} or None, got {value!r}")
             if value != value or value < 0:
                 raise ConfigurationError(f"Limits.{item.name} must not be negative, got {value!r}")
-            if value == float("inf") or (item.name in _KINDS and value > _MOST):
+            if value == float("inf") or (item.name in _KINDS and value > _MAX_AMOUNT):
                 raise ConfigurationError(f"Limits.{item.name} must be finite; None is no limit")
         if self.repeats == 1:
             raise ConfigurationError(
@@ -226,14 +226,16 @@ def spare_calls(limits: Limits, state: TaskState) -> int | None:
         spare.append(limits.model_calls - state.model_calls)
     out = len(state.begun_model_calls())
     if limits.tokens is not None:
-        spare.append(_fitting(limits.tokens - state.usage.total_tokens, state.last_request_tokens, out))
+        spare.append(
+            _requests_within(limits.tokens - state.usage.total_tokens, state.last_request_tokens, out)
+        )
     if limits.cost is not None:
         remaining = picodollars(limits.cost) - state.cost
-        spare.append(0 if state.unpriced else _fitting(remaining, state.last_request_cost, out))
+        spare.append(0 if state.unpriced else _requests_within(remaining, state.last_request_cost, out))
     return max(0, min(spare))
 
 
-def _fitting(remaining: int, per_call: int, out: int) -> int:
+def _requests_within(remaining: int, per_call: int, out: int) -> int:
     """Return how many more requests fit into the rest of a limit, beside those in flight."""
     if remaining <= 0:
         return 0

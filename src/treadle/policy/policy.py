@@ -148,7 +148,8 @@ class Policy(Displayed):
     def fingerprint(self) -> str:
         """A digest of the rules, the default and the deadline; functions count by their names."""
         facts = [
-            [(each.name, _fact(getattr(rule, each.name))) for each in fields(rule)] for rule in self.rules
+            [(each.name, _fingerprint_value(getattr(rule, each.name))) for each in fields(rule)]
+            for rule in self.rules
         ]
         return hashlib.sha256(repr((facts, self.default, self.deadline)).encode()).hexdigest()[:16]
 
@@ -183,11 +184,11 @@ class Policy(Displayed):
             return True
         if name is None:
             return any(rule.concerns(kind, None, agent) for rule in self.rules)
-        return bool(self._concerning(kind, name, agent))
+        return bool(self._rules_for(kind, name, agent))
 
     def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
         """Return the functions that judge an effect; none if a rule denies it already."""
-        applying = self._applying(request)
+        applying = self._applicable_rules(request)
         if any(rule.verdict == "deny" for rule in applying):
             return ()
         return tuple(
@@ -203,7 +204,7 @@ class Policy(Displayed):
             request: the effect.
             answers: the answers of its functions, in order.
         """
-        return self._verdict(request, self._applying(request), answers)
+        return self._verdict(request, self._applicable_rules(request), answers)
 
     def explain(self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()) -> Explanation:
         """Return the verdict on an effect, all rules that apply, and why, in a sentence.
@@ -212,12 +213,12 @@ class Policy(Displayed):
             request: the effect.
             answers: the answers of its functions, in order.
         """
-        applying = self._applying(request)
+        applying = self._applicable_rules(request)
         verdict = self._verdict(request, applying, answers)
         holding = [rule.id for rule in applying if rule.verdict != "allow" or self._may_allow(rule, request)]
         return Explanation(verdict, tuple(holding), self._sentence(request, verdict))
 
-    def _concerning(self, kind: EffectKind, name: str, agent: str) -> tuple[CompiledRule, ...]:
+    def _rules_for(self, kind: EffectKind, name: str, agent: str) -> tuple[CompiledRule, ...]:
         key = (kind, name, agent)
         rules = self._concerned.get(key)
         if rules is None:
@@ -227,9 +228,9 @@ class Policy(Displayed):
             self._concerned[key] = rules
         return rules
 
-    def _applying(self, request: EffectRequest) -> list[Rule]:
+    def _applicable_rules(self, request: EffectRequest) -> list[Rule]:
         """Return the rules whose patterns and conditions hold, in their order."""
-        concerning = self._concerning(request.kind, request.name, request.agent)
+        concerning = self._rules_for(request.kind, request.name, request.agent)
         return [each.rule for each in concerning if each.applies(request)]
 
     def _verdict(
@@ -253,19 +254,19 @@ class Policy(Displayed):
             (rule for rule in applying if rule.verdict == "allow" and self._may_allow(rule, request)), None
         )
         verdict = strictest([
-            replacement(self._concerning(request.kind, request.name, request.agent), request),
+            replacement(self._rules_for(request.kind, request.name, request.agent), request),
             *others,
             one_question(asks),
             Allow(allows.id, allows.reason) if allows is not None else None,
         ])  # fmt: skip
-        return verdict or self._by_default(request)
+        return verdict or self._default_verdict(request)
 
     def _may_allow(self, rule: Rule, request: EffectRequest) -> bool:
         if self.default != "strict" or not needs_its_name(request.spec):
             return True
         return rule.tool is not None and request.name in texts(rule.tool)
 
-    def _by_default(self, request: EffectRequest) -> PolicyVerdict | None:
+    def _default_verdict(self, request: EffectRequest) -> PolicyVerdict | None:
         if self.default == "allow" or request.kind == "model":
             return None
         if self.default == "strict":
@@ -279,7 +280,7 @@ class Policy(Displayed):
     def _sentence(self, request: EffectRequest, verdict: PolicyVerdict | None) -> str:
         if verdict is None:
             return f"{what(request)} is allowed: no rule concerns it."
-        decision = _DONE[_word(verdict)]
+        decision = _DONE[_verdict_name(verdict)]
         because = verdict.reason.rstrip(".")
         rules = [each for each in self._compiled if each.rule.id in (verdict.rule or "").split("+")]
         causes = [cause for each in rules for cause in _causes(each, request)]
@@ -289,12 +290,14 @@ class Policy(Displayed):
         if isinstance(verdict, AskPerson) and request.untrusted and UNTRUSTED not in (verdict.rule or ""):
             sentence += f"; {has_read(request.untrusted)}"
         if not rules and isinstance(verdict, (AskPerson, Deny)):
-            sentence += "".join([f"; {why}" for why in islice(self._nearly_allowing(request), MOST_NEARLY)])
+            sentence += "".join(
+                [f"; {why}" for why in islice(self._missed_allow_rules(request), MOST_NEARLY)]
+            )
         return f"{sentence}."
 
-    def _nearly_allowing(self, request: EffectRequest) -> Iterator[str]:
+    def _missed_allow_rules(self, request: EffectRequest) -> Iterator[str]:
         """Yield the reasons why the allow rules that concern an effect do not allow it."""
-        for each in self._concerning(request.kind, request.name, request.agent):
+        for each in self._rules_for(request.kind, request.name, request.agent):
             if each.rule.verdict != "allow":
                 continue
             missed = [
@@ -311,7 +314,7 @@ class Policy(Displayed):
                 )
 
     def __str__(self) -> str:
-        lines = [(rule.force, rule.id, _listed(rule, self.default)) for rule in self._by_force()]
+        lines = [(rule.force, rule.id, _rule_line(rule, self.default)) for rule in self._by_force()]
         lines.append(("default", "", f"{self.default}{_DEFAULT_SAYS[self.default]}"))
         widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
         listed = [
@@ -341,7 +344,7 @@ _DEFAULT_SAYS: Final[dict[str, str]] = {
 }
 
 
-def _fact(value: Any) -> Any:
+def _fingerprint_value(value: Any) -> Any:
     """Return the value of a rule's field for the fingerprint of a policy."""
     if can_be_called(value):
         return [getattr(value, "__module__", ""), getattr(value, "__qualname__", type(value).__qualname__)]
@@ -368,7 +371,7 @@ def _replaces_nothing(verdict: PolicyVerdict, request: EffectRequest) -> bool:
     return isinstance(verdict, Replace) and verdict.arguments == request.arguments
 
 
-def _word(verdict: PolicyVerdict) -> str:
+def _verdict_name(verdict: PolicyVerdict) -> str:
     words: dict[type, str] = {Deny: "deny", Replace: "replace", AskPerson: "ask", Allow: "allow"}
     return words[type(verdict)]
 
@@ -383,7 +386,7 @@ def _cause(comparison: Comparison, request: EffectRequest) -> str:
     return f"{comparison} ({values})"
 
 
-def _listed(rule: Rule, default: Default) -> str:
+def _rule_line(rule: Rule, default: Default) -> str:
     reason = f'  "{rule.reason}"' if rule.reason else ""
     notes = [] if rule.enabled else ["not enabled"]
     if default == "strict" and rule.verdict == "allow" and _is_by_pattern(rule):

@@ -69,11 +69,11 @@ def subject_values(request: EffectRequest, subject: str) -> list[Any]:
     match root:
         case "arguments":
             schema = request.spec.parameters if request.spec is not None else None
-            return _at(request.arguments, path.split(".") if path else [], schema, schema)
+            return _values_at(request.arguments, path.split(".") if path else [], schema, schema)
         case "labels":
             return [request.labels.get(path)]
         case "state":
-            values = _at(dict(request.state), path.split("."), None, None)
+            values = _values_at(dict(request.state), path.split("."), None, None)
             return [None if value is ABSENT else value for value in values]
         case "effect":
             return [declared_effects(request.spec) if request.spec is not None else ABSENT]
@@ -100,7 +100,7 @@ def taken_values(request: EffectRequest, subject: str) -> list[Any]:
     root, _, path = subject.partition(".")
     if request.taken is None or root != "arguments":
         return []
-    values = _at(dict(request.taken), path.split("."), None, None)
+    values = _values_at(dict(request.taken), path.split("."), None, None)
     return [value for value in values if not isinstance(value, NoValue)]
 
 
@@ -110,7 +110,7 @@ def declared_effects(spec: ToolSpec) -> list[str]:
     return names if spec.declared or names else ["undeclared"]
 
 
-def _at(value: Any, path: list[str], schema: Any, root: Any) -> list[Any]:
+def _values_at(value: Any, path: list[str], schema: Any, root: Any) -> list[Any]:
     """Return the values at a path; the path continues in each item of a list.
 
     Args:
@@ -122,21 +122,21 @@ def _at(value: Any, path: list[str], schema: Any, root: Any) -> list[Any]:
     if not path:
         return [value]
     if isinstance(value, list):
-        items = _part(schema, "items", root)
-        return [found for item in cast("list[Any]", value) for found in _at(item, path, items, root)]
-    declared = _part(schema, path[0], root) if schema is not None else None
+        items = _subschema(schema, "items", root)
+        return [found for item in cast("list[Any]", value) for found in _values_at(item, path, items, root)]
+    declared = _subschema(schema, path[0], root) if schema is not None else None
     if not isinstance(value, dict):
         return [ABSENT if value is None else LEFT_OUT]
     document = cast("dict[str, Any]", value)
     if path[0] in document:
-        return _at(document[path[0]], path[1:], declared, root)
+        return _values_at(document[path[0]], path[1:], declared, root)
     if declared is None:
         return [ABSENT]
     default: Any = cast("dict[str, Any]", declared).get("default", LEFT_OUT)
-    return [LEFT_OUT] if default is LEFT_OUT else _at(default, path[1:], declared, root)
+    return [LEFT_OUT] if default is LEFT_OUT else _values_at(default, path[1:], declared, root)
 
 
-def _part(schema: Any, name: str, root: Any, depth: int = 0) -> Any:
+def _subschema(schema: Any, name: str, root: Any, depth: int = 0) -> Any:
     """Return the schema of a property (`items`: also of the items of a list), or None if it declares none.
 
     A schema may come from a stranger, so every part is checked; one that refers to itself ends at `MAX_REFERENCES`.
@@ -147,14 +147,14 @@ def _part(schema: Any, name: str, root: Any, depth: int = 0) -> Any:
     reference = part.get("$ref")
     if isinstance(reference, str):
         definitions = _member(root, "$defs")
-        return _part(_member(definitions, reference.rpartition("/")[2]), name, root, depth + 1)
+        return _subschema(_member(definitions, reference.rpartition("/")[2]), name, root, depth + 1)
     for found in (_member(part.get("properties"), name), part.get(name) if name == "items" else None):
         if isinstance(found, dict):
             return cast("dict[str, Any]", found)
     for union in ("anyOf", "oneOf", "allOf"):
         options: Any = part.get(union)
         for option in cast("list[Any]", options) if isinstance(options, list) else ():
-            found = _part(option, name, root, depth + 1)
+            found = _subschema(option, name, root, depth + 1)
             if found is not None:
                 return found
     return None

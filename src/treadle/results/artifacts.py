@@ -64,18 +64,18 @@ def sources_of(steps: Iterable[StepState]) -> tuple[Json, ...]:
 
 def artifacts_of(steps: Iterable[StepState]) -> tuple[Artifact, ...]:
     """Return the artifacts of some steps in call order."""
-    return tuple([_described(artifact_id, file, call) for artifact_id, file, call in _made(steps)])
+    return tuple([_artifact(artifact_id, file, call) for artifact_id, file, call in _each_artifact(steps)])
 
 
 def artifact_named(steps: Iterable[StepState], artifact_id: str, task_id: str) -> File:
     """Return the artifact of an id; raises `ArtifactNotFound`."""
-    for made_id, file, _ in _made(steps):
+    for made_id, file, _ in _each_artifact(steps):
         if made_id == artifact_id:
             return file
     raise ArtifactNotFound(f"task {task_id} has no artifact {artifact_id!r} on its present branch")
 
 
-def _made(steps: Iterable[StepState]) -> Iterable[tuple[str, File, CallState | None]]:
+def _each_artifact(steps: Iterable[StepState]) -> Iterable[tuple[str, File, CallState | None]]:
     """Yield each artifact with its id and the call that made it, None if the step did; calls before their step."""
     for step in steps:
         for owner in (*step.calls, step):
@@ -83,7 +83,7 @@ def _made(steps: Iterable[StepState]) -> Iterable[tuple[str, File, CallState | N
                 yield f"{owner.id}-a{number}", file, owner if isinstance(owner, CallState) else None
 
 
-def _described(artifact_id: str, file: File, call: CallState | None) -> Artifact:
+def _artifact(artifact_id: str, file: File, call: CallState | None) -> Artifact:
     size = len(file.data) if file.data is not None else None
     made_by = (None, None) if call is None else (call.id, call.name)
     return Artifact(

@@ -203,7 +203,7 @@ class ToolExecution(Displayed):
                 ("answered_by", answered_by),
                 ("host", self.host),
                 ("took", seconds(self.latency)),
-                ("attempt", _later(self.attempt)),
+                ("attempt", _if_repeated(self.attempt)),
             ),
             text=_error_text(self.error) or (output_text(self.output) if self.output is not None else ""),
             values=(("arguments", self.arguments),),
@@ -344,7 +344,11 @@ class StepInfo(Displayed):
     agent: str = ""
 
     def _view(self) -> View:
-        facts = (("name", self.name), ("attempt", _later(self.attempt)), ("after", ", ".join(self.after)))
+        facts = (
+            ("name", self.name),
+            ("attempt", _if_repeated(self.attempt)),
+            ("after", ", ".join(self.after)),
+        )
         values = (("input", _texts(self.input)), ("given", self.given))
         return View(title="StepInfo", name=self.step_id, state=self.status, facts=facts, values=values)
 
@@ -461,7 +465,7 @@ class Task(Displayed, Generic[OutputT_co]):
                 ("agent", self.agent),
                 ("driven", self.driven),
                 ("steps", self.steps),
-                ("attempt", _later(self.attempt)),
+                ("attempt", _if_repeated(self.attempt)),
                 ("created", moment(self.created)),
                 ("thread", self.thread_id),
                 ("tenant", self.tenant or None),
@@ -878,7 +882,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
             state=self.state,
             facts=(
                 ("steps", self.steps),
-                ("attempt", _later(self.attempt)),
+                ("attempt", _if_repeated(self.attempt)),
                 ("because", ", ".join(self.degraded_reasons)),
                 ("warning", "; ".join(self.warnings)),
                 *_spent(self.usage),
@@ -939,7 +943,7 @@ def _spent(usage: TaskUsage) -> tuple[tuple[str, Any], ...]:
     return ("tokens", usage.total_tokens), ("cost", money(usage.cost) if usage.model_calls else "")
 
 
-def _later(attempt: int) -> int | None:
+def _if_repeated(attempt: int) -> int | None:
     """Return the number of an attempt that is not the first."""
     return attempt if attempt > 1 else None
 
@@ -1055,7 +1059,7 @@ def resting_word(state: TaskState) -> StateWord:
         return "waiting"
     if state.questions:
         return "waiting"
-    if any(True for _ in _resting(state)):
+    if any(True for _ in _stopped_subagents(state)):
         return "waiting"
     if state.answered:
         return "answered"
@@ -1067,7 +1071,7 @@ def _unsettled(state: TaskState) -> Iterable[CallState]:
     return (call for call in calls if call.status in UNSETTLED and call.outcome is None)
 
 
-def _resting(state: TaskState) -> Iterable[CallState]:
+def _stopped_subagents(state: TaskState) -> Iterable[CallState]:
     """Return the calls of agents whose tasks have stopped."""
     calls = (call for step in state.under_way() for call in step.open.values())
     return (call for call in calls if call.status == "parked" and call.stopped is not None)
@@ -1204,7 +1208,9 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
         )
         text = f"{call.name} began and its outcome is not known: {reason}"
         pending.append(_settlement(state, call, call.id, text))
-    for call in _resting(state) if state.undo is None else ():  # else the undo ends it, or blocks `resume`
+    for call in (
+        _stopped_subagents(state) if state.undo is None else ()
+    ):  # else the undo ends it, or blocks `resume`
         assert call.stopped is not None, "it rests"
         task_id = str(call.child)
         why = call.stopped.message

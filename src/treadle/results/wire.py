@@ -182,7 +182,7 @@ def _writer_of(cls: Any) -> _Writer:
         return _list
     if issubclass(cls, Mapping):
         return lambda value: {key: _WRITERS[item.__class__](item) for key, item in value.items()}
-    return _same
+    return _identity
 
 
 def is_data_class(hint: Any) -> bool:
@@ -200,7 +200,7 @@ def tuple_of(cls: Any) -> Any:
     return next(base for base in cls.__orig_bases__ if issubclass(get_origin(base) or base, tuple))
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -213,7 +213,7 @@ def _microseconds(value: datetime) -> int:
 
 
 _PLAIN_WRITERS: Final[dict[type[Any], _Writer]] = {
-    str: _same,
+    str: _identity,
     bytes: lambda value: base64.b64encode(value).decode("ascii"),
     Decimal: lambda value: format(value, "f"),
     datetime: _microseconds,
@@ -451,7 +451,7 @@ def _union_reader(options: tuple[Any, ...]) -> _Reader:
         readers[dict] = _tagged_reader(tuple(classes))
     if Text in classes:  # as format 1 has it, and as people write it
         readers.setdefault(str, lambda value, _: Text(value))
-    expected = " or ".join(dict.fromkeys(_named(option) for option in options))
+    expected = " or ".join(dict.fromkeys(_type_name(option) for option in options))
 
     def read(value: Any, strict: bool) -> Any:
         read_as = readers.get(value.__class__)
@@ -479,7 +479,7 @@ def _json_types(hint: Any) -> tuple[type[Any], ...]:
     return (list,) if get_origin(hint) in (tuple, list, Sequence) else (dict,)
 
 
-def _named(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return ", ".join(map(repr, get_args(hint)))
     return _NAMES.get(_json_types(hint)[0], "an object")

@@ -416,7 +416,7 @@ class MemoryStore(JournalStore):
             names.add(thread_id)
             self._forget_grants(thread_id)
         self._take_out(family, thread_id)
-        self._collect([*family, *self._taken_out_of(names)])
+        self._collect([*family, *self._removed_members(names)])
         # With a fork that goes, the thread it began with may go too.
         while freed := self._drop_threads(names):
             self._collect(freed)
@@ -484,7 +484,7 @@ class MemoryStore(JournalStore):
             if task.base is not None:
                 task.base.forks.remove(task)
                 waiting.append(task.base)
-            waiting += self._taken_out_of({task.new.thread_id})
+            waiting += self._removed_members({task.new.thread_id})
 
     def _memberships(self, task: _Task) -> list[Membership]:
         return [
@@ -504,7 +504,7 @@ class MemoryStore(JournalStore):
             if task.new.thread_id == name and task.base is None and (not task.deleted or task.forks)
         )
 
-    def _taken_out_of(self, names: set[str]) -> list[_Task]:
+    def _removed_members(self, names: set[str]) -> list[_Task]:
         """Return the deleted tasks that are kept because tasks of these threads may have begun with them."""
         threads = [self._threads[name] for name in names if name in self._threads]
         return [m.task for t in threads for m in t.members if m.removed is not None and m.task.deleted]

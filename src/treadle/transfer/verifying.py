@@ -150,7 +150,7 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
             tasks.append(TaskVerified(row.task_id, 0, 0, (finding,)))
     for thread in sorted(threads):
         version, members = await store.thread(thread)
-        if (text := _lost(thread, version, members)) is not None:
+        if (text := _missing_members(thread, version, members)) is not None:
             incomplete.append(Finding(thread, 0, "thread", text))
         for member in (await rules.whole_thread(store, thread)).members:
             if member.task_id not in listed:
@@ -158,7 +158,9 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
                 tasks.append(await _member_verified(store, history, member))
         named = {finding.task_id for task in tasks for finding in task.findings}
         damaged = {task.task_id for task in tasks if any(each.problem == "journal" for each in task.findings)}
-        incomplete += [finding for finding in await _ends(store, thread) if finding.task_id not in damaged]
+        incomplete += [
+            finding for finding in await _end_findings(store, thread) if finding.task_id not in damaged
+        ]
         named |= {finding.task_id for finding in incomplete}
         for turn in (await history.messages(thread)).damaged:
             if turn.task_id not in named:
@@ -167,7 +169,7 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
     return VerifyReport(tuple(tasks), tuple(incomplete))
 
 
-async def _ends(store: JournalReader, thread: str) -> list[Finding]:
+async def _end_findings(store: JournalReader, thread: str) -> list[Finding]:
     """Return the missing parts of the members of a thread, removed members included."""
     findings: list[Finding] = []
     for member in (await rules.whole_thread(store, thread)).members:
@@ -179,7 +181,11 @@ async def _ends(store: JournalReader, thread: str) -> list[Finding]:
 
 async def thread_findings(store: JournalReader) -> list[Finding]:
     """Return the missing parts of the members of all threads; reads no journal."""
-    return [finding async for thread in rules.every_thread(store) for finding in await _ends(store, thread)]
+    return [
+        finding
+        async for thread in rules.every_thread(store)
+        for finding in await _end_findings(store, thread)
+    ]
 
 
 async def _member_verified(
@@ -202,19 +208,19 @@ async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -
         if reading.state.seq < row.head:
             raise missing_tail(row.task_id, reading.state.seq, row.head)
     except JournalCorrupt as error:
-        findings.append(Finding(row.task_id, error.seq, "journal", _plain(error)))
+        findings.append(Finding(row.task_id, error.seq, "journal", _without_task_id(error)))
     except _OutOfOrder as error:
-        findings.append(Finding(row.task_id, error.why.seq, "order", _plain(error.why)))
+        findings.append(Finding(row.task_id, error.why.seq, "order", _without_task_id(error.why)))
     except StoreError as error:
         findings.append(Finding(row.task_id, reading.state.seq + 1, "journal", str(error)))
     else:
         findings += reading.end()
         try:
-            findings += await _around(store, row, reading.state)
-            findings += await _beginning(store, history, row.task_id, reading.began)
+            findings += await _contradictions(store, row, reading.state)
+            findings += await _history_findings(store, history, row.task_id, reading.began)
         except StoreError as error:
             findings.append(Finding(row.task_id, reading.state.seq, "thread", str(error)))
-    findings += _at_the_mark(row, reading)
+    findings += _tail_findings(row, reading)
     # A damaged page may leave a row without the number that its schema demands.
     if row.format is None or reading.format > row.format:  # pyright: ignore[reportUnnecessaryComparison]
         text = f"the row says format {row.format}, the journal needs {reading.format}: older drivers would drive it on"
@@ -222,7 +228,7 @@ async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -
     return TaskVerified(row.task_id, reading.state.seq, reading.size, tuple(findings), reading.unknown)
 
 
-def _plain(error: JournalCorrupt) -> str:
+def _without_task_id(error: JournalCorrupt) -> str:
     return str(error).removeprefix(f"task {error.task_id}: ")
 
 
@@ -290,7 +296,7 @@ class _Reading:
             yield Finding(state.task_id, state.seq, "conversation", fault)
 
 
-def _at_the_mark(row: TaskRow, reading: _Reading) -> Iterator[Finding]:
+def _tail_findings(row: TaskRow, reading: _Reading) -> Iterator[Finding]:
     mark = row.mark
     if mark is None:
         return
@@ -300,10 +306,10 @@ def _at_the_mark(row: TaskRow, reading: _Reading) -> Iterator[Finding]:
     elif reading.digests.get(mark.seq, mark.digest) != mark.digest:
         error = replaced_tail(row.task_id, mark.seq)
     if error is not None:
-        yield Finding(row.task_id, error.seq, "journal", _plain(error))
+        yield Finding(row.task_id, error.seq, "journal", _without_task_id(error))
 
 
-async def _around(store: JournalReader, row: TaskRow, state: TaskState) -> list[Finding]:
+async def _contradictions(store: JournalReader, row: TaskRow, state: TaskState) -> list[Finding]:
     """Return the contradictions between the journal and the task's row, its thread, and the task it was forked from."""
     task, findings = row.task_id, list[Finding]()
     if row.deleted:
@@ -333,7 +339,7 @@ async def _around(store: JournalReader, row: TaskRow, state: TaskState) -> list[
     return findings
 
 
-async def _beginning(
+async def _history_findings(
     store: JournalReader, history: ThreadHistory, task_id: str, began: tuple[str, int]
 ) -> list[Finding]:
     """Return the missing parts of the messages that a task began with."""
@@ -344,7 +350,7 @@ async def _beginning(
     if version != base:
         text = f"it began with version {base} of thread {thread!r}, which is at version {version}"
         return [Finding(task_id, 1, "thread", text)]
-    if (text := _lost(thread, version, members)) is not None:
+    if (text := _missing_members(thread, version, members)) is not None:
         return [Finding(task_id, 1, "thread", f"of what it began with something is lost: {text}")]
     damaged = (await history.begin(thread, base)).damaged
     return [
@@ -353,7 +359,7 @@ async def _beginning(
     ]
 
 
-def _lost(thread: str, version: int, members: list[ThreadMember]) -> str | None:
+def _missing_members(thread: str, version: int, members: list[ThreadMember]) -> str | None:
     """Return why a version of a thread cannot have these members: each version adds one or takes one out."""
     if (version - len(members)) % 2 == 0:
         return None

@@ -13,12 +13,12 @@ ApprovalScope = Literal["once", "task", "thread", "always"]
 """The scope of an approval: this call, or every call of the tool that the same rule asks about, in a task or more."""
 
 
-def _reads_bound(event: ApprovalRequested | ApprovalGiven) -> int:
+def _approval_format(event: ApprovalRequested | ApprovalGiven) -> int:
     """Return the journal format of an approval: older versions would apply it to other arguments as well."""
     return 5 if event.same else 4
 
 
-_format_of_approval: Any = property(_reads_bound)
+_format_of_approval: Any = property(_approval_format)
 
 
 @mutable

@@ -24,12 +24,12 @@ Outcome = Literal[
 ]
 
 
-def _reads_start(event: Any) -> int:
+def _start_format(event: Any) -> int:
     """Return the journal format of a start: older versions cannot read one with a label, a host or effects."""
     return 1 if event.label is None and event.host is None and not event.exposed else 5
 
 
-_format_of_start: Any = property(_reads_start)
+_format_of_start: Any = property(_start_format)
 
 
 @mutable
@@ -56,12 +56,12 @@ class ToolStarted(Event, CallOccurrence):
     format = _format_of_start
 
 
-def _needed_to_know(event: Any) -> int:
+def _stop_format(event: Any) -> int:
     """Return the journal format of a stop: older drivers would resume the failed task."""
     return 1 if event.failed is None else 5
 
 
-_format_of_stop: Any = property(_needed_to_know)
+_format_of_stop: Any = property(_stop_format)
 
 
 @mutable
@@ -123,14 +123,14 @@ class CallReport:
     returned: Json = None
 
 
-def _reads_end(event: Any) -> int:
+def _end_format(event: Any) -> int:
     """Return the journal format of a call's end: older versions cannot read one with a report, a label or a cut."""
     if event.report is not None or event.label is not None or event.cut or event.exposed:
         return 5
     return 1 if event.changes is None else 3
 
 
-_format_of_end: Any = property(_reads_end)
+_format_of_end: Any = property(_end_format)
 
 
 @mutable

@@ -195,17 +195,17 @@ class IllegalEvent(ValueError):
     """An event that cannot follow the events before it."""
 
 
-def _changes_state(event: Any) -> int:
+def _changes_format(event: Any) -> int:
     """Return the journal format of an event that may change the state: older drivers would ignore the change."""
     return 1 if event.changes is None else 3
 
 
-format_of_changes: Any = property(_changes_state)
+format_of_changes: Any = property(_changes_format)
 
 
-def _names_command(event: Any) -> int:
+def _command_format(event: Any) -> int:
     """Return the journal format of an event that may name a command: older versions cannot read the name."""
     return 1 if event.inbox is None else 5
 
 
-format_of_commands: Any = property(_names_command)
+format_of_commands: Any = property(_command_format)

@@ -12,12 +12,12 @@ from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
 RequestVerdict = Literal["allow", "ask", "deny"]
 
 
-def _reads_origins(event: ModelStarted) -> int:
+def _request_format(event: ModelStarted) -> int:
     """Return the journal format of a request: older versions cannot read the origins of tools."""
     return 5 if event.untrusted else 1
 
 
-_format_of_request: Any = property(_reads_origins)
+_format_of_request: Any = property(_request_format)
 
 
 @mutable

@@ -25,7 +25,7 @@ PermitEvent: TypeAlias = (
 
 def judge(state: TaskState, event: e.CallJudged) -> None:
     """Record the verdict of a policy on a call that is not judged yet, or whose arguments an approver edited."""
-    call = _proposed(state, event)
+    call = _proposed_call(state, event)
     edited = call.permit is not None and call.permit.status == "edited"
     if call.permit is not None and not edited:
         raise _illegal(state, event, call)
@@ -34,7 +34,7 @@ def judge(state: TaskState, event: e.CallJudged) -> None:
         call.replaced += 1
     elif event.verdict == "deny":
         call.permit = Permit(
-            "denied", event.rule, _because("it is not allowed", event.reason), traceback=event.traceback
+            "denied", event.rule, _with_reason("it is not allowed", event.reason), traceback=event.traceback
         )
     elif call.permit is not None:
         call.permit.status = "approved"
@@ -44,7 +44,7 @@ def judge(state: TaskState, event: e.CallJudged) -> None:
 
 def request(state: TaskState, event: e.ApprovalRequested) -> None:
     """Record a request to approve a call."""
-    call = _proposed(state, event)
+    call = _proposed_call(state, event)
     if call.permit is not None or event.number != call.requests + 1:
         raise _illegal(state, event, call)
     call.requests = event.number
@@ -54,7 +54,7 @@ def request(state: TaskState, event: e.ApprovalRequested) -> None:
 
 def give(state: TaskState, event: e.ApprovalGiven) -> None:
     """Record that a call was approved, with its arguments or others."""
-    call, permit, request = _asked(state, event)
+    call, permit, request = _open_request(state, event)
     permit.status, permit.by = "approved", event.by
     if event.arguments is not None:
         call.arguments, call.problem = event.arguments, None
@@ -69,15 +69,15 @@ def give(state: TaskState, event: e.ApprovalGiven) -> None:
 
 def deny(state: TaskState, event: e.ApprovalDenied) -> None:
     """Record that a person denied a call."""
-    call, permit, _ = _asked(state, event)
+    call, permit, _ = _open_request(state, event)
     permit.status, permit.by = "denied", event.by
-    permit.reason = _because("the approver denied it", event.reason)
+    permit.reason = _with_reason("the approver denied it", event.reason)
     _settle(state, call)
 
 
 def expire(state: TaskState, event: e.ApprovalExpired) -> None:
     """Record the expiry; its time must have come."""
-    call, permit, request = _asked(state, event)
+    call, permit, request = _open_request(state, event)
     if event.time < request.expires:
         raise IllegalEvent(f"task {state.task_id}: the request to approve {call.id} has not expired")
     permit.status, permit.reason = "denied", "the request for its approval expired without a decision"
@@ -86,7 +86,7 @@ def expire(state: TaskState, event: e.ApprovalExpired) -> None:
 
 def void(state: TaskState, event: e.ApprovalVoided) -> None:
     """Record that an approval does not apply: the call is judged again."""
-    call = _proposed(state, event)
+    call = _proposed_call(state, event)
     permit = call.permit
     if permit is None or permit.status != "approved" or call.requests != event.number:
         raise _illegal(state, event, call)
@@ -120,7 +120,7 @@ def _settle(state: TaskState, call: CallState | Check) -> None:
         guardrails.settle(state, call)
 
 
-def _proposed(state: TaskState, event: PermitEvent) -> CallState | Check:
+def _proposed_call(state: TaskState, event: PermitEvent) -> CallState | Check:
     call = state.open_call(event.call) or state.checks.get(event.call)
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
@@ -130,11 +130,11 @@ def _proposed(state: TaskState, event: PermitEvent) -> CallState | Check:
     return call
 
 
-def _asked(
+def _open_request(
     state: TaskState, event: e.ApprovalGiven | e.ApprovalDenied | e.ApprovalExpired
 ) -> tuple[CallState | Check, Permit, e.ApprovalRequested]:
     """Return the call of an open request, with its permit and request, and close the request."""
-    call = _proposed(state, event)
+    call = _proposed_call(state, event)
     permit = call.permit
     if (
         permit is None
@@ -147,7 +147,7 @@ def _asked(
     return call, permit, permit.request
 
 
-def _because(clause: str, reason: str | None) -> str:
+def _with_reason(clause: str, reason: str | None) -> str:
     return f"{clause}: {reason}" if reason else clause
 
 

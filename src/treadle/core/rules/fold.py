@@ -154,11 +154,11 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
     state.untrusted, state.exposed = event.untrusted, event.exposed
     state.input = event.input
     state.unread.append(e.InputReceived(event.input, seq=event.seq, time=event.time))
-    state.origin = _here(state)
+    state.origin = _checkpoint(state)
 
 
 def _task_forked(state: TaskState, event: e.TaskForked) -> None:
-    _open(state)  # the parent's end is not part of its fork's conversation
+    _remove_closing_messages(state)  # the parent's end is not part of its fork's conversation
     state.created = event.time
     state.forked_from, state.fork_seq = event.parent, event.seq - 1
     state.parent, state.parent_call, state.depth = None, None, 0
@@ -166,7 +166,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     if event.fingerprint or state.team is None:
         if event.fingerprint and event.fingerprint != state.fingerprint:
             state.instructions = None
-            _become(state, event.fingerprint)
+            _change_version(state, event.fingerprint)
         handoffs.begin_anew(state, event)
     _override(state, event.override)
     if event.options is not None:
@@ -193,7 +193,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     model_calls.forget_permits(state)
     guardrails.forget(state)
     state.own_from = len(state.messages)
-    state.origin = _here(state)
+    state.origin = _checkpoint(state)
 
 
 def _override(state: TaskState, override: e.AgentOverride | None) -> None:
@@ -208,7 +208,7 @@ def _override(state: TaskState, override: e.AgentOverride | None) -> None:
     if now.instructions != was.instructions:
         state.instructions = None  # they are recorded once the fork is driven
     if now.model != was.model:
-        _become(state, state.fingerprint)
+        _change_version(state, state.fingerprint)
 
 
 def _thread_awaited(state: TaskState, event: e.ThreadAwaited) -> None:
@@ -233,7 +233,7 @@ def _messages_imported(state: TaskState, event: e.MessagesImported) -> None:
     state.messages.extend(event.messages)
     state.untrusted = origins.merged(state.untrusted, origins.of_messages(event.messages))
     state.unread.clear()
-    state.origin, state.began = _here(state), True
+    state.origin, state.began = _checkpoint(state), True
 
 
 def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
@@ -243,19 +243,19 @@ def _instructions_set(state: TaskState, event: e.InstructionsSet) -> None:
 
 
 def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
-    _become(state, event.fingerprint)
+    _change_version(state, event.fingerprint)
 
 
 def _agent_changed(state: TaskState, event: e.AgentChanged) -> None:
     handoffs.change(state, event)
     # The move belongs to the end of the step: undo returns there, and forks begin there.
     last = state.steps[-1]
-    last.checkpoint, last.ended_seq = _here(state), event.seq
+    last.checkpoint, last.ended_seq = _checkpoint(state), event.seq
     if len(state.steps) == state.floor:
-        state.origin = _here(state)
+        state.origin = _checkpoint(state)
 
 
-def _become(state: TaskState, fingerprint: str) -> None:
+def _change_version(state: TaskState, fingerprint: str) -> None:
     """Continue as another agent, with other tools or choices, and without pending timers."""
     state.fingerprint = fingerprint
     for timer in state.unfired():
@@ -410,7 +410,7 @@ def _call_edited(state: TaskState, event: e.CallEdited) -> None:
 
 def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if event.undoes is not None:
-        undone = _undone(state, event.undoes)
+        undone = _call_being_undone(state, event.undoes)
         event.tool_name = undone.name
         if undone.undo_status not in ("none", "not_happened"):
             raise _illegal(state, event, undone.undo_status)
@@ -446,7 +446,7 @@ def _arguments_rewritten(state: TaskState, event: e.ArgumentsRewritten) -> None:
 
 def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
     if state.undo is not None and is_undo(event.call):
-        undone = _undone(state, undone_call(event.call))
+        undone = _call_being_undone(state, undone_call(event.call))
         event.tool_name = undone.name
         if undone.undo_status != "begun":
             raise _illegal(state, event, undone.undo_status)
@@ -482,7 +482,7 @@ def _child_stopped(state: TaskState, call: CallState, child: str, event: e.ToolS
 
 def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
     if state.undo is not None and is_undo(event.call):
-        undone = _undone(state, undone_call(event.call))
+        undone = _call_being_undone(state, undone_call(event.call))
         event.tool_name = undone.name
         if undone.undo_status != "lost":
             raise _illegal(state, event, undone.undo_status)
@@ -514,7 +514,7 @@ def _outcome_unresolved(state: TaskState, event: e.OutcomeUnresolved) -> None:
 
 def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
     if state.undo is not None and is_undo(event.call):
-        undone = _undone(state, undone_call(event.call))
+        undone = _call_being_undone(state, undone_call(event.call))
         event.tool_name = undone.name
         if undone.undo_status not in ("begun", "lost", "not_happened"):
             raise _illegal(state, event, undone.undo_status)
@@ -558,7 +558,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
             call.effect = "read"
     if call.ticket is not None and deferring.end(state, step, call, call.ticket, event):
         if call.ticket.arrival is not None:
-            _note_arrival(state)
+            _resume_for_arrival(state)
         return
     del step.open[call.id]
     if state.asked:
@@ -571,7 +571,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         state.messages.append(results(step.calls[step.answered_calls :]))
 
 
-def _note_arrival(state: TaskState) -> None:
+def _resume_for_arrival(state: TaskState) -> None:
     """Let a task go on with an arrived result; an answered one does so once no ticket is open."""
     if state.ended is not None:
         return
@@ -641,7 +641,7 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
 
 def _close(state: TaskState, step: StepState, event: e.Event) -> None:
     step.ended, step.ended_seq = event.time, event.seq
-    step.checkpoint = _here(state)
+    step.checkpoint = _checkpoint(state)
     state.steps.append(step)
     state.step, state.began = None, True
     if len(state.steps) == state.floor:
@@ -649,7 +649,7 @@ def _close(state: TaskState, step: StepState, event: e.Event) -> None:
         state.origin = step.checkpoint
 
 
-def _here(state: TaskState) -> Checkpoint:
+def _checkpoint(state: TaskState) -> Checkpoint:
     """Return a checkpoint of the present position."""
     return Checkpoint(
         len(state.messages),
@@ -721,17 +721,17 @@ def _resumed(state: TaskState, event: e.Resumed) -> None:
     state.stop_reason = None
 
 
-def _needs_graph(state: TaskState, event: e.Event) -> None:
+def _refuse_without_graph(state: TaskState, event: e.Event) -> None:
     raise IllegalEvent(f"task {state.task_id}: {event.kind}, and its steps are not functions")
 
 
 def _value_kept(state: TaskState, event: e.ValueKept) -> None:
     if not event.call:
-        _needs_graph(state, event)
+        _refuse_without_graph(state, event)
     answers.keep(state, event)
 
 
-def _nothing(state: TaskState, event: e.Event) -> None:
+def _ignore(state: TaskState, event: e.Event) -> None:
     pass
 
 
@@ -759,7 +759,7 @@ def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
 _NOTE = {"failed": "failed before it had an answer", "cancelled": "was cancelled"}
 
 
-def _open(state: TaskState) -> None:
+def _remove_closing_messages(state: TaskState) -> None:
     """Remove the messages that the end of a task added to its conversation."""
     if state.closing:
         state.messages = state.messages[: -state.closing]
@@ -769,7 +769,7 @@ def _open(state: TaskState) -> None:
 def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
     if state.ended is None:
         raise IllegalEvent(f"task {state.task_id}: {event.kind} before the task ended")
-    _open(state)
+    _remove_closing_messages(state)
     state.ended, state.attempt, state.thread_version = None, event.attempt, 0
     state.limit = state.error = None
     step = state.step
@@ -778,7 +778,7 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
         if step.typed is not None and step.typed.problem is not None and not step.open:
             _ask_again(state, step)
     if state.answered and state.steps[-1].model_call.final:
-        _take_up(state, state.steps[-1])
+        _drop_forced_answer(state, state.steps[-1])
     elif state.answered and state.unread and state.arrived:
         take_back_answer(state)
     elif not state.answered:
@@ -787,14 +787,14 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
         schedule.reopen(state, state.graph)
 
 
-def _take_up(state: TaskState, step: StepState) -> None:
+def _drop_forced_answer(state: TaskState, step: StepState) -> None:
     """Drop an answer that was forced by a limit: the task goes on from before it."""
     state.messages = state.messages[: step.answer_at]
     state.answered, state.output, state.output_text = False, None, ""
     step.last = False
     if state.reasons:
         state.reasons.pop()
-    step.checkpoint = _here(state)
+    step.checkpoint = _checkpoint(state)
     if len(state.steps) == state.floor:
         state.origin = step.checkpoint
 
@@ -850,14 +850,14 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     since = state.undo.since if state.undo is not None else event.seq
     state.unread = [*checkpoint.unread, *[received for received in state.unread if received.seq > since]]
     if state.arrived:
-        _arrive_again(state, last)
+        _return_arrivals(state, last)
     del state.reasons[checkpoint.reasons :]
     if state.checks:
         guardrails.take_back(state, set(gone))
     end_undo(state, event, last)
 
 
-def _arrive_again(state: TaskState, last: StepState | None) -> None:
+def _return_arrivals(state: TaskState, last: StepState | None) -> None:
     """Let the next step read the results of kept steps that only undone steps had read."""
     others = [received for received in state.unread if not deferring.is_arrival(state, received)]
     after = max(last.ended_seq if last is not None else 0, state.fork_seq)
@@ -904,7 +904,7 @@ def _unknown_event(state: TaskState, event: e.UnknownEvent) -> None:
         _change(state, event.known)
 
 
-def _undone(state: TaskState, call_id: str) -> CallState:
+def _call_being_undone(state: TaskState, call_id: str) -> CallState:
     queue = state.undo.queue if state.undo is not None else []
     call = next((call for call in queue if call.id == call_id), None)
     if call is None:
@@ -928,8 +928,8 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.StepsPlanned: _steps_planned,
     e.StepStarted: _step_started,
     e.RouteChosen: _route_chosen,
-    e.ModelRequested: _needs_graph,
-    e.CallRequested: _needs_graph,
+    e.ModelRequested: _refuse_without_graph,
+    e.CallRequested: _refuse_without_graph,
     e.ValueKept: _value_kept,
     e.RequestJudged: model_calls.judge,
     e.ModelStarted: model_calls.start,
@@ -975,9 +975,9 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.InterruptRequested: _interrupt_requested,
     e.Resumed: _resumed,
     e.CancelRequested: _cancel_requested,
-    e.CommandRejected: _nothing,
-    e.DriverSurvived: _nothing,
-    e.StepRequested: _nothing,
+    e.CommandRejected: _ignore,
+    e.DriverSurvived: _ignore,
+    e.StepRequested: _ignore,
     e.UndoRequested: _undo_requested,
     e.Rewound: _rewound,
     e.TaskEnded: _task_ended,

@@ -68,7 +68,9 @@ def settle(state: TaskState, check: Check) -> None:
     if is_input(check.id):
         _replace_input(state, check)
     elif check.guards == "result":
-        _replace_result(state, check, _note(check) if stands == "refused" else check.arguments["result"])
+        _replace_result(
+            state, check, _refusal_text(check) if stands == "refused" else check.arguments["result"]
+        )
 
 
 def draw_consequence(state: TaskState, step: str) -> None:
@@ -89,7 +91,7 @@ def as_judged(state: TaskState, received: InputReceived) -> InputReceived:
     check = state.checks.get(input_place(received.seq))
     stands = standing(check)
     if check is not None and stands == "refused":
-        parts: tuple[Content, ...] = (Text(_note(check)),)
+        parts: tuple[Content, ...] = (Text(_refusal_text(check)),)
     elif check is not None and stands == "passed" and check.changed:
         parts = with_input(received.parts, check.arguments)
     else:
@@ -108,7 +110,7 @@ def _judge_unread(state: TaskState) -> None:
                     call.ticket.arrival = judged
 
 
-def _note(check: Check) -> str:
+def _refusal_text(check: Check) -> str:
     """Return the text for the model in place of refused content."""
     return f"[{refusal(check).message}]"
 
@@ -188,14 +190,14 @@ def _replace_result(state: TaskState, check: Check, output: Json) -> None:
     node = state.graph.nodes.get(step.id) if state.graph is not None else None
     if node is None:
         if not step.open:
-            state.messages = with_result(state.messages, _read(call))
+            state.messages = with_result(state.messages, _tool_result(call))
     elif not node.owes_results:
-        node.messages = with_result(node.messages, _read(call))
+        node.messages = with_result(node.messages, _tool_result(call))
         if node.alone:
-            state.messages = with_result(state.messages, _read(call))
+            state.messages = with_result(state.messages, _tool_result(call))
 
 
-def _read(call: CallState) -> ToolResult:
+def _tool_result(call: CallState) -> ToolResult:
     text = Text(as_text(call.output) or EMPTY_OUTPUT)
     return ToolResult(base_call_id(call.id), call.name, (text,), call.outcome != "ok", call.label, call.frame)
 

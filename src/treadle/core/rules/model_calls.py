@@ -44,7 +44,7 @@ ModelEvent = (
 
 def judge(state: TaskState, event: RequestJudged) -> None:
     """Record the policies' verdict on a request before it is sent."""
-    step, call = _named(state, event)
+    step, call = _request_of(state, event)
     if call.status in ("begun", "held"):
         raise _not_begun(state, step, call, event)
     call.permit = event.verdict
@@ -66,7 +66,7 @@ def forget_permits(state: TaskState) -> None:
 
 def start(state: TaskState, event: ModelStarted) -> None:
     """Record that a request was sent; refuse one that was sent before its time."""
-    step, call = _named(state, event)
+    step, call = _request_of(state, event)
     tries = call.tries
     if tries is not None and tries.retry_at is not None:
         raise IllegalEvent(
@@ -90,7 +90,7 @@ def start(state: TaskState, event: ModelStarted) -> None:
 
 def finish(state: TaskState, event: ModelReturned | AnswerHeld) -> tuple[StepState, ModelCall]:
     """Record the answer to a request, or that it is held, and its cost; return the step and the request."""
-    step, call = _named(state, event)
+    step, call = _request_of(state, event)
     if call.status == "begun":
         usage, cost = event.usage, event.cost
         step.usage = step.usage + usage
@@ -127,7 +127,7 @@ def void(call: ModelCall) -> None:
 
 def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
     """Record a failed attempt and its cost; return the step and the request."""
-    step, call = _named(state, event)
+    step, call = _request_of(state, event)
     if call.status not in ("begun", "held"):
         raise _not_begun(state, step, call, event)
     error = event.error
@@ -152,7 +152,7 @@ def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
 
 def stop(state: TaskState, event: ModelStopped) -> None:
     """Record that a request was stopped before its answer, and its cost; it is sent again when the task goes on."""
-    step, call = _named(state, event)
+    step, call = _request_of(state, event)
     if call.status not in ("begun", "held"):
         raise _not_begun(state, step, call, event)
     _spend(state, step, "", event.usage, event.cost)
@@ -161,14 +161,14 @@ def stop(state: TaskState, event: ModelStopped) -> None:
 
 def fire(state: TaskState, event: TimerFired) -> None:
     """Let a request be sent again; its time must have come."""
-    step, call = _named(state, event)
+    step, call = _request_of(state, event)
     tries = call.tries
     if tries is None or tries.retry_at is None or event.time < tries.retry_at:
         raise IllegalEvent(f"task {state.task_id}: no timer of {call.id or step.id} can fire at {event.time}")
     tries.retry_at = None
 
 
-def _named(state: TaskState, event: ModelEvent) -> tuple[StepState, ModelCall]:
+def _request_of(state: TaskState, event: ModelEvent) -> tuple[StepState, ModelCall]:
     """Return the request of an event, and its step."""
     graph = state.graph
     if graph is None:

@@ -208,7 +208,7 @@ def _step_started(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
         node.step = StepState(node.id, event.index, event.attempt)
         node.step.started, node.step.started_seq = event.time, event.seq
         graph.started += 1
-        _fix_view(state, graph, node)
+        _set_view(state, graph, node)
         _read(state, node, node.step)
     node.status = "running"
     graph.running[node.id] = node
@@ -224,7 +224,7 @@ def _read(state: TaskState, node: StepNode, step: StepState) -> None:
     state.unread.clear()
 
 
-def _fix_view(state: TaskState, graph: Graph, node: StepNode) -> None:
+def _set_view(state: TaskState, graph: Graph, node: StepNode) -> None:
     """Fix the view of a step: the whole conversation if it is alone, else the messages before it."""
     before = graph.ancestors(node)
     node.alone = not graph.running and not graph.ready and not graph.planned_beside(node)
@@ -332,10 +332,10 @@ def begin_again(state: TaskState, graph: Graph) -> None:
             step.last = False
             graph.nodes[step.id].overtaken = graph.round
     graph.round += 1
-    _give_up_overtaken(state, graph)
+    _mark_overtaken(state, graph)
 
 
-def _give_up_overtaken(state: TaskState, graph: Graph) -> None:
+def _mark_overtaken(state: TaskState, graph: Graph) -> None:
     """Mark as unneeded the open steps that were planned before the task restarted."""
     overtaken = {node.overtaken: node for node in graph.nodes.values() if node.overtaken is not None}
     if not overtaken:
@@ -629,13 +629,13 @@ def _add_results(state: TaskState, node: StepNode, step: StepState) -> None:
     }
     index = _last_answer(node)
     message = results(
-        [ended_calls.get(part.id) or _not_made(step, part) for part in node.messages[index].tool_calls]
+        [ended_calls.get(part.id) or _call_not_run(step, part) for part in node.messages[index].tool_calls]
     )
     node.owes_results = False
     _insert(state, node, index + 1, message)
 
 
-def _not_made(step: StepState, part: ToolCall) -> CallState:
+def _call_not_run(step: StepState, part: ToolCall) -> CallState:
     why = e.Failure("worker", "refused", f"{part.name} was not run.", part.id)
     return CallState(part.id, step.id, part.name, part.arguments, outcome="refused", error=why)
 
@@ -703,7 +703,7 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     if last is not None and state.unread:
         begin_again(state, graph)
     else:
-        _give_up_overtaken(state, graph)
+        _mark_overtaken(state, graph)
 
 
 def _unmerge(state: TaskState, graph: Graph, since: int) -> None:

@@ -98,7 +98,7 @@ def _delete(
     connection.execute(_UNLABEL, (rows,))
     connection.execute(_BURY, (rows,))
     _take_out(connection, whole_thread, rules.subagent_tasks(family))
-    _collect(connection, [*rows, *_taken_out_of(connection, threads)])
+    _collect(connection, [*rows, *_removed_members(connection, threads)])
     # With a fork that goes, the thread it began with may go too.
     while freed := _drop_threads(connection, threads):
         _collect(connection, freed)
@@ -149,7 +149,7 @@ def _collect(connection: BoundedConnection, waiting: list[int]) -> None:
         connection.execute("DELETE FROM tasks WHERE id = %s", (row,))
         base, thread = task
         waiting += [base] if base is not None else []
-        waiting += _taken_out_of(connection, {thread})
+        waiting += _removed_members(connection, {thread})
 
 
 def _memberships(connection: BoundedConnection, row: int) -> list[Membership]:
@@ -163,7 +163,7 @@ def _memberships(connection: BoundedConnection, row: int) -> list[Membership]:
     return memberships
 
 
-def _taken_out_of(connection: BoundedConnection, threads: set[str]) -> list[int]:
+def _removed_members(connection: BoundedConnection, threads: set[str]) -> list[int]:
     """Return the deleted tasks that are kept because tasks of these threads may have begun with them."""
     return [row for (row,) in connection.execute(_TAKEN_OUT, (list(threads),)).fetchall()]
 

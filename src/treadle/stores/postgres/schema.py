@@ -281,11 +281,11 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
         if secret := to.parameters.get(name):
             text = text.replace(str(secret), "***")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        text = f"{text}: {_owning(to)}"
+        text = f"{text}: {_owner_advice(to)}"
     return StoreUnavailable(f"{to.url}: {text}")
 
 
-def _owning(to: Address) -> str:
+def _owner_advice(to: Address) -> str:
     """Return the advice for a role that may not write."""
     return (
         "the store is read-only for this role; to write, the schema must belong to it: "
@@ -326,7 +326,7 @@ def look(url: str) -> dict[str, Any]:
             tasks = connection.execute("SELECT count(*) FROM tasks WHERE NOT deleted").fetchone()
             facts |= {"format": version, "tasks": tasks[0] if tasks else 0, "older": version < max(_steps())}
         if not _may_write(to, connection, version):
-            raise StoreUnavailable(f"{to.url}: this role may not write here: {_owning(to)}")
+            raise StoreUnavailable(f"{to.url}: this role may not write here: {_owner_advice(to)}")
         return facts
     except psycopg.Error as error:
         raise unavailable(to, error) from error

@@ -79,7 +79,7 @@ def delete(connection: Connection, members: list[FamilyTask], thread: str | None
     for row in rules.subagent_tasks((m.row, m.key, m.parent) for m in members):
         leaving += connection.execute(_MEMBERS_OF_TASK, (row,)).fetchall()
     _take_out(connection, leaving)
-    _collect(connection, [*(member.row for member in members), *_taken_out_of(connection, threads)])
+    _collect(connection, [*(member.row for member in members), *_removed_members(connection, threads)])
     # With a fork that goes, the thread it began with may go too.
     while freed := _drop_threads(connection, threads):
         _collect(connection, freed)
@@ -130,7 +130,7 @@ def _collect(connection: Connection, waiting: list[int]) -> None:
         connection.execute("DELETE FROM tasks WHERE id = ?", (row,))
         base, thread = task
         waiting += [base] if base is not None else []
-        waiting += _taken_out_of(connection, {thread})
+        waiting += _removed_members(connection, {thread})
 
 
 def _memberships(connection: Connection, row: int) -> list[Membership]:
@@ -144,7 +144,7 @@ def _memberships(connection: Connection, row: int) -> list[Membership]:
     return memberships
 
 
-def _taken_out_of(connection: Connection, threads: set[str]) -> list[int]:
+def _removed_members(connection: Connection, threads: set[str]) -> list[int]:
     """Return the deleted tasks that are kept because tasks of these threads may have begun with them."""
     return [row for key in threads for (row,) in connection.execute(_TAKEN_OUT, (key,)).fetchall()]
 
