@@ -1,6 +1,7 @@
 """A store that only runs tasks: what a runner does with it, and what it says of the methods that it lacks."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.llm.scripted import call
 from treadle.ports import JournalStore, TaskStore
 from treadle.stores.memory import MemoryStore
+from treadle.testing.conformance.store import StoreConformance
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +41,11 @@ async def pay(amount: int) -> str:
 
 def payer() -> Agent[Any]:
     return Agent(ScriptedModel([call("pay", amount=3), "Done."]), name="payer", tools=[pay])
+
+
+class TestRunOnlyStore(StoreConformance):
+    def make(self, place: Path) -> Any:
+        return run_only()
 
 
 async def test_a_store_that_only_runs_tasks_needs_thirteen_methods_and_two_properties():
