@@ -474,7 +474,7 @@ guesses(
     ("MCPServer('x', command='npx').list_tools()", "Agent(tools=["),
     ("MCPServer('x', command='npx').call_tool('a', {})", "Agent(tools=["),
     ("runner.submit_tool_outputs(task, {})", "runner.complete("),
-    ("runner.replay(task)", "treadle.testing", "runner.fork("),
+    ("runner.replay(task)", "treadle.replay", "runner.fork("),
     ("pending.id", "request_id"),
     ("pending.tool_call_id", "request_id"),
     ("pending.tool_name", "pending.tool"),
