@@ -96,7 +96,7 @@ async def approve(
     if arguments is not None and not isinstance(value, dict):
         raise ConfigurationError(f"the arguments of a call are a JSON object, not {arguments}")
     async with session.runner() as runner:
-        if which.are_meant(task, agent):
+        if which.select_any(task, agent):
             _refuse_beside(request, "REQUEST")
             _refuse_beside(arguments, "--arguments")
 
@@ -136,7 +136,7 @@ async def deny(
     With --all, --tool or --agent instead of REQUEST, refuse all calls that these options name.
     """
     async with session.runner() as runner:
-        if which.are_meant(task, agent) or agent is not None:
+        if which.select_any(task, agent) or agent is not None:
             _refuse_beside(request, "REQUEST")
             _refuse_beside("--stop" if stop else None, "--stop")
 
@@ -173,7 +173,7 @@ async def answer(
     """
     *before, written = words
     task = before[0] if before else None
-    many = which.are_meant(task, agent)
+    many = which.select_any(task, agent)
     if len(before) > (1 if many else 2):
         takes = "[TASK] VALUE with --all, --tool or --agent" if many else "TASK [REQUEST] VALUE"
         raise ConfigurationError(f"answer takes {takes}: put an answer of several words in quotes")

@@ -10,7 +10,15 @@ from typing import Annotated, Literal, cast
 import typer
 
 from treadle.cli.command import USAGE, AgentOption, ByOption, Session, command, json_argument, text_argument
-from treadle.cli.filters import ManyArgument, NameOption, TaskOptions, YesOption, confirmed, each, meant
+from treadle.cli.filters import (
+    ManyArgument,
+    NameOption,
+    TaskOptions,
+    YesOption,
+    confirmed,
+    each,
+    selected_tasks,
+)
 from treadle.cli.outcome import print_outcome
 from treadle.cli.remote import FoundTask
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
@@ -47,7 +55,9 @@ def _stopping(verb: str, target: Target, purpose: str) -> Callable[..., int]:
             act: Stop = partial(getattr(runner, verb), reason=reason, by=by)
             if task is not None:
                 return await _stop(session, runner, task, act, target)
-            tasks = await meant(runner, which, agent, lambda item: item.state not in (*END_STATES, target))
+            tasks = await selected_tasks(
+                runner, which, agent, lambda item: item.state not in (*END_STATES, target)
+            )
             if not confirmed(session, verb, tasks, yes=yes):
                 return USAGE
             return await each(session, tasks, lambda item: act(item.task_id), lambda state: state == target)

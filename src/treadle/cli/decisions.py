@@ -47,7 +47,7 @@ class RequestOptions:
         bool, typer.Option("--yes", "-y", help="Do not ask before deciding on several requests.")
     ] = False
 
-    def are_meant(self, task: str | None, agent: str | None) -> bool:
+    def select_any(self, task: str | None, agent: str | None) -> bool:
         """Return whether the options select requests; raise if neither they nor TASK select any."""
         if self.all or self.tool:
             return True

@@ -105,7 +105,7 @@ class TaskOptions:
         return {name: value for name, value in filters.items() if value is not None}
 
 
-async def meant(
+async def selected_tasks(
     runner: TaskRunner, which: TaskOptions, agent: str | None, can: Callable[[TaskSummary], bool]
 ) -> list[TaskSummary]:
     """Return the selected tasks on which a command can act, newest first; children go with their parents.

@@ -25,7 +25,7 @@ from treadle.cli.command import (
     command,
     text_argument,
 )
-from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed, each, meant
+from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed, each, selected_tasks
 from treadle.cli.outcome import print_outcome
 from treadle.cli.remote import CODE_IS_ON_SERVER, FoundTask, events_after, task_of
 from treadle.cli.screen import Screen
@@ -268,7 +268,7 @@ async def _resume_many(
     going_on = {"created", "running", "answered", "failed", "paused", "waiting", "interrupted"}
     if options is not None:
         going_on.add("degraded")
-    tasks = await meant(runner, which, None, lambda item: item.state in going_on and not item.driven)
+    tasks = await selected_tasks(runner, which, None, lambda item: item.state in going_on and not item.driven)
     if options is not None and options.break_on:
         one_of_each = {item.agent: item for item in tasks}.values()
         rows = [await task_of(runner, item.task_id) for item in one_of_each]

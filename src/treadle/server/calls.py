@@ -134,7 +134,7 @@ class Service:
         _expire(self.waits)
 
     def stop_requests(self) -> None:
-        """End the timeouts of all unanswered requests, since the server ends."""
+        """Let the timeouts of all unanswered requests expire, since the server ends."""
         _expire(self.unanswered)
 
     def ended(self, work: asyncio.Future[Any]) -> None:

@@ -1,9 +1,9 @@
 """Checks before every request: host, origin, media type, size, time, rate, principal.
 
 A browser sends requests to a local server for any page that is open in it, and an attacker's host name may resolve to
-this machine. So the `Host` must be a name of the server, an `Origin` must be the server's own or listed, and a body
-must be declared as JSON, which forms of pages cannot do. There are no cookies, so a page's request has no credentials
-by default.
+this machine. So the `Host` must be a name of the server. An `Origin` must be the server's own or listed. A body must be
+declared as JSON, which forms of pages cannot do. There are no cookies, so a page's request has no credentials by
+default.
 """
 
 from __future__ import annotations

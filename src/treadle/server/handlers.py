@@ -292,7 +292,7 @@ async def deny(call: Call) -> Answer:
 
 
 async def compact_thread(call: Call) -> Answer:
-    """Compact a thread; if that takes longer, return the thread's URL, and a repeated request waits for the report."""
+    """Compact a thread; if that takes longer, return its summary, and a repeated request waits for the report."""
     thread_id = call.arguments["thread_id"]
     done, report = await call.in_time(partial(call.runner.compact_thread, **call.arguments, **call.extras()))
     if done:

@@ -26,7 +26,7 @@ _LOG = logging.getLogger("treadle.server")
 Stop = Literal["interrupt", "cancel"]
 
 Key: TypeAlias = tuple[str, str, str]
-"""A task: its tenant, its id, and the digest that tells it from later tasks with the same id."""
+"""A task: its tenant, its id, and its incarnation, which tells it from other tasks that had the same id."""
 
 Hold: TypeAlias = Callable[[], Callable[[], None]]
 """Begins to hold a task, and returns a function that releases it."""

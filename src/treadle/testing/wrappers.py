@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     # A base class of type Any passes for a store.
     Port: Any = cast("Any", object)
 else:
-    # Methods that a subclass leaves out are forwarded to the wrapped store; the port's empty methods must not hide it.
+    # Missing methods are forwarded to the wrapped store: the port's empty methods must not hide them.
     Port = object
 
 

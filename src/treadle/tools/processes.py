@@ -71,8 +71,8 @@ async def run_process(
 ) -> ProcessResult:
     """Run a program without a shell, and return its exit code and outputs.
 
-    The program's group gets SIGTERM, and SIGKILL half a second later, if the caller is cancelled, the timeout passes,
-    or if the program ends before others in its group. If this process crashes, the group is killed.
+    The program's group is ended if the caller is cancelled, the timeout passes, or the program exits before others in
+    its group. It gets SIGTERM, and SIGKILL half a second later. If this process crashes, the group is killed.
 
     Args:
         program: its name or path.

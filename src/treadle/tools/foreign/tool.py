@@ -186,7 +186,7 @@ def _described_object(value: Any) -> str:
 
 
 def is_of(value: Any, *modules: str) -> bool:
-    """Return whether the class of an object, or a base class, is defined in one of the modules or their packages."""
+    """Return whether an object's class, or a base class, is defined in one of the modules or packages."""
     return any(
         kind.__module__ == module or kind.__module__.startswith(f"{module}.")
         for kind in type(value).__mro__

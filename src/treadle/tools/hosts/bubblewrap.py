@@ -3,10 +3,10 @@
 The program sees a file system of its own: the machine's programs and libraries, the interpreter, the declared paths,
 and temporary folders in memory. It has its own process ids, network, shared memory and users.
 
-Three things differ from bubblewrap's defaults. The driver may be root, and the machine's root user may write files such
-as `/proc/sys/kernel/core_pattern` from a user namespace without a capability, so all of `/proc` is read-only. `/dev` is
-a folder in memory without a limit, so it is read-only, with a limited `/dev/shm`. A program that shares the driver's
-network cannot use unix sockets: the filter denies them.
+Three things differ from bubblewrap's defaults. All of `/proc` is read-only: the driver may be root, who may write files
+such as `/proc/sys/kernel/core_pattern` from a user namespace, even without a capability. `/dev` is a folder in
+memory without a limit, so it is read-only, with a limited `/dev/shm`. A program that shares the driver's network cannot
+use unix sockets: the filter denies them.
 """
 
 from __future__ import annotations

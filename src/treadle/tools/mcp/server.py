@@ -41,8 +41,8 @@ class MCPServer(ServerDeclaration):
         only: patterns of the server's tool names, such as `read_*`; other tools are not offered.
         effects: declared effects by patterns of tool names, `{"get_*": ["read_only"]}`; the first match counts.
         trusted: whether the server's own annotations are trusted. Otherwise a tool without declared `effects` may write
-            and is never started twice, and a request that offers the server's tools counts as one that has read
-            untrusted content: their names, descriptions and schemas may be foreign text.
+            and is never started twice. A request that offers the server's tools then counts as one that has read
+            untrusted content, since their names, descriptions and schemas may be foreign text.
         trusted_results: patterns of names of tools whose results contain no foreign text, such as a time or a sum. All
             other results are untrusted, even if the server is `trusted`.
         resources: whether models may list and read the server's resources, by read-only tools.
