@@ -44,7 +44,7 @@ def test_the_nearest_steps_before_come_first() -> None:
 
 def test_dependents_are_steps_that_waited_were_planned_or_were_given_up() -> None:
     steps = graph(node("s1"), node("s2", "s1"), node("s3"), node("s4", by="s2"), node("s5"))
-    steps.nodes["s5"].status, steps.nodes["s5"].given_up_for = "skipped", "s2"
+    steps.nodes["s5"].status, steps.nodes["s5"].unneeded_for = "skipped", "s2"
     assert steps.dependents({"s1"}) == {"s1", "s2", "s4", "s5"}
     assert steps.dependents({"s3"}) == {"s3"}
 

@@ -26,5 +26,5 @@ def test_an_expired_question_is_answered_by_its_default_alone() -> None:
     plain = Question(e.QuestionAsked("s1", "s1-0", 1, "Go?", {}, "d"), "expired")
     with_none = Question(e.QuestionAsked("s1", "s1-0", 1, "Go?", {}, "d", has_default=True), "expired")
     assert (plain.is_answered, with_none.is_answered) == (False, True)
-    assert Question(plain.asked, "answered").is_answered
-    assert not Question(plain.asked).is_answered
+    assert Question(plain.event, "answered").is_answered
+    assert not Question(plain.event).is_answered

@@ -5,17 +5,17 @@ from treadle.core.framing import nonce_of
 from treadle.core.labels import OBSERVATION, RUNNER, Label
 from treadle.core.messages import Message, Text, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT
-from treadle.core.render import late_result, results, spoken
+from treadle.core.render import input_message, late_result, results
 from treadle.core.steps import CallState
 
 
 def test_input_becomes_a_message_of_its_role() -> None:
-    assert spoken(e.InputReceived((Text("stop"),), "system")) == Message("system", (Text("stop"),))
+    assert input_message(e.InputReceived((Text("stop"),), "system")) == Message("system", (Text("stop"),))
 
 
 def test_an_observation_becomes_an_untrusted_message_of_the_user_with_the_nonce_of_its_place() -> None:
     received = e.InputReceived((Text("it rains"), Text("it pours")), "system", observation=True, seq=7)
-    message = spoken(received, "key")
+    message = input_message(received, "key")
     label = Label("observation", "untrusted")
     assert message == Message("user", (Text("it rains", label=label), Text("it pours", label=label)))
     frames = [part.label.frame for part in message.parts]  # type: ignore[union-attr]
@@ -25,7 +25,7 @@ def test_an_observation_becomes_an_untrusted_message_of_the_user_with_the_nonce_
 def test_only_untrusted_parts_of_input_have_frames() -> None:
     mail = Text("mail", label=Label("mail", "untrusted"))
     clock = Text("noon", label=Label("clock", "trusted"))
-    message = spoken(e.InputReceived((Text("Summarise:"), mail, clock), seq=1), "key")
+    message = input_message(e.InputReceived((Text("Summarise:"), mail, clock), seq=1), "key")
     assert message.parts == (Text("Summarise:"), mail, clock)
     assert [part.label and part.label.frame for part in message.parts] == [
         None,
@@ -66,7 +66,7 @@ def test_a_result_has_the_label_of_its_call_and_that_of_no_tool_if_it_never_bega
 
 def test_what_is_observed_is_untrusted_by_part() -> None:
     mail = Label("mail", "untrusted")
-    parts = spoken(
+    parts = input_message(
         e.InputReceived((Text("it rains"), Text("dear friend", label=mail)), observation=True)
     ).parts
     labels = {part.text: part.label for part in parts if isinstance(part, Text)}

@@ -358,7 +358,7 @@ WAYS_TO_PERMITS: Final = {
 def permit_of(state: TaskState) -> str:
     call = state.find_call("s1-0")
     assert call is not None
-    assert ("s1-0" in state.asked) == (call.permit is not None and call.permit.status == "asked")
+    assert ("s1-0" in state.open_approvals) == (call.permit is not None and call.permit.status == "asked")
     return call.permit.status if call.permit is not None else "none"
 
 
@@ -412,7 +412,7 @@ WAYS_TO_CONTENTS: Final = {
 
 def content_of(state: TaskState) -> str:
     permit = state.checks[CONTENT].permit
-    assert (CONTENT in state.asked) == (permit is not None and permit.status == "asked")
+    assert (CONTENT in state.open_approvals) == (permit is not None and permit.status == "asked")
     return permit.status if permit is not None else "open"
 
 

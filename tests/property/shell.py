@@ -502,7 +502,7 @@ class Shell:
 
     def decide(self, choice: int) -> None:
         """Decide on a request for approval, now and then on one that is open no more."""
-        asked = list(self.state.asked.values())
+        asked = list(self.state.open_approvals.values())
         requests = [approval_id(call.id, call.requests) for call in asked] or ["s1-0-ask1"]
         request = requests[choice % len(requests)]
         call = asked[choice % len(requests)] if asked else None

@@ -358,7 +358,7 @@ class UndoForkVerbs(Host):
         """Whether a person skipped a step without which no step can give the answer."""
         state = self.loop.run_until_complete(self.runner._driver.cache.load(task)).state
         nodes = state.graph.nodes.values() if state.graph is not None else ()
-        return any(node.status == "skipped" and node.given_up_by not in (UNNEEDED, ITSELF) for node in nodes)
+        return any(node.status == "skipped" and node.skipped_by not in (UNNEEDED, ITSELF) for node in nodes)
 
 
 def history(seed: int) -> list[tuple[str, int]]:

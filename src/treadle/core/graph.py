@@ -53,13 +53,13 @@ class StepNode:
     """how often the task had restarted when this step, or the first step that led to it, was planned"""
 
     status: NodeStatus = "planned"
-    given_up_by: str | None = None
+    skipped_by: str | None = None
     """`StepSkipped.by`, if the step was skipped"""
 
-    given_up_why: str | None = None
+    skip_reason: str | None = None
     """`StepSkipped.reason`, if the step was skipped"""
 
-    given_up_for: str | None = None
+    unneeded_for: str | None = None
     """the step that made this one unneeded, if any"""
 
     waits: int = 0
@@ -84,10 +84,10 @@ class StepNode:
     alone: bool = False
     """whether no other step runs or may run in parallel: its messages go into the conversation at once"""
 
-    saw: int = 0
+    seen_messages: int = 0
     """how many messages of the conversation it sees"""
 
-    ahead: tuple[StepNode, ...] = field(default=(), compare=False, repr=False)
+    unmerged_before: tuple[StepNode, ...] = field(default=(), compare=False, repr=False)
     """the steps whose messages it sees in addition: they are not in the conversation yet"""
 
     messages: list[Message] = field(default_factory=list[Message])
@@ -157,7 +157,7 @@ class StepNode:
         step = self.step
         if step is None or step.error is None or step.attempt > self.plan.retries:
             return False
-        if step.error.source == "guardrail" or self.given_up_for is not None:
+        if step.error.source == "guardrail" or self.unneeded_for is not None:
             return False
         writes = (call for call in step.calls if call.effect == "write" and call.started)
         return all(call.outcome == "ok" for call in writes)
@@ -261,7 +261,7 @@ class Graph:
         children: dict[str, list[str]] = {}
         for node in self.nodes.values():
             given_up = node.status == "skipped" or node.id in self.unneeded
-            winner = node.given_up_for if given_up else None
+            winner = node.unneeded_for if given_up else None
             for above in (*node.after, *[other for other in (node.by, winner) if other is not None]):
                 children.setdefault(above, []).append(node.id)
         open_ = list(reached)

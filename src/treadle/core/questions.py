@@ -21,7 +21,7 @@ QuestionStatus = Literal["open", "answered", "expired"]
 class Question:
     """A question, and its answer once there is one."""
 
-    asked: QuestionAsked
+    event: QuestionAsked
     status: QuestionStatus = "open"
     value: Json = None
     """the answer; for an expired question its default"""
@@ -32,12 +32,12 @@ class Question:
     @property
     def request_id(self) -> str:
         """The id of the question, as `list_pending` names it."""
-        return self.asked.request_id
+        return self.event.request_id
 
     @property
     def is_answered(self) -> bool:
         """Whether there is an answer: a person's, or the default of a question that expired."""
-        return self.status == "answered" or (self.status == "expired" and self.asked.has_default)
+        return self.status == "answered" or (self.status == "expired" and self.event.has_default)
 
 
 class AwaitingAnswer(BaseException):

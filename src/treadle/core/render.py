@@ -14,7 +14,7 @@ from treadle.core.observation import EMPTY_OUTPUT, as_text
 from treadle.core.steps import CallState
 
 
-def spoken(received: InputReceived, key: str = "") -> Message:
+def input_message(received: InputReceived, key: str = "") -> Message:
     """Return received input as a message; an observation is untrusted, except for parts from a trusted tool.
 
     Args:

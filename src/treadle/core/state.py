@@ -231,7 +231,7 @@ class TaskState:
 
     cancelling: bool = False
     stop_reason: str | None = None
-    asked: dict[str, CallState | Check] = field(default_factory=dict[str, "CallState | Check"])
+    open_approvals: dict[str, CallState | Check] = field(default_factory=dict[str, "CallState | Check"])
     """the calls and guarded contents that a person must decide, by id"""
 
     checks: dict[str, Check] = field(default_factory=dict[str, Check])
@@ -333,11 +333,11 @@ class TaskState:
 
     def expiries(self) -> Iterator[Expiry]:
         """Yield the expiries of the open requests to people."""
-        for call in self.asked.values():
+        for call in self.open_approvals.values():
             if call.permit is not None and (request := call.permit.request) is not None:
                 yield Expiry(call.step, call.id, request.expires, request.number)
         for question in self.questions.values():
-            event = question.asked
+            event = question.event
             if event.expires is not None:
                 yield Expiry(event.step, event.call, event.expires, event.number, is_question=True)
 

@@ -230,7 +230,7 @@ class CallState:
     answers: bool = False
     """whether the call is the task's answer, by the output tool: it never runs, and no limit counts it"""
 
-    asked: bool = False
+    from_model: bool = False
     """for a step function's call, whether the model asked for it in the step's own answer"""
 
     permit: Permit | None = None
@@ -331,7 +331,7 @@ class CallState:
 def repeat_call(step: StepState, call: CallState) -> CallState:
     """Replace an ended call by a new one that repeats it, and return the new one."""
     again = CallState(repeated_call_id(call.id), call.step, call.name, call.arguments, call.problem)
-    again.asked, again.offered, again.frame = call.asked, call.offered, call.frame
+    again.from_model, again.offered, again.frame = call.from_model, call.offered, call.frame
     again.effect, again.cut_off, again.began = call.effect, call.doubts, call.began
     # Questions that expired without an answer are asked again, and all after them.
     again.questions = tuple(takewhile(lambda question: question.is_answered, call.questions))

@@ -65,7 +65,7 @@ from treadle.ports import (
     TenantStores,
     Tool,
 )
-from treadle.results.results import resting_word
+from treadle.results.results import state_at_rest
 
 if TYPE_CHECKING:
     from treadle.policy.guardrails import Guardrail
@@ -266,7 +266,7 @@ class TaskDriver:
         try:
             await drive.run()
             if runs:
-                task_log.tell_stopped(owned.state, resting_word(owned.state))
+                task_log.tell_stopped(owned.state, state_at_rest(owned.state))
         except Fenced:
             task_log.tell_lost(owned.state, owned.writer.epoch)
             raise

@@ -17,7 +17,7 @@ from treadle.drivers.arguments import shown
 from treadle.engine import loading
 from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
 from treadle.ports import JournalStore
-from treadle.results.results import Difference, StepInfo, all_steps, resting_word, state_value, step_output
+from treadle.results.results import Difference, StepInfo, all_steps, state_at_rest, state_value, step_output
 
 
 @frozen
@@ -236,7 +236,7 @@ def difference(a: TaskState, b: TaskState) -> Difference:
         if differing is not None:
             field, value_a, value_b = differing
             outputs = [
-                step_output(s, t, resting_word(s), _NONE) if t else None
+                step_output(s, t, state_at_rest(s), _NONE) if t else None
                 for s, t in ((a, step_a), (b, step_b))
             ]
             return Difference(

@@ -30,7 +30,7 @@ from treadle.engine.tree_limits import allows_call, refuse_call, refused_text
 from treadle.errors import StoreError, StoreUnavailable, SubagentFailed, TaskTooNew
 from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
-from treadle.results.results import all_steps, rest_of, resting_word
+from treadle.results.results import all_steps, state_at_rest, stop_text
 
 STOP_SECONDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds between tries to stop an agent while the store does not answer; after the last one the drive fails."""
@@ -381,7 +381,7 @@ def _failed(
 
 def _waits_for(call: CallState, state: TaskState) -> e.Failure:
     """Return the reason why a child is at rest."""
-    return e.Failure("subagent", resting_word(state), rest_of(call.name, state), call.id)
+    return e.Failure("subagent", state_at_rest(state), stop_text(call.name, state), call.id)
 
 
 def child_label(state: TaskState, *, is_sanitised: bool = False) -> Label:

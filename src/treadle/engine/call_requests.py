@@ -186,7 +186,7 @@ class CallRequests:
 
     def _check_same(self, earlier: Question, terms: QuestionTerms) -> None:
         """Raise unless the tool asks the same question at this place as in its earlier attempt."""
-        asked = earlier.asked
+        asked = earlier.event
         if asked.digest == terms.digest:
             return
         which = (

@@ -74,7 +74,7 @@ from treadle.engine.task_log import is_heard
 from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
 from treadle.engine.timers import fire_timers, fire_timers_while_driving
 from treadle.ports import JournalStore
-from treadle.results.results import resting_word
+from treadle.results.results import state_at_rest
 
 MAX_TIMER_WAIT: Final = 60.0
 """Longest wait for a timer within a drive, in seconds; for a longer wait the task is released."""
@@ -241,7 +241,7 @@ class DriveLoop:
                 self._callbacks.begin(effects.running)
         for _ in range(MAX_EVENTS_IN_A_ROW):
             if goal is not None and goal.is_reached(state):
-                return await self._park(resting_word(state))
+                return await self._park(state_at_rest(state))
             if effects.running and (allowed := self._allowed_to_go_on()) is not None:
                 await effects.run(allowed)
                 return False
@@ -352,7 +352,7 @@ class DriveLoop:
             await self._enter_thread(self._admission)
             return False
         if wait.reason != "timer":
-            return await self._park(PARKED_STATES.get(wait.reason) or resting_word(self.state))
+            return await self._park(PARKED_STATES.get(wait.reason) or state_at_rest(self.state))
         seconds_left = fire_timers(self.state, self._writer, self._record)
         if seconds_left is not None and seconds_left > MAX_TIMER_WAIT:
             return await self._park("waiting")

@@ -261,7 +261,7 @@ def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
     """Return the decision on a call; `CommandRejected` if the request is decided, expired or foreign."""
     data, request_id, by = item.data, str(item.data["request_id"]), item.data.get("by")
     asked = approved_call(request_id)
-    call = state.asked.get(asked[0]) if asked is not None else None
+    call = state.open_approvals.get(asked[0]) if asked is not None else None
     request = call.permit.request if call is not None and call.permit is not None else None
     if call is None or request is None or asked is None or request.number != asked[1]:
         reason = f"no approval is pending under {request_id}"
@@ -288,12 +288,12 @@ def _answered(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event
     question = state.questions.get(request_id)
     if question is None:
         reason = f"no question is pending under {request_id}"
-    elif item.created >= expiry_of(question.asked):
+    elif item.created >= expiry_of(question.event):
         reason = f"the question {request_id} has expired"
-    elif (wrong := misfit(data["value"], question.asked.schema)) is not None:
+    elif (wrong := misfit(data["value"], question.event.schema)) is not None:
         reason = f"the answer to {request_id} does not fit: {wrong}"
     else:
-        asked = question.asked
+        asked = question.event
         value, by = data["value"], data.get("by")
         return e.QuestionAnswered(asked.step, asked.call, asked.number, value, by, item.item_id)
     return e.CommandRejected(item.kind, reason, item.item_id)

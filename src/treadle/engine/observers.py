@@ -26,7 +26,7 @@ from treadle.engine.broadcast import Item, Stopped
 from treadle.engine.user_errors import shown
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask, Observer
-from treadle.results.results import resting_word
+from treadle.results.results import state_at_rest
 
 BUFFER: Final = 4_096
 """Maximum number of waiting notices of an observer, beside the batch that is being delivered."""
@@ -326,9 +326,9 @@ class TaskObservation:
         calls.update({call.id: call.name for call in (state.undo.queue if state.undo is not None else ())})
         self._began = DriveBegan(state.seq, epoch, state.epoch, calls, copy_context())
         if state.questions:
-            self._began.asked = {each.request_id: each.asked.time for each in state.questions.values()}
-        if state.asked:
-            permits = {call.id: call.permit for call in state.asked.values()}
+            self._began.asked = {each.request_id: each.event.time for each in state.questions.values()}
+        if state.open_approvals:
+            permits = {call.id: call.permit for call in state.open_approvals.values()}
             self._began.asked |= {
                 call: permit.request.time for call, permit in permits.items() if permit and permit.request
             }
@@ -344,7 +344,7 @@ class TaskObservation:
                 if type(item) is Rewound and task.agent != self._state.agent:
                     self._task = replace(task, agent=self._state.agent)
             elif isinstance(item, Stopped) and self._task is not None:
-                word = "lost" if item.seq is None else resting_word(self._state)
+                word = "lost" if item.seq is None else state_at_rest(self._state)
                 self._to.hear(Notice(self._task, DriveEnded(word, self._state.seq)))
 
     def tell(self, item: Ephemeral) -> None:

@@ -86,7 +86,7 @@ class DriveCallbacks:
             running: the ids of the effects that run.
         """
         state = self._state
-        if not state.asked and not state.questions:
+        if not state.open_approvals and not state.questions:
             return
         held = _behind_judged(state, running)
         for item in pending_of(state):

@@ -24,7 +24,7 @@ def fire_timers_while_driving(state: TaskState, writer: JournalWriter, record: R
 
     Such a task does nothing else meanwhile, so the drive fires that timer when the task waits for it.
     """
-    if state.graph is not None or state.asked or state.questions or state.deferred or state.sleeps:
+    if state.graph is not None or state.open_approvals or state.questions or state.deferred or state.sleeps:
         return fire_timers(state, writer, record)
     return None
 

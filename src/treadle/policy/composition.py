@@ -81,7 +81,7 @@ def question(rule: Rule, request: EffectRequest) -> PolicyVerdict:
         else:
             text = f"rule {rule.id} excludes the name in label {label!r}, and the task has no such label."
             return Deny(rule.id, text)
-    reason = rule.reason or f"the policy asks about {what(request)}."
+    reason = rule.reason or f"the policy asks about {effect_phrase(request)}."
     return AskPerson(
         rule.id,
         reason,
@@ -122,7 +122,7 @@ def one_question(asks: Sequence[PolicyVerdict]) -> PolicyVerdict | None:
     )
 
 
-def what(request: EffectRequest) -> str:
+def effect_phrase(request: EffectRequest) -> str:
     """Return a noun phrase for the effect, as the object of a sentence."""
     match request.kind:
         case "model":

@@ -23,7 +23,7 @@ from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments, explains_call, explains_names, near_name
 from treadle.errors import ConfigurationError
 from treadle.policy.comparisons import Comparison
-from treadle.policy.composition import CompiledRule, one_question, question, replacement, what
+from treadle.policy.composition import CompiledRule, effect_phrase, one_question, question, replacement
 from treadle.policy.patterns import texts
 from treadle.policy.rule import NAMES, Rule, RuleFunction
 from treadle.policy.strict import UNTRUSTED, needs_its_name, strict_verdict
@@ -238,7 +238,7 @@ class Policy(Displayed):
     ) -> PolicyVerdict | None:
         denies = next((rule for rule in applying if rule.verdict == "deny"), None)
         if denies is not None:
-            return Deny(denies.id, denies.reason or f"the policy does not allow {what(request)}.")
+            return Deny(denies.id, denies.reason or f"the policy does not allow {effect_phrase(request)}.")
         functions = (rule for rule in applying if can_be_called(rule.verdict))
         answered = [
             answer
@@ -279,14 +279,14 @@ class Policy(Displayed):
 
     def _sentence(self, request: EffectRequest, verdict: PolicyVerdict | None) -> str:
         if verdict is None:
-            return f"{what(request)} is allowed: no rule concerns it."
+            return f"{effect_phrase(request)} is allowed: no rule concerns it."
         decision = _DONE[_verdict_name(verdict)]
         because = verdict.reason.rstrip(".")
         rules = [each for each in self._compiled if each.rule.id in (verdict.rule or "").split("+")]
         causes = [cause for each in rules for cause in _causes(each, request)]
         by = f"by rule {verdict.rule}" if rules else "by default"
         where = f", as {' and '.join(causes)}" if causes else ""
-        sentence = f"{what(request)} is {decision} {by}{where}{f': {because}' if because else ''}"
+        sentence = f"{effect_phrase(request)} is {decision} {by}{where}{f': {because}' if because else ''}"
         if isinstance(verdict, AskPerson) and request.untrusted and UNTRUSTED not in (verdict.rule or ""):
             sentence += f"; {has_read(request.untrusted)}"
         if not rules and isinstance(verdict, (AskPerson, Deny)):

@@ -28,7 +28,7 @@ def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool 
             known: it will change, and a driver that crashes writes no newer figures.
     """
     error, updated, step = state.error, state.time, state.step
-    may_wait = state.asked or state.questions or (state.deferred and state.ended is None)
+    may_wait = state.open_approvals or state.questions or (state.deferred and state.ended is None)
     may_wait = may_wait or state.undo is not None or state.graph is not None
     if events:
         updated = events[-1].time

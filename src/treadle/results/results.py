@@ -1043,7 +1043,7 @@ def _step_row(step: TaskStepOutput) -> tuple[Any, ...]:
 # -------------------------------------------------------------------------------- made from the state
 
 
-def resting_word(state: TaskState) -> StateWord:
+def state_at_rest(state: TaskState) -> StateWord:
     """Return the state of a task at rest, as callers see it."""
     if state.ended is not None:
         return state.ended
@@ -1177,9 +1177,9 @@ def all_steps(state: TaskState) -> list[StepState]:
     return [*state.steps, state.step] if state.step is not None else state.steps
 
 
-def rest_of(name: str, child: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> str:
+def stop_text(name: str, child: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> str:
     """Return why the task of an agent's call stopped, or that it can go on, as a message for people."""
-    state, task = resting_word(child), f"{name} (task {child.task_id})"
+    state, task = state_at_rest(child), f"{name} (task {child.task_id})"
     reason = "; ".join(item.text for item in pending_of(child, below)) or child.stop_reason
     if reason or state in ("paused", "interrupted", "waiting"):
         return f"{task} is {state}{f': {reason}' if reason else ''}"
@@ -1196,10 +1196,12 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
     if state.ended == "completed" and not state.deferred:
         return ()  # all its calls have ended
     pending: list[Pending] = []
-    if state.asked and state.undo is None:
+    if state.open_approvals and state.undo is None:
         calls = (call for step in state.under_way() for call in step.open.values())
-        pending += [_approval(state, call) for call in calls if call.id in state.asked]
-        pending += [_check(state, check) for check in state.checks.values() if check.id in state.asked]
+        pending += [_approval(state, call) for call in calls if call.id in state.open_approvals]
+        pending += [
+            _check(state, check) for check in state.checks.values() if check.id in state.open_approvals
+        ]
     if state.questions and state.undo is None and state.ended is None:
         pending += [_question(state, question) for question in state.questions.values()]
     for call in _unsettled(state):
@@ -1215,7 +1217,7 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = _NO_TASKS) -> 
         task_id = str(call.child)
         why = call.stopped.message
         if task_id in below and call.stopped.kind != "error":  # else this error itself blocks the task
-            why = rest_of(call.name, below[task_id], below)
+            why = stop_text(call.name, below[task_id], below)
         path = _path_to_child(state, call, below)
         pending.append(
             Pending(task_id, "subagent", call.name, call.arguments, why, task_id=state.task_id, path=path)
@@ -1335,7 +1337,7 @@ def _approval(state: TaskState, call: CallState | Check) -> Pending:
 
 
 def _question(state: TaskState, question: Question) -> Pending:
-    event = question.asked
+    event = question.event
     call = state.open_call(event.call) if event.call else None
     is_callers = call is not None and call.name in names_of(state.options)
     return Pending(
@@ -1457,7 +1459,7 @@ def step_output(
     )
 
 
-def word_of(row: TaskRow) -> StateWord:
+def state_of_row(row: TaskRow) -> StateWord:
     """Return a task's state by its row: a driver that crashed leaves it interrupted."""
     return cast("StateWord", row.word)
 
@@ -1469,7 +1471,7 @@ def summary(row: TaskRow) -> TaskSummary:
         row.task_id,
         row.agent,
         row.thread_id,
-        word_of(row),
+        state_of_row(row),
         driven,
         row.created,
         row.base,
@@ -1507,17 +1509,17 @@ def state_value(state: TaskState) -> Json:
 def snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
     """Return a snapshot of a task."""
     driven = row.driver is not None and row.driver.alive
-    return _task(state, word_of(row), driven, row.created, row.labels, row.tenant)
+    return _task(state, state_of_row(row), driven, row.created, row.labels, row.tenant)
 
 
 def past_snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
     """Return a snapshot of a task as of an earlier event."""
-    return _task(state, resting_word(state), False, row.created, row.labels, row.tenant)
+    return _task(state, state_at_rest(state), False, row.created, row.labels, row.tenant)
 
 
 def driven_snapshot(state: TaskState, labels: dict[str, str], tenant: str) -> Task[Any]:
     """Return a snapshot of a task that this process owns and is about to drive."""
-    return _task(state, resting_word(state), True, state.created, dict(labels), tenant)
+    return _task(state, state_at_rest(state), True, state.created, dict(labels), tenant)
 
 
 def _task(

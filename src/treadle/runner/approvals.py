@@ -446,7 +446,7 @@ class ApprovalVerbs(ControlVerbs):
     def _check_approver(self, state: TaskState, item: Pending, verdict: _Verdict) -> None:
         """Raise unless the caller may decide, with arguments that fit."""
         asked = approved_call(item.request_id)
-        call = state.asked[asked[0]] if asked is not None else None
+        call = state.open_approvals[asked[0]] if asked is not None else None
         request = call.permit.request if call is not None and call.permit is not None else None
         assert call is not None, "it is pending"
         assert request is not None, "it is pending"

@@ -367,7 +367,7 @@ class ControlVerbs(ViewVerbs):
         task_id = id_of(task)
         row = await self._cache.row(task_id)
         state = await self._stopper.stop(task_id, kind, {"reason": reason, "by": by}, command_id)
-        result = await self._result_of(state, results.resting_word(state))
+        result = await self._result_of(state, results.state_at_rest(state))
         if row.parent is not None and row.state not in END_STATES and kind == "cancel":
             await self._commands.tell_parents(row)
         return result

@@ -213,7 +213,7 @@ class StepVerbs(ViewVerbs):
                 row = await self._commands.stopped(task_id)
                 continue
             if state.pausing or (state.interrupting and not state.shutdown):
-                raise _parked(state, results.resting_word(state))  # it was stopped after the request
+                raise _parked(state, results.state_at_rest(state))  # it was stopped after the request
             if not set(rest) & set(_may_run(state)):
                 raise StepNotFound(f"task {task_id}: {rest[0]!r}, which the command ran, was taken back")
             step = rest[0] if len(event.steps) == 1 else None
@@ -305,7 +305,7 @@ class StepVerbs(ViewVerbs):
         if command_id is not None:
             ready = await self._ready_steps(request)  # the steps of the first caller with this id
         state = await self._state(task_id)
-        word, steps = results.resting_word(state), {step.id: step for step in results.all_steps(state)}
+        word, steps = results.state_at_rest(state), {step.id: step for step in results.all_steps(state)}
         typed = self._agents.output_type_of(state)
         outputs = [
             results.step_output(state, steps[step], word, (), typed) for step in ready if step in steps
@@ -379,7 +379,7 @@ class StepVerbs(ViewVerbs):
             if state.ended in ("completed", "degraded"):  # just before it was acquired here
                 return await self._result_of(state, state.ended)
             if not state.answered or state.ended is not None:
-                word = results.resting_word(state)
+                word = results.state_at_rest(state)
                 message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=word)
             agent, context = self._agents.reviewer_of(state), None
@@ -393,7 +393,7 @@ class StepVerbs(ViewVerbs):
                 if before.event.seq < state.steps[-1].ended_seq:
                     raise  # it belongs to an earlier answer
             await self._driver.drive(owned, "finalize", agent, context)
-        return await self._result_of(state, results.resting_word(state))
+        return await self._result_of(state, results.state_at_rest(state))
 
     async def _create_or_none(self, new: NewRun, context: Any, *, drives: bool = True) -> OwnedTask | None:
         """Return a new task, or None if a task of the caller's id exists.
@@ -497,7 +497,7 @@ def _recorded_outcomes(
 ) -> list[TaskStepOutput[Any]]:
     """Return the outputs of steps from the journal; raises `StepFailed` for a single step that failed."""
     steps = {step.id: step for step in results.all_steps(state)}
-    word, upcoming = results.resting_word(state), upcoming_steps(state)
+    word, upcoming = results.state_at_rest(state), upcoming_steps(state)
     outputs = [
         results.step_output(state, steps.get(step) or next_step(state), word, upcoming, typed)
         for step in requested
@@ -517,7 +517,7 @@ def _outcome_of_step(
     state: TaskState, drive: DriveLoop, only: frozenset[str] | None, typed: OutputType[Any] | None
 ) -> TaskStepOutput[Any]:
     """Return the output of a drive of one step, or raise the error that kept it from completing."""
-    word = results.resting_word(state)
+    word = results.state_at_rest(state)
     if drive.step_done is not None:
         return results.step_output(state, drive.step_done, word, upcoming_steps(state), typed)
     begun = [step for step in state.under_way() if only is None or step.id in only]

@@ -101,7 +101,7 @@ class HistoryVerbs(ViewVerbs):
         task_id, end = row.task_id, after + limit
         async with self._cache.reading(task_id, row) as state:
             steps = results.all_steps(state)
-            word, typed = results.resting_word(state), self._agents.output_type_of(state)
+            word, typed = results.state_at_rest(state), self._agents.output_type_of(state)
             each = (results.step_output(state, step, word, (), typed) for step in steps[after:end])
             items: list[TaskStepOutput[OutputT]] = await in_slices(each)
         page = StepPage[OutputT](tuple(items), end if end < len(steps) else None)

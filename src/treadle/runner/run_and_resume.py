@@ -155,7 +155,7 @@ class RunVerbs(StepVerbs):
                 how = _Resume(again=False, delivers=False, observers=owned.observers)
                 return await self._drive_on(row.task_id, agent, context, how)
             return await self.result(row.task_id)
-        return await self._result_of(owned.state, results.resting_word(owned.state))
+        return await self._result_of(owned.state, results.state_at_rest(owned.state))
 
     async def _run_existing(
         self, new: NewRun, context: Any, *, detached: bool = False, delivers: bool = True
@@ -164,7 +164,7 @@ class RunVerbs(StepVerbs):
             ENCLOSING_TASKS.set(())
         task_id = str(new.task_id)
         row = await self._cache.row(task_id)
-        if results.word_of(row) in (*UNFINISHED, "interrupted"):
+        if results.state_of_row(row) in (*UNFINISHED, "interrupted"):
             # Under a ceiling they are never None, and in place of the task's they might raise its limits.
             keeps_its_own = self.scope is not None and self.scope.ceiling is not None
             options = None if keeps_its_own else new.options
@@ -430,7 +430,7 @@ class RunVerbs(StepVerbs):
                 ) as owned:
                     if how.leaves(owned.state.ended, pausing=owned.state.pausing):
                         # It ended or was paused just before it was acquired here.
-                        return await self._result_of(owned.state, results.resting_word(owned.state))
+                        return await self._result_of(owned.state, results.state_at_rest(owned.state))
                     result = await self._resume(owned, registered, agent, context, how)
                 return await self._delivered(owned.state, result) if how.delivers else result
             except Fenced as refusal:
@@ -495,7 +495,7 @@ class RunVerbs(StepVerbs):
         context = await self._driver.contexts.of_drive(owned, code, context)
         await self._record_resume(owned, how)
         await self._driver.drive(owned, "end", code, context)
-        return await self._result_of(state, results.resting_word(state))
+        return await self._result_of(state, results.state_at_rest(state))
 
     async def _record_resume(self, owned: OwnedTask, how: _Resume) -> None:
         """Record that a task goes on: in another attempt if it has ended, with other options, and without a stop."""

@@ -235,7 +235,7 @@ class ThreadVerbs(RunVerbs):
 
     async def _is_old(self, row: TaskRow, before: int, states: Sequence[str], labels: dict[str, str]) -> bool:
         driven = self._owned.is_driven(row)
-        words = {row.word, results.state_text(results.word_of(row), driven=driven)}
+        words = {row.word, results.state_text(results.state_of_row(row), driven=driven)}
         fits = not words.isdisjoint(states) and all(
             row.labels.get(key) == value for key, value in labels.items()
         )

@@ -118,10 +118,10 @@ class ViewVerbs:
         if at is not None:
             past = await self._state_at(row, at)
             typed, calls = self._agents.output_type_of(past), await _executions(past, {})
-            return results.run_result(past, results.resting_word(past), typed, calls=calls)
+            return results.run_result(past, results.state_at_rest(past), typed, calls=calls)
         driven = row.driver is not None and row.driver.alive
         async with self._cache.reading(task_id, row) as state:
-            return await self._result_of(state, results.word_of(row), driven=driven)
+            return await self._result_of(state, results.state_of_row(row), driven=driven)
 
     async def _result_of(
         self, state: TaskState, word: results.StateWord, *, driven: bool = False
@@ -342,7 +342,7 @@ class ViewVerbs:
         """Return the output of each completed step of the current branch, in order."""
         row = await self._cache.row(id_of(task))
         async with self._cache.reading(row.task_id, row) as state:
-            word, typed = results.resting_word(state), self._agents.output_type_of(state)
+            word, typed = results.state_at_rest(state), self._agents.output_type_of(state)
             each = (results.step_output(state, step, word, (), typed) for step in state.steps)
             return StepOutputs(await in_slices(each))
 
@@ -353,7 +353,7 @@ class ViewVerbs:
         for each in results.all_steps(state):
             if step in (each.id, each.index):
                 typed = self._agents.output_type_of(state)
-                return results.step_output(state, each, results.resting_word(state), (), typed)
+                return results.step_output(state, each, results.state_at_rest(state), (), typed)
         raise StepNotFound(f"task {state.task_id} has no step {step!r} on its present branch")
 
     @verb
@@ -519,5 +519,5 @@ def finished(state: TaskState, why: str) -> TaskFinished:
     return TaskFinished(
         f"task {state.task_id} {why}{go_on.get(state.ended or '', '')}",
         task_id=state.task_id,
-        state=results.resting_word(state),
+        state=results.state_at_rest(state),
     )

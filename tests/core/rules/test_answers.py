@@ -61,7 +61,7 @@ def test_a_call_that_asks_twice_at_once_starts_again_after_both_answers() -> Non
 
 def test_a_place_is_asked_anew_under_another_number_while_the_other_answers_stay() -> None:
     state = state_after(*ASKING, asked(2, 2), answer(), answer(2), starts(attempt=2), asked(3, 2))
-    assert [(q.asked.number, q.status) for q in call_of(state).questions] == [(1, "answered"), (3, "open")]
+    assert [(q.event.number, q.status) for q in call_of(state).questions] == [(1, "answered"), (3, "open")]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def test_an_open_request_is_a_timer_of_its_task() -> None:
     assert [(timer.due, timer.call) for timer in state.timers()] == [(20, "s1-0")]
     assert state.next_due() == 20
     denied = state_after(step(), answered("save"), asked(), e.ApprovalDenied("s1", "s1-0", 1))
-    assert (denied.next_due(), denied.asked) == (None, {})
+    assert (denied.next_due(), denied.open_approvals) == (None, {})
 
 
 def test_a_request_does_not_expire_before_its_time() -> None:
@@ -45,11 +45,11 @@ def test_an_approval_for_the_task_leaves_when_its_step_is_taken_back() -> None:
 def test_the_next_request_of_a_call_has_the_next_number() -> None:
     edited = e.CallEdited("s1", "s1-0", {"n": 2}, {})
     again = e.ApprovalRequested("s1", "s1-0", 2, "def", "args", 20)
-    assert state_after(step(), answered("save"), asked(), edited, again).asked["s1-0"].requests == 2
+    assert state_after(step(), answered("save"), asked(), edited, again).open_approvals["s1-0"].requests == 2
     with pytest.raises(e.IllegalEvent):
         state_after(step(), answered("save"), asked(), edited, asked())
 
 
 def test_the_end_of_a_call_closes_its_request() -> None:
     ended = e.ToolEnded("s1", "s1-0", "cancelled")
-    assert state_after(step(), answered("save"), asked(), ended).asked == {}
+    assert state_after(step(), answered("save"), asked(), ended).open_approvals == {}

@@ -105,5 +105,8 @@ def test_what_a_person_was_asked_is_dropped_by_an_end_and_by_a_fork(ends: e.Even
         e.ApprovalRequested("", "in1", 1, "d", "a", 9_000),
     )
     state = state_after(*ASKED, *asked)
-    assert list(state.asked) == ["in1"]
-    assert (state_after(*ASKED, *asked, ends).asked, next(iter(state.expiries())).call) == ({}, "in1")
+    assert list(state.open_approvals) == ["in1"]
+    assert (state_after(*ASKED, *asked, ends).open_approvals, next(iter(state.expiries())).call) == (
+        {},
+        "in1",
+    )

@@ -63,7 +63,7 @@ def decide(state: TaskState, rules: Rules, work: DecideFunction, *, finalize: bo
         if at_limit is not None:
             return at_limit
     decision = work(state, rules)
-    if not rules.gated and not state.asked and not state.questions:
+    if not rules.gated and not state.open_approvals and not state.questions:
         return decision
     decision = only_permitted(rules, decision)
     return only_judged(decision) if rules.judges_requests else decision

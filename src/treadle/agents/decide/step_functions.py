@@ -126,7 +126,7 @@ def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     reached = _requests(state, rules, runs, effects)
     if reached is not None:
         return reached
-    waiting_for = [*waiting, *[check for check in state.asked.values() if isinstance(check, Check)]]
+    waiting_for = [*waiting, *[check for check in state.open_approvals.values() if isinstance(check, Check)]]
     return _rest(effects, waiting_for) or (tuple(effects) if effects else None)
 
 
@@ -208,7 +208,7 @@ def _requests(
 
 def _repeats_reached(state: TaskState, rules: Rules, step: StepState) -> e.LimitReached | None:
     """Return the limit on repeats if the model's calls in a step reach it."""
-    calls = (call for call in reversed(step.calls) if call.asked and call.status == "ended")
+    calls = (call for call in reversed(step.calls) if call.from_model and call.status == "ended")
     return repeats_reached(state, rules, calls)
 
 

@@ -642,7 +642,7 @@ class StepContext(Generic[ContextT_co]):
             raise WorkerError(
                 f"step {self.name!r}: a request in the conversation is in flight; pass messages= for one on the side"
             )
-        call = next((call for call in self._step.open.values() if call.asked), None)
+        call = next((call for call in self._step.open.values() if call.from_model), None)
         if call is not None:
             raise WorkerError(
                 f"step {self.name!r}: await the calls of the newest answer ({call.name}) before the next request"
@@ -701,8 +701,8 @@ def _why_without_output(node: StepNode, before: StepNode) -> str:
     step, began = node.step, before.step.started_seq if before.step is not None else 0
     if step is None or not 0 < step.ended_seq < began:
         return "it had not ended when this step began"
-    if node.given_up_why is not None:
-        return node.given_up_why
+    if node.skip_reason is not None:
+        return node.skip_reason
     if step.error is not None:
         return f"it failed: {step.error.message}"
     return "no step needed it any more"

@@ -58,9 +58,9 @@ def answer(state: TaskState, event: e.QuestionAnswered) -> None:
 def expire(state: TaskState, event: e.QuestionExpired) -> None:
     """Record the expiry; its time must have come."""
     question = _open_question(state, event)
-    if question.asked.expires is None or event.time < question.asked.expires:
+    if question.event.expires is None or event.time < question.event.expires:
         raise IllegalEvent(f"task {state.task_id}: the question {event.request_id} has not expired")
-    question.status, question.value = "expired", question.asked.default
+    question.status, question.value = "expired", question.event.default
     _settle(state, event, question)
 
 
@@ -113,7 +113,7 @@ def _open_question(state: TaskState, event: e.QuestionAnswered | e.QuestionExpir
 
 def _settle(state: TaskState, event: e.QuestionAnswered | e.QuestionExpired, question: Question) -> None:
     """Propose a call again after its last open question."""
-    question_event = question.asked
+    question_event = question.event
     if not question_event.call:
         assert state.graph is not None, "a step function asked"
         del state.graph.running[question_event.step].questions[question.request_id]

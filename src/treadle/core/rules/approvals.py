@@ -49,7 +49,7 @@ def request(state: TaskState, event: e.ApprovalRequested) -> None:
         raise _illegal(state, event, call)
     call.requests = event.number
     call.permit = Permit("asked", event.rule, event.reason, event, event.digest)
-    state.asked[call.id] = call
+    state.open_approvals[call.id] = call
 
 
 def give(state: TaskState, event: e.ApprovalGiven) -> None:
@@ -103,7 +103,7 @@ def use(state: TaskState, call: CallState, permit: Permit) -> None:
 def clear(state: TaskState, call: CallState) -> None:
     """Drop the decision on a call: it changed, and is judged again."""
     call.permit = None
-    state.asked.pop(call.id, None)
+    state.open_approvals.pop(call.id, None)
 
 
 def forget(state: TaskState) -> None:
@@ -143,7 +143,7 @@ def _open_request(
         or permit.request.number != event.number
     ):
         raise _illegal(state, event, call)
-    del state.asked[call.id]
+    del state.open_approvals[call.id]
     return call, permit, permit.request
 
 

@@ -45,7 +45,7 @@ from treadle.core.graph import Graph
 from treadle.core.ids import base_call_id, is_undo, undone_call
 from treadle.core.messages import Message, Text, ToolCall, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, answer_text, as_text
-from treadle.core.render import results, spoken
+from treadle.core.render import input_message, results
 from treadle.core.rules import (
     answers,
     approvals,
@@ -332,7 +332,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
         if state.arrived:
             deferring.note_read(state, event.seq)
     for received in state.unread:
-        state.messages.append(spoken(received, state.frame_key))
+        state.messages.append(input_message(received, state.frame_key))
         step.input += received.parts
         step.read += (received,)
     state.unread.clear()
@@ -561,8 +561,8 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
             _resume_for_arrival(state)
         return
     del step.open[call.id]
-    if state.asked:
-        state.asked.pop(call.id, None)
+    if state.open_approvals:
+        state.open_approvals.pop(call.id, None)
     if state.questions:
         answers.close_call(state, call)
     if state.graph is not None:
@@ -748,7 +748,7 @@ def _task_ended(state: TaskState, event: e.TaskEnded) -> None:
         state.output, state.output_text = event.output, answer_text(event.output)
     if event.kept or event.state in ("completed", "degraded"):
         closing += [
-            spoken(received, state.frame_key) for received in state.unread
+            input_message(received, state.frame_key) for received in state.unread
         ]  # unread input stays in the thread
         if event.state in _NOTE:
             closing.append(Message("assistant", (Text(f"[This task {_NOTE[event.state]}.]"),)))

@@ -19,7 +19,7 @@ from treadle.core.ids import answer_place, base_call_id, input_place, is_input, 
 from treadle.core.messages import Content, Json, Message, Text, ToolResult
 from treadle.core.observation import EMPTY_OUTPUT, as_text
 from treadle.core.permits import Permit
-from treadle.core.render import spoken
+from treadle.core.render import input_message
 from treadle.core.rules import model_calls
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
@@ -123,7 +123,7 @@ def take_back(state: TaskState, gone: set[str]) -> None:
         is_open = standing(check) not in ("passed", "refused")
         if check.step in gone if not is_input(check.id) else is_open and check.id not in unread:
             del state.checks[check.id]
-            state.asked.pop(check.id, None)
+            state.open_approvals.pop(check.id, None)
 
 
 def forget(state: TaskState) -> None:
@@ -135,7 +135,7 @@ def forget(state: TaskState) -> None:
     for check in state.checks.values():
         if standing(check) not in ("passed", "refused") or check.id in unread:
             check.permit = None
-            state.asked.pop(check.id, None)
+            state.open_approvals.pop(check.id, None)
 
 
 def drop_open(state: TaskState) -> None:
@@ -147,7 +147,7 @@ def drop_open(state: TaskState) -> None:
         permit = check.permit
         if permit is not None and permit.status == "denied" and check.guards == "result":
             permit.status = "used"
-        if state.asked.pop(check.id, None) is not None:
+        if state.open_approvals.pop(check.id, None) is not None:
             check.permit = None
 
 
@@ -167,10 +167,10 @@ def _replace_input(state: TaskState, check: Check) -> None:
     new = as_judged(state, old)
     step.read = tuple([new if received is old else received for received in step.read])
     step.input = tuple([part for received in step.read for part in received.parts])
-    message = spoken(old)
+    message = input_message(old)
     messages = list(state.messages)
     place = next(i for i in range(step.first_message, len(messages)) if messages[i] == message)
-    messages[place] = spoken(new, state.frame_key)
+    messages[place] = input_message(new, state.frame_key)
     state.messages = messages
     model_calls.void(step.model_call)
 

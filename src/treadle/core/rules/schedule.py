@@ -14,7 +14,7 @@ messages, of ids of planned steps. A replay at another speed gives the same conv
 The conversation. A step without parallel steps is `alone`: its messages go into the conversation at once. All others
 keep theirs in `StepNode.messages`. Ended steps are in `Graph.unmerged`, and the next step that is alone merges them, in
 order of path. A step sees the conversation from before the parallel steps began, and the messages of the steps that it
-waited for (`ahead`).
+waited for (`unmerged_before`).
 
 Example: `plan` runs alone and plans `a` and `b`, and `sum` after both.
 
@@ -42,7 +42,7 @@ from treadle.core.ids import asking_id, base_call_id, planned_step_id
 from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
 from treadle.core.questions import Question
-from treadle.core.render import results, spoken
+from treadle.core.render import input_message, results
 from treadle.core.rules import answers, deferring, guardrails, model_calls, sleeps
 from treadle.core.state import TaskState, change_extra_state, end_undo, not_running
 from treadle.core.steps import CallState, ModelCall, StepState, repeat_call
@@ -163,8 +163,8 @@ def _make_ready(graph: Graph, node: StepNode) -> None:
 
 def _count_skipped(node: StepNode, other: StepNode) -> None:
     """Count a skipped step for one that waits for it: a failed step that a caller skipped counts as ended well."""
-    node.won += other.given_up_by not in (UNNEEDED, ITSELF)
-    node.passed += other.given_up_by == ITSELF
+    node.won += other.skipped_by not in (UNNEEDED, ITSELF)
+    node.passed += other.skipped_by == ITSELF
 
 
 def _release(graph: Graph, node: StepNode, winner: str) -> None:
@@ -181,7 +181,7 @@ def _release(graph: Graph, node: StepNode, winner: str) -> None:
 
 def _mark_unneeded(graph: Graph, node: StepNode, winner: str | None) -> None:
     graph.unneeded[node.id] = node
-    node.given_up_for = winner
+    node.unneeded_for = winner
 
 
 def _by_path(node: StepNode) -> StepPath:
@@ -218,7 +218,7 @@ def _step_started(state: TaskState, graph: Graph, event: e.StepStarted) -> None:
 def _read(state: TaskState, node: StepNode, step: StepState) -> None:
     node.read += tuple(state.unread)
     for received in state.unread:
-        _add_message(state, node, spoken(received, state.frame_key))
+        _add_message(state, node, input_message(received, state.frame_key))
         step.input += received.parts
     step.read = node.read
     state.unread.clear()
@@ -235,18 +235,18 @@ def _set_view(state: TaskState, graph: Graph, node: StepNode) -> None:
         node.since, node.merged = len(state.messages), True
         graph.merged[node.plan.name] = node.id
     else:
-        node.ahead = tuple([other for other in graph.unmerged if other.id in before])
-    node.saw = len(state.messages)
+        node.unmerged_before = tuple([other for other in graph.unmerged if other.id in before])
+    node.seen_messages = len(state.messages)
 
 
 def seen_by(state: TaskState, node: StepNode) -> Sequence[Message]:
     """Return the conversation as a step sees it: the messages before it, and its own."""
     if node.alone:
         return state.view
-    before = MessageView(state.messages, node.saw)
+    before = MessageView(state.messages, node.seen_messages)
     return [
         *before,
-        *[message for other in node.ahead for message in messages_of(other, state.frame_key)],
+        *[message for other in node.unmerged_before for message in messages_of(other, state.frame_key)],
         *node.messages,
     ]
 
@@ -260,7 +260,7 @@ def messages_of(node: StepNode, key: str = "") -> list[Message]:
     """
     if node.alone or node.status == "completed":
         return node.messages
-    return [spoken(received, key) for received in node.read]
+    return [input_message(received, key) for received in node.read]
 
 
 def _merge(state: TaskState, graph: Graph) -> None:
@@ -429,8 +429,8 @@ def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
             graph.planned -= 1
     step = _ended(state, graph, node, event)
     _add_results(state, node, step)
-    step.status, node.status, node.given_up_by = "skipped", "skipped", event.by
-    node.given_up_why = event.reason
+    step.status, node.status, node.skipped_by = "skipped", "skipped", event.by
+    node.skip_reason = event.reason
     step.error = event.error or step.error
     _add_ended(state, graph, node, step)
     for other in node.needed_by:
@@ -456,7 +456,7 @@ def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
 
     Calls whose failure the model read before its newest answer stay: the conversation continued from them.
     """
-    read = {base_call_id(call.id) for call in step.calls if call.asked} - set(node.newest_calls)
+    read = {base_call_id(call.id) for call in step.calls if call.from_model} - set(node.newest_calls)
     for key, entry in list(node.memo.items()):
         done = entry.done
         if isinstance(done, ModelCall) and done.status == "failed":
@@ -569,7 +569,7 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     step = node.step
     assert step is not None, "it runs"
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
-    call.asked, call.frame = event.asked, nonce_of(state.frame_key, event.call)
+    call.from_model, call.frame = event.asked, nonce_of(state.frame_key, event.call)
     # A call that no answer asked for is the function's own.
     call.offered = node.offers.get(asking_id(event.call))
     if event.asked and not node.owes_results:
@@ -585,7 +585,7 @@ def call_ended(state: TaskState, node: StepNode, step: StepState) -> None:
     """Add the results of the calls in a step's newest answer once the last of them has ended."""
     if not node.owes_results:
         return
-    ended = {base_call_id(call.id) for call in step.calls if call.asked and call.status == "ended"}
+    ended = {base_call_id(call.id) for call in step.calls if call.from_model and call.status == "ended"}
     if ended.issuperset(node.newest_calls):
         _add_results(state, node, step)
 
@@ -625,7 +625,7 @@ def _add_results(state: TaskState, node: StepNode, step: StepState) -> None:
     if not node.owes_results:
         return
     ended_calls = {
-        base_call_id(call.id): call for call in step.calls if call.asked and call.status == "ended"
+        base_call_id(call.id): call for call in step.calls if call.from_model and call.status == "ended"
     }
     index = _last_answer(node)
     message = results(
@@ -717,8 +717,8 @@ def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
     for node in back:
         if node.alone and (node.id in graph.running or node.id in graph.failed):
             before = graph.ancestors(node)
-            node.ahead = tuple([other for other in graph.unmerged if other.id in before])
-            node.alone, node.saw = False, since
+            node.unmerged_before = tuple([other for other in graph.unmerged if other.id in before])
+            node.alone, node.seen_messages = False, since
 
 
 def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:

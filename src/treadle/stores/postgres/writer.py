@@ -150,7 +150,7 @@ class PostgresWriter(WriterThread):
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
         self._is_waiting = False
-        self._notified_at = self._woken_at = self._tried_at = self._looked_at = 0.0
+        self._notified_at = self._watchers_woken_at = self._connect_tried_at = self._mail_checked_at = 0.0
         self._away_since: float | None = None
         self._notify_by: float | None = None
         """when other processes are to be notified of the last writes; None when they have been"""
@@ -205,18 +205,18 @@ class PostgresWriter(WriterThread):
             return 0.0
         times: list[float] = []
         if self._connection is None and self._needs_session:
-            times.append(self._tried_at + self._backoff())
+            times.append(self._connect_tried_at + self._backoff())
         elif self._unanswered:
             times.append(self._next_disown)
         if self._owner.held:
             since = max(0.0, time.time() - self._owner.renewed_at)  # the clock may have been set back
             times.append(time.monotonic() - since + self._to.lease_seconds / HEARTBEATS_PER_LEASE)
             if self._watchers:
-                times.append(self._looked_at + MAIL_CHECK_SECONDS)
+                times.append(self._mail_checked_at + MAIL_CHECK_SECONDS)
         if self._notify_by is not None and self._connection is not None:
             times.append(self._notify_by)
         if self._has_news:
-            times.append(self._woken_at + NOTIFY_SECONDS)
+            times.append(self._watchers_woken_at + NOTIFY_SECONDS)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     @property
@@ -228,7 +228,7 @@ class PostgresWriter(WriterThread):
         now = time.monotonic()
         try:
             if self._connection is None:
-                if not self._needs_session or now < self._tried_at + self._backoff():
+                if not self._needs_session or now < self._connect_tried_at + self._backoff():
                     return
                 self._connect()
             connection = self._session()
@@ -237,9 +237,9 @@ class PostgresWriter(WriterThread):
             self._keep_lease(connection)
             self._disown_unanswered(connection)
             self._notify_other_processes(connection)
-            if self._watchers and self._owner.held and now >= self._looked_at + MAIL_CHECK_SECONDS:
+            if self._watchers and self._owner.held and now >= self._mail_checked_at + MAIL_CHECK_SECONDS:
                 self._has_news = self._has_mail = True
-            if self._has_news and now >= self._woken_at + NOTIFY_SECONDS:
+            if self._has_news and now >= self._watchers_woken_at + NOTIFY_SECONDS:
                 self._wake_for_news(connection)
         except (
             StoreError,
@@ -277,7 +277,7 @@ class PostgresWriter(WriterThread):
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._to.channel)))
             self._listening = self._has_news = self._has_mail = True
             self._changed.add(None)
-            self._woken_at = 0.0
+            self._watchers_woken_at = 0.0
             self._wake_for_news(connection)
         elif self._listening and not self._watchers:
             connection.execute("UNLISTEN *")
@@ -305,9 +305,9 @@ class PostgresWriter(WriterThread):
     def _wake_for_news(self, connection: BoundedConnection) -> None:
         waiting = reading.tasks_with_mail(connection) if self._has_mail else ()
         if self._has_mail:
-            self._looked_at = time.monotonic()
+            self._mail_checked_at = time.monotonic()
         self._has_news = self._has_mail = False
-        self._woken_at = time.monotonic()
+        self._watchers_woken_at = time.monotonic()
         self._wake_watchers(StoreChanges(self._changed.take(), waiting))
 
     # -------------------------------------------------------------------------------------------- sessions
@@ -325,8 +325,8 @@ class PostgresWriter(WriterThread):
 
     def _connect(self, *, first: bool = False) -> None:
         """Make a session, and end those on the server that this writer made before and lost."""
-        self._tried_at = time.monotonic()
-        self._away_since = self._away_since or self._tried_at
+        self._connect_tried_at = time.monotonic()
+        self._away_since = self._away_since or self._connect_tried_at
         connection = connect(self._to, self._name)
         connection.answer_seconds = self._answer_seconds
         try:

@@ -79,7 +79,7 @@ class Writer(WriterThread):
         self._has_news = False
         """whether to notify the watchers of writes"""
 
-        self._told_at = 0.0
+        self._notified_at = 0.0
         self._paths = (str(path), f"{path}-wal")
         self._files: list[tuple[int, int] | None] = []
         super().__init__(str(path))
@@ -169,8 +169,8 @@ class Writer(WriterThread):
             self._has_news = True
         if not self._watchers:
             self._journal.changes.forget()
-        elif self._has_news and time.monotonic() >= self._told_at + NEWS_SECONDS:
-            self._has_news, self._told_at = False, time.monotonic()
+        elif self._has_news and time.monotonic() >= self._notified_at + NEWS_SECONDS:
+            self._has_news, self._notified_at = False, time.monotonic()
             self._wake_watchers(StoreChanges(self._journal.changes.look(), self._journal.tasks_with_mail()))
 
     def _run_due_work(self) -> None:

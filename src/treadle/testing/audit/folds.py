@@ -17,7 +17,7 @@ from treadle.core.data import mutable
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import Graph
 from treadle.core.messages import Message
-from treadle.core.render import spoken
+from treadle.core.render import input_message
 from treadle.core.rules.deferring import is_arrival
 from treadle.core.rules.fold import apply
 from treadle.core.rules.guardrails import as_judged
@@ -239,7 +239,7 @@ def _keeps_messages(
         text = f"the messages of events {lost} are neither waiting nor read by one step"
         yield Violation("well_formed", task, event.seq, text)
     if isinstance(event, e.TaskEnded) and (event.kept or event.state in ("completed", "degraded")):
-        rendered = [spoken(message) for message in read]
+        rendered = [input_message(message) for message in read]
         silent = [unseen.text for unseen in rendered if state.messages.count(unseen) < rendered.count(unseen)]
         if silent:
             yield Violation("well_formed", task, event.seq, f"{silent} is missing in the conversation")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from treadle.core import events as e
 from treadle.core.ids import base_call_id
-from treadle.core.render import spoken
+from treadle.core.render import input_message
 from treadle.core.state import TaskState
 from treadle.testing.audit.events import Violation
 
@@ -29,12 +29,12 @@ def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]
     own_messages = state.messages[len(state.history) : len(state.messages) - state.closing]
     tickets = [call.ticket for call in calls if call.ticket is not None]
     # Two results may be equal, since guardrails may have rewritten both.
-    read = [spoken(ticket.arrival) for ticket in tickets if ticket.arrival is not None and ticket.read]
+    read = [input_message(ticket.arrival) for ticket in tickets if ticket.arrival is not None and ticket.read]
     for call in calls:
         ticket = call.ticket
         if ticket is None or ticket.arrival is None:
             continue
-        message = spoken(ticket.arrival)
+        message = input_message(ticket.arrival)
         times = own_messages.count(message), unread.count(id(ticket.arrival))
         if call.outcome is None or times != (read.count(message), 0 if ticket.read else 1):
             text = f"the result of {call.id} is {times[0]} times in the conversation, {times[1]} times unread"
