@@ -9,7 +9,7 @@ from tests.docs.tables import DOCS, MADE, SCHEMA, schema_of_events, with_made_pa
 from treadle import Limits, RunOptions, errors, events
 from treadle.cli.main import app
 from treadle.core import events as core_events
-from treadle.llm.registry import PROVIDERS
+from treadle.llm.providers import PROVIDERS
 
 
 @pytest.mark.parametrize("name", MADE)

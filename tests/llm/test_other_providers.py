@@ -16,7 +16,8 @@ from treadle import Agent, Runner, tool
 from treadle.errors import ConfigurationError, MissingExtra, ModelError, ModelUnknown
 from treadle.llm import other_providers, providers
 from treadle.llm.other_providers import OTHER_PROVIDERS, ProviderModel
-from treadle.llm.registry import PROVIDERS, bare_model
+from treadle.llm.providers import PROVIDERS
+from treadle.llm.registry import bare_model
 from treadle.llm.settings import can_stream
 from treadle.models import PydanticAIModel
 from treadle.testing.provider import ProviderServer, call, fail

@@ -15,6 +15,7 @@ from treadle.errors import ConfigurationError, ModelUnknown
 from treadle.llm import registry
 from treadle.llm.default_layers import resolve
 from treadle.llm.other_providers import OTHER_PROVIDERS
+from treadle.llm.providers import PROVIDERS
 from treadle.llm.registry import bare_model, default_model, local_ollama
 from treadle.models import (
     Anthropic,
@@ -90,7 +91,7 @@ def test_an_agent_of_an_unknown_model_is_refused_when_it_is_made(name):
 
 
 def test_every_other_name_of_a_provider_stands_for_one_that_is_there():
-    known = {*registry.PROVIDERS, *OTHER_PROVIDERS}
+    known = {*PROVIDERS, *OTHER_PROVIDERS}
     assert set(registry._OTHER_NAMES.values()) | {provider for _, provider in registry._FAMILIES} <= known
     assert set(registry._OTHER_NAMES) & known == set()
 

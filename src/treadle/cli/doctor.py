@@ -20,8 +20,7 @@ from treadle.core.data import mutable
 from treadle.engine.vault import Vault, checked_sources
 from treadle.errors import ConfigurationError, SecretUnavailable, StoreError
 from treadle.llm.other_providers import OTHER_PROVIDERS
-from treadle.llm.providers import installed
-from treadle.llm.registry import PROVIDERS
+from treadle.llm.providers import PROVIDERS, installed
 from treadle.policy.fitting import misfits
 from treadle.ports import JournalStore
 from treadle.tools.hosts.sandbox import WAYS, Sandbox, lacking

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from treadle.llm.layers.retry import Retry
-from treadle.llm.layers.timeout import Timeout
 from treadle.llm.registry import bare_model
 from treadle.ports import Model
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
+
+    from treadle.llm.layers.retry import Retry
 
 
 def resolve(model: str | Model | TheirModel) -> Model:
@@ -33,6 +33,9 @@ def resolve(model: str | Model | TheirModel) -> Model:
 
 def with_defaults(model: str) -> Retry:
     """Return the model that a text names, with the default layers around it."""
+    from treadle.llm.layers.retry import Retry
+    from treadle.llm.layers.timeout import Timeout
+
     return Retry(Timeout(bare_model(model)))  # first: its error is not one of the layers
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from urllib.parse import urlsplit
 
 from treadle.core.hiding import HiddenDeltas, hidden_answer
@@ -555,3 +555,14 @@ def _keys_of(model: TheirModel) -> set[str]:
     if isinstance(headers, Mapping):
         secrets |= named_secrets(cast("Mapping[str, Any]", headers))
     return secrets
+
+
+PROVIDERS: Final[Mapping[str, type[NamedModel]]] = {
+    "openai": OpenAIChat,
+    "openai-chat": OpenAIChat,
+    "openai-responses": OpenAI,
+    "anthropic": Anthropic,
+    "google": Google,
+    "ollama": Ollama,
+}
+"""The classes of the providers that have one of their own, by the provider in the name."""

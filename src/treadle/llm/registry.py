@@ -10,31 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from treadle.errors import ModelUnknown
-from treadle.llm.providers import (
-    Anthropic,
-    Google,
-    NamedModel,
-    Ollama,
-    OpenAI,
-    OpenAIChat,
-    PydanticAIModel,
-)
 from treadle.ports import Model
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as TheirModel
 
-EXAMPLES = "openai:gpt-5.4-mini, anthropic:claude-sonnet-5-5, google:gemini-3.1-flash, ollama:qwen3:4b"
+    from treadle.llm.providers import NamedModel
 
-PROVIDERS: Final[Mapping[str, type[NamedModel]]] = {
-    "openai": OpenAIChat,
-    "openai-chat": OpenAIChat,
-    "openai-responses": OpenAI,
-    "anthropic": Anthropic,
-    "google": Google,
-    "ollama": Ollama,
-}
-"""The classes of the providers that have one of their own, by the provider in the name."""
+EXAMPLES = "openai:gpt-5.4-mini, anthropic:claude-sonnet-5-5, google:gemini-3.1-flash, ollama:qwen3:4b"
 
 
 def bare_model(model: str | Model | TheirModel) -> Model:
@@ -46,6 +29,8 @@ def bare_model(model: str | Model | TheirModel) -> Model:
     if isinstance(model, str):
         return _named(model)
     if hasattr(model, "request_stream"):
+        from treadle.llm.providers import PydanticAIModel
+
         return PydanticAIModel(cast("TheirModel", model))
     if hasattr(model, "stream") and hasattr(model, "name") and not isinstance(model, type):
         return cast("Model", model)
@@ -67,6 +52,8 @@ def _named(model: str) -> NamedModel:
         raise ModelUnknown(f"{model!r} does not name a provider and a model; {hint}")
     if name != name.strip():
         raise ModelUnknown(f"{model!r} has white space in it; did you mean {provider}:{name.strip()}?")
+    from treadle.llm.providers import PROVIDERS  # a process whose models are objects needs none of them
+
     if (make := PROVIDERS.get(provider)) is not None:
         return make(name)
     from treadle.llm.other_providers import OTHER_PROVIDERS, ProviderModel
@@ -94,6 +81,7 @@ def _usual_name(provider: str) -> str:
 def _meant(model: str) -> str | None:
     """Return the name that a text without a colon probably stands for: of another notation, or of a known family."""
     from treadle.llm.other_providers import OTHER_PROVIDERS
+    from treadle.llm.providers import PROVIDERS
 
     provider, slash, name = model.partition("/")
     usual = _usual_name(provider)

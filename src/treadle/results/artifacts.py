@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
 
 from treadle.core.codec import is_writable, storable
 from treadle.core.data import frozen
@@ -52,8 +55,20 @@ def checked_artifacts(artifacts: Sequence[File | Image]) -> tuple[File, ...]:
     return tuple(artifacts)  # pyright: ignore[reportReturnType]
 
 
-def sources_of(steps: Iterable[StepState]) -> tuple[Json, ...]:
+_CALLS: Final = attrgetter("calls")
+_SOURCES: Final = attrgetter("sources")
+_ARTIFACTS: Final = attrgetter("artifacts")
+
+
+def _have_any(steps: Sequence[StepState], field: Callable[[Any], Any]) -> bool:
+    """Whether a field of steps or of their calls holds anything: in most tasks none does."""
+    return any(map(field, steps)) or any(map(field, chain.from_iterable(map(_CALLS, steps))))
+
+
+def sources_of(steps: Sequence[StepState]) -> tuple[Json, ...]:
     """Return the sources of some steps in call order, equal ones once."""
+    if not _have_any(steps, _SOURCES):
+        return ()
     unique_sources: dict[str, Json] = {}
     for step in steps:
         for owner in (*step.calls, step):
@@ -62,8 +77,10 @@ def sources_of(steps: Iterable[StepState]) -> tuple[Json, ...]:
     return tuple([copied(source) for source in unique_sources.values()])
 
 
-def artifacts_of(steps: Iterable[StepState]) -> tuple[Artifact, ...]:
+def artifacts_of(steps: Sequence[StepState]) -> tuple[Artifact, ...]:
     """Return the artifacts of some steps in call order."""
+    if not _have_any(steps, _ARTIFACTS):
+        return ()
     return tuple([_artifact(artifact_id, file, call) for artifact_id, file, call in _each_artifact(steps)])
 
 
