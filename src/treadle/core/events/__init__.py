@@ -3,246 +3,59 @@
 `seq` is an event's position in its task's journal (from 1) and `time` is in microseconds since 1970, UTC; the stored
 record has no separate field for them. The tag of an event is the snake_case of its class name. `Delta`s are not events:
 they show watchers the text that is being written, and are never journalled.
+
+Each module names its public classes in `__all__` and its journalled events in a union. The public names, `TaskEvent`
+and `EVENTS` are made from these.
 """
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TypeAlias, get_args
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from treadle.core.data import mutable
-from treadle.core.events.approvals import (
-    ApprovalDenied,
-    ApprovalExpired,
-    ApprovalGiven,
-    ApprovalRequested,
-    ApprovalScope,
-    ApprovalVoided,
-    CallJudged,
-    JudgedVerdict,
+from treadle.core.events import (
+    approvals,
+    calls,
+    control,
+    guardrails,
+    live,
+    occurrence,
+    questions,
+    requests,
+    steps,
+    tasks,
+    tickets,
 )
-from treadle.core.events.calls import (
-    ArgumentsRewritten,
-    CallEdited,
-    CallReport,
-    Outcome,
-    OutcomeSettled,
-    OutcomeUnresolved,
-    ResultReplaced,
-    ToolEnded,
-    ToolStarted,
-    ToolStopped,
-)
-from treadle.core.events.control import (
-    CancelRequested,
-    CommandRejected,
-    DriverSurvived,
-    InterruptRequested,
-    PauseRequested,
-    Resumed,
-    Rewound,
-    StepRequested,
-    UndoneCall,
-    UndoRequested,
-    UndoVerdict,
-)
-from treadle.core.events.guardrails import AnswerHeld, GuardedContent, GuardrailJudged, GuardrailWord
-from treadle.core.events.live import (
-    Channel,
-    ChildEvent,
-    Delta,
-    Ephemeral,
-    ModelRestarted,
-    RawChunk,
-    TaskStood,
-    ToolProgress,
-)
-from treadle.core.events.occurrence import (
-    JOURNAL_FORMAT,
-    CallOccurrence,
-    Event,
-    EventOrigin,
-    Failure,
-    IllegalEvent,
-    Occurrence,
-    StateChange,
-    StopReason,
-    explain_names,
-)
-from treadle.core.events.questions import (
-    QuestionAnswered,
-    QuestionAsked,
-    QuestionExpired,
-    QuestionOccurrence,
-)
-from treadle.core.events.requests import (
-    ModelFailed,
-    ModelReturned,
-    ModelStarted,
-    ModelStopped,
-    RequestJudged,
-    RequestVerdict,
-    TimerFired,
-    TypedAnswer,
-)
-from treadle.core.events.steps import (
-    AnswerFinalized,
-    CallRequested,
-    Join,
-    ModelRequested,
-    NextAgent,
-    NextStep,
-    RouteChosen,
-    StateOverwritten,
-    StepCompleted,
-    StepFailed,
-    StepSkipped,
-    StepsPlanned,
-    StepStarted,
-    ValueKept,
-    WorkerFailed,
-)
-from treadle.core.events.tasks import (
-    AgentChanged,
-    AgentOverride,
-    EndState,
-    InputEdited,
-    InputReceived,
-    InstructionsSet,
-    LimitReached,
-    MessagesImported,
-    OptionsChanged,
-    SummaryRequested,
-    TaskCreated,
-    TaskEnded,
-    TaskForked,
-    TaskReopened,
-    ThreadAwaited,
-    ThreadEntered,
-    VersionChanged,
-)
-from treadle.core.events.tickets import (
-    CallDeferred,
-    SleepEnded,
-    SleepStarted,
-    TicketCompleted,
-    TicketExpired,
-    TicketFailed,
-    TicketIssued,
-    TicketProgressed,
-)
+from treadle.core.events.approvals import *
+from treadle.core.events.approvals import ApprovalScope as ApprovalScope
+from treadle.core.events.approvals import JudgedVerdict as JudgedVerdict
+from treadle.core.events.calls import *
+from treadle.core.events.calls import Outcome as Outcome
+from treadle.core.events.control import *
+from treadle.core.events.control import UndoVerdict as UndoVerdict
+from treadle.core.events.guardrails import *
+from treadle.core.events.guardrails import GuardedContent as GuardedContent
+from treadle.core.events.guardrails import GuardrailWord as GuardrailWord
+from treadle.core.events.live import *
+from treadle.core.events.live import Channel as Channel
+from treadle.core.events.occurrence import *
+from treadle.core.events.occurrence import JOURNAL_FORMAT as JOURNAL_FORMAT
+from treadle.core.events.occurrence import Event
+from treadle.core.events.occurrence import IllegalEvent as IllegalEvent
+from treadle.core.events.occurrence import Occurrence as Occurrence
+from treadle.core.events.occurrence import StopReason as StopReason
+from treadle.core.events.occurrence import explain_names as explain_names
+from treadle.core.events.questions import *
+from treadle.core.events.questions import QuestionOccurrence as QuestionOccurrence
+from treadle.core.events.requests import *
+from treadle.core.events.requests import RequestVerdict as RequestVerdict
+from treadle.core.events.steps import *
+from treadle.core.events.steps import Join as Join
+from treadle.core.events.tasks import *
+from treadle.core.events.tasks import EndState as EndState
+from treadle.core.events.tickets import *
 from treadle.core.messages import Json
-
-__all__ = [
-    "END_STATES",
-    "EVENTS",
-    "JOURNAL_FORMAT",
-    "AgentChanged",
-    "AgentOverride",
-    "AnswerFinalized",
-    "AnswerHeld",
-    "ApprovalDenied",
-    "ApprovalExpired",
-    "ApprovalGiven",
-    "ApprovalRequested",
-    "ApprovalScope",
-    "ApprovalVoided",
-    "ArgumentsRewritten",
-    "CallDeferred",
-    "CallEdited",
-    "CallJudged",
-    "CallOccurrence",
-    "CallReport",
-    "CallRequested",
-    "CancelRequested",
-    "Channel",
-    "ChildEvent",
-    "CommandRejected",
-    "Delta",
-    "DriverSurvived",
-    "EndState",
-    "Ephemeral",
-    "Event",
-    "EventOrigin",
-    "Failure",
-    "GuardedContent",
-    "GuardrailJudged",
-    "GuardrailWord",
-    "IllegalEvent",
-    "InputEdited",
-    "InputReceived",
-    "InstructionsSet",
-    "InterruptRequested",
-    "Join",
-    "JudgedVerdict",
-    "LimitReached",
-    "MessagesImported",
-    "ModelFailed",
-    "ModelRequested",
-    "ModelRestarted",
-    "ModelReturned",
-    "ModelStarted",
-    "ModelStopped",
-    "NextAgent",
-    "NextStep",
-    "Occurrence",
-    "OptionsChanged",
-    "Outcome",
-    "OutcomeSettled",
-    "OutcomeUnresolved",
-    "PauseRequested",
-    "QuestionAnswered",
-    "QuestionAsked",
-    "QuestionExpired",
-    "QuestionOccurrence",
-    "RawChunk",
-    "RequestJudged",
-    "RequestVerdict",
-    "ResultReplaced",
-    "Resumed",
-    "Rewound",
-    "RouteChosen",
-    "SleepEnded",
-    "SleepStarted",
-    "StateChange",
-    "StateOverwritten",
-    "StepCompleted",
-    "StepFailed",
-    "StepRequested",
-    "StepSkipped",
-    "StepStarted",
-    "StepsPlanned",
-    "StopReason",
-    "SummaryRequested",
-    "TaskCreated",
-    "TaskEnded",
-    "TaskEvent",
-    "TaskForked",
-    "TaskReopened",
-    "TaskStood",
-    "ThreadAwaited",
-    "ThreadEntered",
-    "TicketCompleted",
-    "TicketExpired",
-    "TicketFailed",
-    "TicketIssued",
-    "TicketProgressed",
-    "TimerFired",
-    "ToolEnded",
-    "ToolProgress",
-    "ToolStarted",
-    "ToolStopped",
-    "TypedAnswer",
-    "UndoRequested",
-    "UndoVerdict",
-    "UndoneCall",
-    "UnknownEvent",
-    "ValueKept",
-    "VersionChanged",
-    "WorkerFailed",
-    "explain_names",
-    "known_part",
-]
 
 
 @mutable
@@ -273,78 +86,32 @@ def known_part(event: Event) -> Event:
 
 
 TaskEvent: TypeAlias = (
-    TaskCreated
-    | TaskForked
-    | ThreadAwaited
-    | ThreadEntered
-    | SummaryRequested
-    | MessagesImported
-    | InstructionsSet
-    | VersionChanged
-    | AgentChanged
-    | OptionsChanged
-    | InputReceived
-    | InputEdited
-    | StepsPlanned
-    | StepStarted
-    | RouteChosen
-    | ModelRequested
-    | CallRequested
-    | ValueKept
-    | RequestJudged
-    | ModelStarted
-    | AnswerHeld
-    | GuardrailJudged
-    | ModelReturned
-    | ModelFailed
-    | ModelStopped
-    | TimerFired
-    | CallEdited
-    | CallJudged
-    | ApprovalRequested
-    | ApprovalGiven
-    | ApprovalDenied
-    | ApprovalExpired
-    | ApprovalVoided
-    | QuestionAsked
-    | QuestionAnswered
-    | QuestionExpired
-    | ToolStarted
-    | ArgumentsRewritten
-    | ToolStopped
-    | OutcomeSettled
-    | OutcomeUnresolved
-    | SleepStarted
-    | SleepEnded
-    | TicketIssued
-    | CallDeferred
-    | TicketProgressed
-    | TicketCompleted
-    | TicketFailed
-    | TicketExpired
-    | ToolEnded
-    | StateOverwritten
-    | StepCompleted
-    | StepFailed
-    | StepSkipped
-    | WorkerFailed
-    | AnswerFinalized
-    | ResultReplaced
-    | LimitReached
-    | PauseRequested
-    | InterruptRequested
-    | Resumed
-    | StepRequested
-    | CancelRequested
-    | CommandRejected
-    | DriverSurvived
-    | UndoRequested
-    | Rewound
-    | TaskEnded
-    | TaskReopened
+    tasks.LifecycleEvent
+    | steps.StepEvent
+    | requests.RequestEvent
+    | guardrails.GuardrailEvent
+    | calls.CallEvent
+    | approvals.ApprovalEvent
+    | questions.QuestionEvent
+    | tickets.TicketEvent
+    | control.ControlEvent
     | UnknownEvent
 )
 """The closed union of journalled events."""
 EVENTS: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(TaskEvent) if cls is not UnknownEvent}
 """Every journalled event by its tag."""
 END_STATES: tuple[str, ...] = get_args(EndState)
+
+if not TYPE_CHECKING:  # type checkers see the names that the star imports bring
+    __all__ = ["EVENTS", "TaskEvent", "UnknownEvent"]
+    __all__ += approvals.__all__
+    __all__ += calls.__all__
+    __all__ += control.__all__
+    __all__ += guardrails.__all__
+    __all__ += live.__all__
+    __all__ += occurrence.__all__
+    __all__ += questions.__all__
+    __all__ += requests.__all__
+    __all__ += steps.__all__
+    __all__ += tasks.__all__
+    __all__ += tickets.__all__

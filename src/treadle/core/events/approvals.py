@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from treadle.core.data import mutable
 from treadle.core.events.occurrence import CallOccurrence, Event
 from treadle.core.messages import Json
+
+__all__ = [
+    "ApprovalDenied",
+    "ApprovalExpired",
+    "ApprovalGiven",
+    "ApprovalRequested",
+    "ApprovalVoided",
+    "CallJudged",
+]
 
 JudgedVerdict = Literal["allow", "deny", "replace"]
 ApprovalScope = Literal["once", "task", "thread", "always"]
@@ -145,3 +154,9 @@ class ApprovalVoided(Event, CallOccurrence):
     call: str
     number: int
     why: str
+
+
+ApprovalEvent: TypeAlias = (
+    CallJudged | ApprovalRequested | ApprovalGiven | ApprovalDenied | ApprovalExpired | ApprovalVoided
+)
+"""The events of this module."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from treadle.core.children import SpentBy
 from treadle.core.data import frozen, mutable
@@ -18,6 +18,18 @@ from treadle.core.events.occurrence import (
 from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Json
 from treadle.core.tools import EffectClass
+
+__all__ = [
+    "ArgumentsRewritten",
+    "CallEdited",
+    "CallReport",
+    "OutcomeSettled",
+    "OutcomeUnresolved",
+    "ResultReplaced",
+    "ToolEnded",
+    "ToolStarted",
+    "ToolStopped",
+]
 
 Outcome = Literal[
     "ok", "error", "timeout", "invalid", "refused", "denied", "cancelled", "abandoned", "unknown"
@@ -217,3 +229,16 @@ class ResultReplaced(Event, CallOccurrence):
     call: str
     output: Json
     previous: Json = None
+
+
+CallEvent: TypeAlias = (
+    CallEdited
+    | ToolStarted
+    | ArgumentsRewritten
+    | ToolStopped
+    | OutcomeSettled
+    | OutcomeUnresolved
+    | ToolEnded
+    | ResultReplaced
+)
+"""The events of this module."""

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events.occurrence import Event
+
+__all__ = [
+    "CancelRequested",
+    "CommandRejected",
+    "DriverSurvived",
+    "InterruptRequested",
+    "PauseRequested",
+    "Resumed",
+    "Rewound",
+    "StepRequested",
+    "UndoRequested",
+    "UndoneCall",
+]
 
 
 @mutable
@@ -128,3 +141,17 @@ class Rewound(Event):
     branch: int
     calls: tuple[UndoneCall, ...] = ()
     steps: tuple[str, ...] = ()
+
+
+ControlEvent: TypeAlias = (
+    PauseRequested
+    | InterruptRequested
+    | Resumed
+    | StepRequested
+    | CancelRequested
+    | CommandRejected
+    | DriverSurvived
+    | UndoRequested
+    | Rewound
+)
+"""The events of this module."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from treadle.core.data import mutable
 from treadle.core.events.occurrence import Event
 from treadle.core.events.requests import TypedAnswer
 from treadle.core.messages import Json, Message
 from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
+
+__all__ = [
+    "AnswerHeld",
+    "GuardrailJudged",
+]
 
 GuardedContent = Literal["input", "output", "result"]
 """The contents that guardrails check: user input, the agent's answers, and results of calls for the model."""
@@ -59,3 +64,7 @@ class GuardrailJudged(Event):
     previous: dict[str, Json] | None = None
     grant: str | None = None
     traceback: str = ""
+
+
+GuardrailEvent: TypeAlias = AnswerHeld | GuardrailJudged
+"""The events of this module."""

@@ -8,6 +8,16 @@ from treadle.core.data import mutable
 from treadle.core.events.occurrence import CallOccurrence, Event, Occurrence, OfTask, path_of
 from treadle.core.messages import Json
 
+__all__ = [
+    "ChildEvent",
+    "Delta",
+    "Ephemeral",
+    "ModelRestarted",
+    "RawChunk",
+    "TaskStood",
+    "ToolProgress",
+]
+
 Channel: TypeAlias = Literal["draft", "final", "reasoning", "arguments"]
 """The kind of text that is being written: text that may or must be the answer, reasoning, or arguments of a call."""
 

@@ -12,6 +12,14 @@ from treadle.core.messages import Json
 from treadle.core.unknown_names import explains_names
 from treadle.errors import PASSING
 
+__all__ = [
+    "CallOccurrence",
+    "Event",
+    "EventOrigin",
+    "Failure",
+    "StateChange",
+]
+
 StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error", "parked"]
 JOURNAL_FORMAT: Final = 5
 """The newest journal format that this version knows: it can drive tasks over every event of that format.

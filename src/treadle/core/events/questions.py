@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from treadle.core.data import mutable
 from treadle.core.events.occurrence import CallOccurrence, Event
 from treadle.core.ids import question_id
 from treadle.core.messages import Json
+
+__all__ = [
+    "QuestionAnswered",
+    "QuestionAsked",
+    "QuestionExpired",
+]
 
 
 class QuestionOccurrence(CallOccurrence):
@@ -74,3 +82,7 @@ class QuestionExpired(Event, QuestionOccurrence):
     step: str
     call: str
     number: int
+
+
+QuestionEvent: TypeAlias = QuestionAsked | QuestionAnswered | QuestionExpired
+"""The events of this module."""

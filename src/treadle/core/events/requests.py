@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events.occurrence import Event, Failure, StopReason
 from treadle.core.messages import Json, Message
 from treadle.core.model import NO_USAGE, Finish, SideCall, Usage
+
+__all__ = [
+    "ModelFailed",
+    "ModelReturned",
+    "ModelStarted",
+    "ModelStopped",
+    "RequestJudged",
+    "TimerFired",
+    "TypedAnswer",
+]
 
 RequestVerdict = Literal["allow", "ask", "deny"]
 
@@ -158,3 +168,9 @@ class ModelStopped(Event):
     call: str | None = None
     usage: Usage = NO_USAGE
     cost: int | None = None
+
+
+RequestEvent: TypeAlias = (
+    RequestJudged | ModelStarted | ModelReturned | ModelFailed | ModelStopped | TimerFired
+)
+"""The events of this module."""

@@ -8,6 +8,23 @@ from treadle.core.data import frozen, mutable
 from treadle.core.events.occurrence import Event, Failure, StateChange
 from treadle.core.messages import File, Json, Message
 
+__all__ = [
+    "AnswerFinalized",
+    "CallRequested",
+    "ModelRequested",
+    "NextAgent",
+    "NextStep",
+    "RouteChosen",
+    "StateOverwritten",
+    "StepCompleted",
+    "StepFailed",
+    "StepSkipped",
+    "StepStarted",
+    "StepsPlanned",
+    "ValueKept",
+    "WorkerFailed",
+]
+
 
 @mutable
 class StepStarted(Event):
@@ -242,3 +259,20 @@ class StepSkipped(Event):
     reason: str | None = None
     error: Failure | None = None
     degrades: bool = False
+
+
+StepEvent: TypeAlias = (
+    StepsPlanned
+    | StepStarted
+    | RouteChosen
+    | ModelRequested
+    | CallRequested
+    | ValueKept
+    | StateOverwritten
+    | StepCompleted
+    | StepFailed
+    | StepSkipped
+    | WorkerFailed
+    | AnswerFinalized
+)
+"""The events of this module."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events.occurrence import (
@@ -14,6 +14,25 @@ from treadle.core.events.occurrence import (
     format_of_commands,
 )
 from treadle.core.messages import Content, Json, Message, Role
+
+__all__ = [
+    "AgentChanged",
+    "AgentOverride",
+    "InputEdited",
+    "InputReceived",
+    "InstructionsSet",
+    "LimitReached",
+    "MessagesImported",
+    "OptionsChanged",
+    "SummaryRequested",
+    "TaskCreated",
+    "TaskEnded",
+    "TaskForked",
+    "TaskReopened",
+    "ThreadAwaited",
+    "ThreadEntered",
+    "VersionChanged",
+]
 
 EndState = Literal["completed", "degraded", "failed", "cancelled"]
 
@@ -261,3 +280,23 @@ class TaskReopened(Event):
     attempt: int
     reason: str
     by: str | None = None
+
+
+LifecycleEvent: TypeAlias = (
+    TaskCreated
+    | TaskForked
+    | ThreadAwaited
+    | ThreadEntered
+    | SummaryRequested
+    | MessagesImported
+    | InstructionsSet
+    | VersionChanged
+    | AgentChanged
+    | OptionsChanged
+    | InputReceived
+    | InputEdited
+    | LimitReached
+    | TaskEnded
+    | TaskReopened
+)
+"""The events of this module."""

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from treadle.core.data import mutable
 from treadle.core.events.calls import CallReport
 from treadle.core.events.occurrence import CallOccurrence, Event, StateChange
 from treadle.core.labels import Label
 from treadle.core.messages import Json
+
+__all__ = [
+    "CallDeferred",
+    "SleepEnded",
+    "SleepStarted",
+    "TicketCompleted",
+    "TicketExpired",
+    "TicketFailed",
+    "TicketIssued",
+    "TicketProgressed",
+]
 
 
 @mutable
@@ -129,3 +142,16 @@ class SleepEnded(Event, CallOccurrence):
     step: str
     call: str
     place: int = 1
+
+
+TicketEvent: TypeAlias = (
+    SleepStarted
+    | SleepEnded
+    | TicketIssued
+    | CallDeferred
+    | TicketProgressed
+    | TicketCompleted
+    | TicketFailed
+    | TicketExpired
+)
+"""The events of this module."""
