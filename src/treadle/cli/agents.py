@@ -296,8 +296,8 @@ def _imported(path: str, description: str, form: str) -> Any:
     if not colon or not module or not name:
         raise ConfigurationError(f"{path!r} does not say where {description} is: write {form}")
     if module.endswith(".py"):  # an import would first run the file as a package
-        written = f"{module[:-3].replace('/', '.')}:{name}"
-        raise ConfigurationError(f"{path} cannot be imported: write the module without .py: {written}")
+        module_path = f"{module[:-3].replace('/', '.')}:{name}"
+        raise ConfigurationError(f"{path} cannot be imported: write the module without .py: {module_path}")
     _add_to_path(Path.cwd())
     BEING_IMPORTED.append(module)
     try:
@@ -380,16 +380,16 @@ def to_run(name: str | None, option: str | None, model: str | None) -> Agent[Any
     return _with_model(agent, model)
 
 
-def of_task(name: str, option: str | None, model: str | None, used: str | None) -> Agent[Any] | None:
+def of_task(name: str, option: str | None, model: str | None, used_model: str | None) -> Agent[Any] | None:
     """Return the agent of a task, or None if its code is not available here.
 
     Args:
         name: the agent's name in the task.
         option: the value of `--agent`: `module:agent`, or the name of a listed agent.
         model: the value of `--model`.
-        used: the model with which the plain assistant continues.
+        used_model: the model with which the plain assistant continues.
     """
-    agent = _find(option, model or used) if option else of_name(name, model or used)
+    agent = _find(option, model or used_model) if option else of_name(name, model or used_model)
     if agent is None and option:
         raise AgentUnknown(_unknown(option))
     return agent if agent is None else _with_model(agent, model)

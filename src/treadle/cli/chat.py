@@ -219,9 +219,9 @@ class Chat:
 
     async def _do(self, text: str) -> None:
         """Run a command or send a message; Ctrl-C ends this work, but not the conversation."""
-        name, _, rest = text.partition(" ")
+        name, _, argument = text.partition(" ")
         if name.startswith("/") and name[1:] in self.COMMANDS:
-            work = self.COMMANDS[name[1:]][1](self, rest.strip())
+            work = self.COMMANDS[name[1:]][1](self, argument.strip())
         elif name.startswith("/") and name[1:].isalpha():
             self._screen.line((f"there is no command {name}: /help lists them", "yellow"))
             return
@@ -326,8 +326,10 @@ class Chat:
         else:
             print_state(self._screen, result)
         await self._count()
-        rest = [item for item in result.pending if item.kind not in ("approval", "question", "subagent")]
-        if rest and await self._dialogue().decide(rest):
+        open_items = [
+            item for item in result.pending if item.kind not in ("approval", "question", "subagent")
+        ]
+        if open_items and await self._dialogue().decide(open_items):
             await self._continue_task("")
         elif self._unfinished is not None:
             self._print_unfinished(result.state_text)

@@ -313,13 +313,13 @@ def text_argument(text: str) -> str:
         raise ConfigurationError(f"standard input is not text: {error}") from None
 
 
-def json_argument(text: str, where: str) -> Json:
+def json_argument(text: str, option: str) -> Json:
     """Return the value of a JSON argument; raises `ConfigurationError` that explains how to quote text."""
     try:
         return json_format.loads(text)
     except ValueError:
         raise ConfigurationError(
-            f"{where}: {text!r} is not JSON; text needs quotes of its own: {json_format.dumps(text)!r}"
+            f"{option}: {text!r} is not JSON; text needs quotes of its own: {json_format.dumps(text)!r}"
         ) from None
 
 

@@ -128,8 +128,8 @@ async def _decision(
     except TreadleError as error:
         state, detail = "refused", str(error)
     style = "green" if state == done else "red"
-    where = f"  {session.screen.short(item.task_id)}  {item.request_id}  "
-    session.screen.line(("● ", style), (state, style), where, short(detail, 120))
+    label = f"  {session.screen.short(item.task_id)}  {item.request_id}  "
+    session.screen.line(("● ", style), (state, style), label, short(detail, 120))
     return state
 
 
@@ -137,8 +137,8 @@ def _is_confirmed(session: Session, verb: str, items: Sequence[Pending]) -> bool
     """Show requests, and return whether a person confirms the decision."""
     screen, count = session.screen, some(len(items), "request")
     for item in items[:_SHOWN]:
-        where = f"  {item.request_id}  {short(_call(item), 120)}"
-        screen.note((screen.short(item.task_id), "bold"), where)
+        label = f"  {item.request_id}  {short(_call(item), 120)}"
+        screen.note((screen.short(item.task_id), "bold"), label)
     if len(items) > _SHOWN:
         screen.note((f"and {len(items) - _SHOWN} more", "dim"))
     if not (sys.stdin.isatty() and screen.err.is_terminal):

@@ -286,15 +286,15 @@ def _check_secrets(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
         diagnosis.problems.append(str(error))
         return
     vault = Vault(sources)
-    for name, where in vault.where().items():
-        if where.startswith("the function "):
-            diagnosis.secrets[name] = where  # the function may ask a server
+    for name, source in vault.where().items():
+        if source.startswith("the function "):
+            diagnosis.secrets[name] = source  # the function may ask a server
             continue
         try:
             vault.reveal(name, "doctor", (name,))
-            diagnosis.secrets[name] = where
+            diagnosis.secrets[name] = source
         except SecretUnavailable as error:
-            diagnosis.secrets[name] = f"{where}: not there"
+            diagnosis.secrets[name] = f"{source}: not there"
             diagnosis.hints.append(str(error))
     for agent in listed:
         for tool in agent.tools:
@@ -356,8 +356,8 @@ def _print(screen: Screen, diagnosis: Diagnosis) -> None:
             line("", f"{tool}: {' > '.join(layers)} > {tool}")
     if diagnosis.policy is not None:
         line("policy", diagnosis.policy)
-    for name, where in diagnosis.secrets.items():
-        line("secret", f"{name}: {where}")
+    for name, source in diagnosis.secrets.items():
+        line("secret", f"{name}: {source}")
     for hint in diagnosis.hints:
         line("hint", hint, "yellow")
     for problem in diagnosis.problems:

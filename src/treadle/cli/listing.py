@@ -289,8 +289,8 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
 def _totals(totals: TaskTotals, screen: Screen) -> list[Text]:
     parts: list[str | tuple[str, str]] = [(some(totals.tasks, "task"), "bold")]
     states = dict(totals.states)
-    if between := states.get("running", 0) - totals.driven:
-        states |= {"running": totals.driven, "between steps": between}
+    if between_steps := states.get("running", 0) - totals.driven:
+        states |= {"running": totals.driven, "between steps": between_steps}
     for state, count in sorted(states.items(), key=lambda pair: -pair[1]):
         parts += [" · ", (f"{count} {state}", STYLES.get(state, ""))] if count else []
     spent = [f"{totals.tokens:,} tokens"]
@@ -303,9 +303,9 @@ def _totals(totals: TaskTotals, screen: Screen) -> list[Text]:
 
 def _owner(driver: Driver, *, full: bool = False) -> str:
     """Return the process that drives a task, and whether it is alive."""
-    where = driver.host if full or driver.host != socket.gethostname() else ""
-    is_own = driver.pid == os.getpid() and not where
-    name = "here" if is_own else f"{where}:{driver.pid}" if where else str(driver.pid)
+    host = driver.host if full or driver.host != socket.gethostname() else ""
+    is_own = driver.pid == os.getpid() and not host
+    name = "here" if is_own else f"{host}:{driver.pid}" if host else str(driver.pid)
     return name if driver.alive else f"{name} dead"
 
 

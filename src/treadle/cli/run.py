@@ -412,8 +412,8 @@ async def agent_of(
         if option is not None or model is not None:
             raise ConfigurationError(CODE_IS_ON_SERVER)
         return None
-    used = await _model_used(runner, row.task_id) if row.agent == agents.ASSISTANT else None
-    agent = agents.of_task(row.agent, option, model, used)
+    used_model = await _model_used(runner, row.task_id) if row.agent == agents.ASSISTANT else None
+    agent = agents.of_task(row.agent, option, model, used_model)
     if agent is None:
         for path, problem in agents.listed_agents().problems.items():
             screen.note(("note: ", "yellow"), f"{path}: {problem}")

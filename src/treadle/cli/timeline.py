@@ -413,11 +413,11 @@ class Timeline:
 
     def _tool_ended(self, event: e.ToolEnded, name: str) -> None:
         began = self._start_times.get(event.call)
-        where = (f"  {event.call}" + (f" {duration(event.time - began)}" if began else ""), "dim")
+        suffix = (f"  {event.call}" + (f" {duration(event.time - began)}" if began else ""), "dim")
         if event.outcome == "ok":
             text = event.display if event.display is not None else as_text(event.output)
             shown = short(text, _DATA_SHOWN)
-            self._line(("  ← ", "green"), (f"{name}: ", "dim"), shown, where, *self._label(event, name))
+            self._line(("  ← ", "green"), (f"{name}: ", "dim"), shown, suffix, *self._label(event, name))
             if event.cut:
                 self._line((f"    {_seen_part(event)}", "dim"))
             if event.report is not None and event.report.answered_by is not None:
@@ -430,12 +430,12 @@ class Timeline:
                 ("  ? ", "yellow"),
                 (f"{name}: its outcome is unknown ", "yellow"),
                 _reason(event.error),
-                where,
+                suffix,
             )
             self._print_host(event)
         else:
             label = self._label(event, name)
-            self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), where, *label)
+            self._line(("  ✗ ", "red"), f"{name} ({event.outcome}): ", _reason(event.error), suffix, *label)
             self._print_host(event)
 
     def _print_host(self, event: e.ToolEnded) -> None:
@@ -537,19 +537,19 @@ class Timeline:
             self._line(("  ! ", "yellow"), f"the approval of {name} does not hold: {event.why}")
             return
         rule = (f"  by rule {event.rule}" if event.rule else "", "dim")
-        why = f": {event.reason}" if event.reason else ""
+        reason = f": {event.reason}" if event.reason else ""
         if isinstance(event, e.ApprovalRequested):
-            waiting = f"{name} waits for an approval{why}"
+            waiting = f"{name} waits for an approval{reason}"
             self._line(("  ? ", "yellow"), waiting, rule, (f"  until {moment(event.expires)}", "dim"))
             if event.untrusted:
                 self._line(("    it has read: ", "dim"), f"untrusted: {', '.join(event.untrusted)}")
         elif event.verdict == "replace":
-            changed = f"{name} changed to ({call_arguments(event.arguments or {})}){why}"
+            changed = f"{name} changed to ({call_arguments(event.arguments or {})}){reason}"
             self._line(("  ! ", "yellow"), changed, rule)
         elif event.verdict == "deny" or event.rule is not None:
             outcome, style = ("not allowed", "red") if event.verdict == "deny" else ("allowed", "dim")
             self._line(
-                (f"  {'✗' if event.verdict == 'deny' else '✓'} ", style), f"{name} {outcome}{why}", rule
+                (f"  {'✗' if event.verdict == 'deny' else '✓'} ", style), f"{name} {outcome}{reason}", rule
             )
 
     def _show_request_judged(self, event: e.RequestJudged) -> None:
@@ -559,8 +559,8 @@ class Timeline:
         mark, outcome, style = (
             ("?", "waits for a person", "yellow") if event.verdict == "ask" else ("✓", "allowed", "dim")
         )
-        why = f": {event.reason}" if event.reason else ""
-        text = f"a request to {event.model} {outcome}{why}"
+        reason = f": {event.reason}" if event.reason else ""
+        text = f"a request to {event.model} {outcome}{reason}"
         self._line((f"  {mark} ", style), text, (f"  by rule {event.rule}", "dim"))
 
     def _show_content_judged(self, event: e.GuardrailJudged) -> None:
@@ -572,9 +572,9 @@ class Timeline:
             "rewrite": ("!", "was rewritten", "yellow"),
             "deny": ("✗", "was refused", "red"),
         }[event.verdict]
-        why = f": {event.reason}" if event.reason else ""
+        reason = f": {event.reason}" if event.reason else ""
         by = (f"  by guardrail {event.rule}" if event.rule else "", "dim")
-        self._line((f"  {mark} ", style), f"{self._name(event.place)} ({event.place}) {outcome}{why}", by)
+        self._line((f"  {mark} ", style), f"{self._name(event.place)} ({event.place}) {outcome}{reason}", by)
 
     def _show_background(
         self,
@@ -605,8 +605,8 @@ class Timeline:
                 scope = _SCOPES[event.scope]
                 self._line(("  ✓ ", "green"), f"{name} approved{scope}{edited}", _by(event.by))
             case e.ApprovalDenied():
-                why = f": {event.reason}" if event.reason else ""
-                self._line(("  ✗ ", "red"), f"{name} denied{why}", _by(event.by))
+                reason = f": {event.reason}" if event.reason else ""
+                self._line(("  ✗ ", "red"), f"{name} denied{reason}", _by(event.by))
             case e.ApprovalExpired():
                 self._line(("  ✗ ", "red"), f"{name}: the request for approval expired")
 
@@ -616,8 +616,8 @@ class Timeline:
         match event:
             case e.QuestionAsked():
                 until = f"  until {moment(event.expires)}" if event.expires is not None else ""
-                again = f", since {event.problem}" if event.problem is not None else ""
-                self._line(("  ? ", "yellow"), f"{asker} asks: {event.question}{again}", (until, "dim"))
+                repeated = f", since {event.problem}" if event.problem is not None else ""
+                self._line(("  ? ", "yellow"), f"{asker} asks: {event.question}{repeated}", (until, "dim"))
             case e.QuestionAnswered():
                 self._line(
                     ("  ✓ ", "green"), f"answer to {asker}: {short(as_text(event.value))}", _by(event.by)
@@ -632,8 +632,8 @@ class Timeline:
             case e.TaskForked():
                 self._line((f"── forked from {event.parent} ──", "dim"))
             case e.PauseRequested() | e.InterruptRequested() | e.CancelRequested():
-                why = f": {event.reason}" if event.reason else ""
-                self._line(("■ ", "yellow"), _REQUESTS[event.kind], _by(event.by), why)
+                reason = f": {event.reason}" if event.reason else ""
+                self._line(("■ ", "yellow"), _REQUESTS[event.kind], _by(event.by), reason)
             case e.Resumed():
                 self.limit = None
                 self._line(("▸ ", "dim"), (_REQUESTS[event.kind], "dim"), _by(event.by))
@@ -705,9 +705,11 @@ def _artifact(file: File) -> str:
 
 def _seen_part(event: e.ToolEnded) -> str:
     """Return how much of a long output the model saw."""
-    whole = len(event.whole if event.whole is not None else as_text(event.output))
-    seen_characters = max(0, whole - characters_cut(event.observation or (), base_call_id(event.call)))
-    return f"the model saw {seen_characters:,} of {whole:,} characters; `treadle show --json` has all of them"
+    length = len(event.whole if event.whole is not None else as_text(event.output))
+    seen_characters = max(0, length - characters_cut(event.observation or (), base_call_id(event.call)))
+    return (
+        f"the model saw {seen_characters:,} of {length:,} characters; `treadle show --json` has all of them"
+    )
 
 
 def _by(person: str | None) -> tuple[str, str]:

@@ -19,22 +19,22 @@ def now() -> float:
     return time.time()
 
 
-def seconds_of(text: str, where: str) -> float:
-    """Return an age such as `30d`, `12h` or `45m` in seconds; raises `ConfigurationError` that names `where`."""
+def seconds_of(text: str, option: str) -> float:
+    """Return an age such as `30d`, `12h` or `45m` in seconds; raises `ConfigurationError` that names `option`."""
     match = _AGE.fullmatch(text.strip())
     if match is None:
         units = ", ".join(_UNITS)
-        raise ConfigurationError(f"{where} is a number and one of {units}, such as 30d, not {text!r}")
+        raise ConfigurationError(f"{option} is a number and one of {units}, such as 30d, not {text!r}")
     return float(match[1]) * _UNITS[match[2]]
 
 
-def time_of(text: str, where: str) -> int:
+def time_of(text: str, option: str) -> int:
     """Return the time that an option names, in microseconds since 1970, UTC.
 
     Args:
         text: an age such as `2h`; a time of the last 24 hours such as `03:15`; `today` or `yesterday` for their
             beginning; or a date, with or without a time, such as `2026-11-22T03:15`. Times without a zone are local.
-        where: the option, for the error.
+        option: the option, for the error.
 
     Raises:
         ConfigurationError: it has none of these forms, or is before 1970 or after 9999.
@@ -46,7 +46,7 @@ def time_of(text: str, where: str) -> int:
         microseconds = -1
     if microseconds < 0:
         raise ConfigurationError(
-            f"{where} takes a time between 1970 and 9999: an age (2h, 30m, 7d), a time of day (03:15), today, "
+            f"{option} takes a time between 1970 and 9999: an age (2h, 30m, 7d), a time of day (03:15), today, "
             f"yesterday, or a date (2026-11-22, 2026-11-22T03:15), not {text!r}"
         )
     return microseconds

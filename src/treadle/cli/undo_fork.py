@@ -81,12 +81,12 @@ def _step(text: str | None) -> int | str | None:
 
 def print_report(screen: Screen, report: UndoReport, *, dry_run: bool = False) -> None:
     """Print the report of an undo, or of a dry run, call by call."""
-    where = f"step {report.to}" if report.to else "the beginning"
-    outcome = f"back to {where}" if report.complete else f"the undo to {where} has stopped"
+    target = f"step {report.to}" if report.to else "the beginning"
+    outcome = f"back to {target}" if report.complete else f"the undo to {target} has stopped"
     if dry_run:
-        outcome = f"nothing is changed; an undo would go back to {where}"
+        outcome = f"nothing is changed; an undo would go back to {target}"
         if not report.complete:
-            outcome = f"nothing is changed; the undo to {where} would stop"
+            outcome = f"nothing is changed; the undo to {target} would stop"
     screen.line(("↶ ", "magenta"), f"{outcome}; steps taken back: {', '.join(report.steps)}")
     for call in report.calls:
         verdict = call.verdict.replace("_", " ") + (f": {call.why}" if call.why else "")

@@ -197,13 +197,13 @@ class Watch:
 
     async def _handle_line(self, text: str) -> None:
         """Run a command, or send a message to the task."""
-        name, _, rest = text.partition(" ")
+        name, _, argument = text.partition(" ")
         try:
             if name[:1] != "/":
                 await self._runner.send(self._task_id, text, by=self._by)
                 self._screen.line(("  sent: the model reads it with its next request", "dim"))
             elif name[1:] in self.COMMANDS:
-                await self.COMMANDS[name[1:]][1](self, rest.strip())
+                await self.COMMANDS[name[1:]][1](self, argument.strip())
             else:
                 self._screen.line((f"there is no command {name}: /help lists them", "yellow"))
         except TreadleError as error:

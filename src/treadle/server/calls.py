@@ -231,9 +231,9 @@ class Call:
         """Return the path of a resource, for `Location`."""
         return f"{self.request.scope.get('root_path', '')}/v1/{path}"
 
-    def task_url(self, task_id: str, rest: str = "") -> str:
+    def task_url(self, task_id: str, suffix: str = "") -> str:
         """Return the path of a task, or of a resource below it."""
-        return self.url(f"tasks/{quote(task_id, safe='')}{rest}")
+        return self.url(f"tasks/{quote(task_id, safe='')}{suffix}")
 
     def extras(self) -> dict[str, Any]:
         """Return the arguments of a verb that come from headers."""
@@ -272,10 +272,10 @@ class Call:
         running.add_done_callback(self.service.ended)
         return False, None
 
-    async def accepted(self, task_id: str, rest: str = "/result") -> Answer:
+    async def accepted(self, task_id: str, suffix: str = "/result") -> Answer:
         """Return the answer to a call that has not ended: the task, and the URL of its later result."""
         task = await self.runner.get_task(task_id)
-        return Answer(task, 202, {"Location": self.task_url(task_id, rest)})
+        return Answer(task, 202, {"Location": self.task_url(task_id, suffix)})
 
 
 async def at_rest(call: Call, task_id: str, *, until: Callable[[], Awaitable[bool]]) -> bool:

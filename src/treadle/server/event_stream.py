@@ -122,14 +122,14 @@ class Stream(Response):
             self._is_quiet = True
             self._waker.wake()
 
-    def end(self, why: Why) -> None:
+    def end(self, reason: Why) -> None:
         """End the stream after the current write; call it in the stream's event loop."""
-        self._end_reason = self._end_reason or why
+        self._end_reason = self._end_reason or reason
         self._waker.wake()
 
-    def _leaving_frame(self, why: Why) -> bytes:
-        data: dict[str, Json] = {"reason": why}
-        if why == "error":
+    def _leaving_frame(self, reason: Why) -> bytes:
+        data: dict[str, Json] = {"reason": reason}
+        if reason == "error":
             data["error"] = type(self._error).__name__
         milliseconds = random.randint(*LEAVING_MS)  # noqa: S311  no secret
         return retry(milliseconds) + frame("leaving", data)
@@ -180,7 +180,7 @@ class TaskStream(Stream):
             elif entries := reader.ready():
                 await write(reader.joined(entries))
             elif not await self._send_stored(write):
-                await self._rest(write)
+                await self._wait_unless_done(write)
 
     async def _send_stored(self, write: Write) -> bool:
         """Send a page of the journal if the ring lacks the next event; return whether there was a page."""
@@ -192,7 +192,7 @@ class TaskStream(Stream):
             self._reader.last = last
         return page is not None and bool(page.entries)
 
-    async def _rest(self, write: Write) -> None:
+    async def _wait_unless_done(self, write: Write) -> None:
         """Wait to be woken, unless there is nothing more to come."""
         feed = self._reader.feed
         if feed.ended is not None:

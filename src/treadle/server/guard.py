@@ -92,9 +92,9 @@ class Doors:
     ) -> None:
         self._hosts = {*LOOPBACK, *[_checked_host(host) for host in hosts]}
         self.origins = frozenset([_checked_origin(origin) for origin in origins])
-        self._own: set[str] = set()
+        self._own_origins: set[str] = set()
         if public_url is not None:
-            self._own.add(origin_of(public_url))
+            self._own_origins.add(origin_of(public_url))
             self._hosts.add(urlsplit(public_url).netloc.lower())
 
     def check_host(self, headers: Headers) -> None:
@@ -113,8 +113,8 @@ class Doors:
             if headers.get("sec-fetch-site") == "cross-site":
                 raise Problem(403, "OriginRefused", "a page of another site must not call this server")
             return
-        own = {f"{scheme}://{headers['host'].lower()}", *self._own}
-        if len(origins) > 1 or origins[0].lower() not in own | self.origins:
+        own_origins = {f"{scheme}://{headers['host'].lower()}", *self._own_origins}
+        if len(origins) > 1 or origins[0].lower() not in own_origins | self.origins:
             detail = "pages of the origin in `Origin` must not call this server: see `origins=`"
             raise Problem(403, "OriginRefused", detail)
 

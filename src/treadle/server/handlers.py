@@ -98,12 +98,14 @@ async def get_step(call: Call) -> Answer:
 
 async def get_event(call: Call) -> Answer:
     """Return one event of a task."""
-    task_id, written = call.arguments["task"], call.arguments["seq"]
-    if re.fullmatch(SEQ, written) is None:
+    task_id, seq_text = call.arguments["task"], call.arguments["seq"]
+    if re.fullmatch(SEQ, seq_text) is None:
         raise InvalidField("should be the sequence number of an event", field="seq")
-    page = await call.runner.get_events(task_id, after=int(written) - 1, limit=1)
+    page = await call.runner.get_events(task_id, after=int(seq_text) - 1, limit=1)
     if not page.items:
-        raise Problem(404, "EventNotFound", f"task {task_id} has no event {written}; its last is {page.head}")
+        raise Problem(
+            404, "EventNotFound", f"task {task_id} has no event {seq_text}; its last is {page.head}"
+        )
     return Answer(page.items[0])
 
 

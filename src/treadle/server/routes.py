@@ -217,5 +217,5 @@ async def _response(service: Service, operation: Operation, call: Call, answer: 
         headers["Preference-Applied"] = f"wait={call.wait:g}"
     if status == 204:
         return Response(status_code=204, headers=headers)
-    written = await content(answer.value, service.secrets())
-    return Response(written, status, headers, "application/json")
+    body = await content(answer.value, service.secrets())
+    return Response(body, status, headers, "application/json")

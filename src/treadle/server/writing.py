@@ -27,7 +27,7 @@ async def content(value: Any, secrets: Secrets | None) -> bytes:
         secrets: the secrets to mask; None if there are none.
     """
     if _is_large(value):
-        return await asyncio.to_thread(_written, value, secrets)
+        return await asyncio.to_thread(_json_bytes, value, secrets)
     return _hidden(value, secrets)
 
 
@@ -45,14 +45,14 @@ def _hidden(value: Any, secrets: Secrets | None) -> bytes:
     return pydantic_core.to_json(secrets.hide_data(plain_wire(value)))
 
 
-def _written(value: Any, secrets: Secrets | None) -> bytes:
+def _json_bytes(value: Any, secrets: Secrets | None) -> bytes:
     return b"".join(_pieces(to_wire(value), secrets))
 
 
 def _pieces(document: Json, secrets: Secrets | None) -> list[bytes]:
     if isinstance(document, list):
-        written = [_hidden(item, secrets) for item in cast("list[Json]", document)]
-        return [b"[", b",".join(written), b"]"]
+        items = [_hidden(item, secrets) for item in cast("list[Json]", document)]
+        return [b"[", b",".join(items), b"]"]
     if not isinstance(document, dict):
         return [_hidden(document, secrets)]
     pieces: list[bytes] = []

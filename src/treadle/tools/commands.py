@@ -158,14 +158,14 @@ class Command:
     ) -> None:
         if not program or not isinstance(program, str) or program.startswith("-"):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Command: {program!r:.80} is no name of a program")
-        where = f"Command({program!r})"
+        label = f"Command({program!r})"
         for role in (*arguments, *(() if rest is None else (rest,))):
-            _check_role(role, where)
+            _check_role(role, label)
         for name, role in (options or {}).items():
             if not name.startswith("-") or name in ("-", "--") or "=" in name:
-                raise ConfigurationError(f"{where}: {name!r} is no option such as '-n' or '--lines'")
+                raise ConfigurationError(f"{label}: {name!r} is no option such as '-n' or '--lines'")
             if role is not None:
-                _check_role(role, f"{where}, option {name}")
+                _check_role(role, f"{label}, option {name}")
         object.__setattr__(self, "program", program)
         object.__setattr__(self, "arguments", arguments)
         object.__setattr__(self, "rest", rest)
@@ -208,10 +208,10 @@ class Command:
         return problem and f"the value {value!r:.200} of {name!r} {problem}"
 
 
-def _check_role(role: Any, where: str) -> None:
+def _check_role(role: Any, label: str) -> None:
     if not isinstance(role, (Text, Number, RelativePath, OneOf, Url)):
         raise ConfigurationError(
-            f"{where}: {role!r:.80} is no role: write TEXT, NUMBER, PATH, OneOf(...) or Url(...)"
+            f"{label}: {role!r:.80} is no role: write TEXT, NUMBER, PATH, OneOf(...) or Url(...)"
         )
 
 

@@ -443,9 +443,9 @@ def _recipients(options: ToolOptions, parameters: Json, name: str) -> tuple[str,
     is_list = isinstance(names, (list, tuple))
     wrong = [each for each in cast("list[Any]", names) if each not in properties] if is_list else [names]
     if wrong:
-        there = ", ".join(properties) or "none"
+        available = ", ".join(properties) or "none"
         raise ToolDefinitionError(
-            f"tool {name!r}: recipients must list parameters of the tool ({there}), and has {wrong[0]!r:.80}"
+            f"tool {name!r}: recipients must list parameters of the tool ({available}), and has {wrong[0]!r:.80}"
         )
     return tuple(names)
 

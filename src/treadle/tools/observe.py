@@ -77,8 +77,8 @@ def to_output(value: Any) -> ToolOutput:
             return _content_output(value)
         return ToolOutput(_plain(value, [], _Budget()))
     except _NotJson as problem:
-        where = f" at {''.join(reversed(problem.path))[:200]}" if problem.path else ""
-        text = f"the tool returned something that cannot be stored as JSON: {problem}{where}"
+        location = f" at {''.join(reversed(problem.path))[:200]}" if problem.path else ""
+        text = f"the tool returned something that cannot be stored as JSON: {problem}{location}"
         raise ToolError(scrubbed(text)) from None
     except ToolError:
         raise

@@ -53,12 +53,12 @@ class Arguments:
     def as_taken(self, arguments: dict[str, Json]) -> dict[str, Json]:
         """Return converted arguments as JSON, without defaults for arguments that were not passed."""
         converted = self.validator.validate_python(arguments)
-        written = self.serializer.to_python(
+        document = self.serializer.to_python(
             converted, mode="json", by_alias=True, exclude_unset=True, warnings=False
         )
         if arguments.keys() - self.parameters["properties"].keys():
-            return written  # an argument was passed by its alias
-        return {name: value for name, value in written.items() if name in arguments}
+            return document  # an argument was passed by its alias
+        return {name: value for name, value in document.items() if name in arguments}
 
     def problems(self, error: Exception, arguments: Json) -> ToolArgumentsInvalid:
         """Return a compact error from the validator's error for these arguments."""

@@ -270,7 +270,7 @@ async def in_thread(
     try:
         outcome = await asyncio.shield(job.future)
     except asyncio.CancelledError as cut:
-        where = HungThread(stack_of_thread(job.thread)) if cut.args == ("timeout",) else cut.__cause__
+        cause = HungThread(stack_of_thread(job.thread)) if cut.args == ("timeout",) else cut.__cause__
         job.stopping = True
         if pool.withdraw(job):
             raise
@@ -281,9 +281,9 @@ async def in_thread(
             if outcome is None:
                 if on_left_behind is not None:
                     on_left_behind(lambda: job.outcome is None)
-                raise again from where
+                raise again from cause
         if isinstance(outcome.error, asyncio.CancelledError):
-            raise cut from where  # the work stopped as requested
+            raise cut from cause  # the work stopped as requested
     if outcome.error is not None:
         try:
             raise contained(outcome.error)

@@ -42,7 +42,7 @@ SECONDS: Final = 30.0
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_OWN_HEADERS: Final = frozenset(
+_SAFE_HEADERS: Final = frozenset(
     {
         *("accept", "accept-encoding", "accept-language", "connection", "content-length", "content-type"),
         *("host", "transfer-encoding", "user-agent"),
@@ -185,15 +185,15 @@ def _arguments(timeout: float, more: dict[str, Any]) -> dict[str, Any]:
 
 class _AsyncClient(httpx2.AsyncClient):
     def build_request(self, method: str, url: httpx2.URL | str, **more: Any) -> httpx2.Request:
-        if (whole := httpx2.URL(url)).scheme:
-            _check_scheme(whole)
+        if (absolute_url := httpx2.URL(url)).scheme:
+            _check_scheme(absolute_url)
         return super().build_request(method, url, **more)
 
 
 class _SyncClient(httpx2.Client):
     def build_request(self, method: str, url: httpx2.URL | str, **more: Any) -> httpx2.Request:
-        if (whole := httpx2.URL(url)).scheme:
-            _check_scheme(whole)
+        if (absolute_url := httpx2.URL(url)).scheme:
+            _check_scheme(absolute_url)
         return super().build_request(method, url, **more)
 
 
@@ -263,11 +263,11 @@ def _check_response(request: httpx2.Request, response: httpx2.Response) -> None:
     if not response.has_redirect_location:
         return
     target = request.url.join(response.headers["location"])
-    own = sorted(name for name in request.headers if name.lower() not in _OWN_HEADERS)
-    if own and not _is_same_service(request.url, target):
+    custom_headers = sorted(name for name in request.headers if name.lower() not in _SAFE_HEADERS)
+    if custom_headers and not _is_same_service(request.url, target):
         raise RedirectRefused(
-            f"{_origin(request.url)} redirects to {_origin(target)}, and the request has headers ({', '.join(own)}) "
-            "that may hold a key: ask that host for itself"
+            f"{_origin(request.url)} redirects to {_origin(target)}, and the request has headers "
+            f"({', '.join(custom_headers)}) that may hold a key: ask that host for itself"
         )
 
 

@@ -76,10 +76,10 @@ def _agrees_with_parent(
         return
     reopened = [event for event in events if isinstance(event, e.TaskReopened)]
     if clocks_agree:
-        again = next((event for event in reopened if event.time >= end.time), None)
-        if again is not None:
-            yield from _was_given_up(task, again, parent, end, clocks_agree=True)
-            events = events[: events.index(again)]
+        reopening = next((event for event in reopened if event.time >= end.time), None)
+        if reopening is not None:
+            yield from _was_given_up(task, reopening, parent, end, clocks_agree=True)
+            events = events[: events.index(reopening)]
         late = next((event for event in events if isinstance(event, _STARTS) and event.time > end.time), None)
         if late is not None:
             yield Violation("children", task, late.seq, f"{late.kind} after its call had ended")
@@ -87,9 +87,9 @@ def _agrees_with_parent(
         return
     # The parent may hold the result of any end of the task.
     each = [[*_agrees_with_end(task, events, end)]]
-    for again in reopened:
-        given_up = _was_given_up(task, again, parent, end, clocks_agree=False)
-        each.append([*given_up, *_agrees_with_end(task, events[: events.index(again)], end)])
+    for reopening in reopened:
+        given_up = _was_given_up(task, reopening, parent, end, clocks_agree=False)
+        each.append([*given_up, *_agrees_with_end(task, events[: events.index(reopening)], end)])
     yield from min(each, key=len)
 
 
@@ -114,14 +114,16 @@ def _agrees_with_end(task: str, events: Sequence[e.Event], end: Any) -> Iterator
 
 
 def _was_given_up(
-    task: str, again: e.TaskReopened, parent: Sequence[e.Event], end: Any, *, clocks_agree: bool
+    task: str, reopening: e.TaskReopened, parent: Sequence[e.Event], end: Any, *, clocks_agree: bool
 ) -> Iterator[Violation]:
     """Check that a child is not reopened after its parent has its result, unless the parent has undone that."""
     undone = [event for event in parent if isinstance(event, e.Rewound) and event.seq > end.seq]
     if clocks_agree:
-        undone = [event for event in undone if event.time <= again.time]
+        undone = [event for event in undone if event.time <= reopening.time]
     if not (undone or isinstance(end, e.ToolStopped)):
-        yield Violation("children", task, again.seq, "it is taken up again, and its parent has its result")
+        yield Violation(
+            "children", task, reopening.seq, "it is taken up again, and its parent has its result"
+        )
 
 
 def _is_tried_again(event: e.Event) -> bool:

@@ -363,7 +363,7 @@ def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
     A held answer is answered only once none of its holds is open. Refused input is not acted on.
     """
-    standing: dict[str, str] = {}
+    verdicts: dict[str, str] = {}
     attempts: dict[str, int] = {}
     held_answers: dict[str, str] = {}
     inputs: set[str] = set()
@@ -376,30 +376,36 @@ def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
         elif isinstance(event, e.AnswerHeld):
             held_answers[name] = answer_place(name, attempts.get(name, 0))
         elif isinstance(event, e.GuardrailJudged):
-            if standing.get(event.place) in ("allow", "deny", "asked", "withheld"):
-                problem = f"{event.place} is judged, and is {standing[event.place]} already"
-            standing[event.place] = event.verdict
+            if verdicts.get(event.place) in ("allow", "deny", "asked", "withheld"):
+                problem = f"{event.place} is judged, and is {verdicts[event.place]} already"
+            verdicts[event.place] = event.verdict
             if event.guards == "input":
                 inputs.add(event.place)
-        elif isinstance(event, e.ApprovalRequested) and event.call in standing:
-            standing[event.call] = "asked"
-        elif isinstance(event, e.ApprovalGiven) and event.call in standing:
-            standing[event.call] = "allow" if event.arguments is None else "edited"
-        elif isinstance(event, (e.ApprovalDenied, e.ApprovalExpired)) and event.call in standing:
-            standing[event.call] = "deny"
+        elif isinstance(event, e.ApprovalRequested) and event.call in verdicts:
+            verdicts[event.call] = "asked"
+        elif isinstance(event, e.ApprovalGiven) and event.call in verdicts:
+            verdicts[event.call] = "allow" if event.arguments is None else "edited"
+        elif isinstance(event, (e.ApprovalDenied, e.ApprovalExpired)) and event.call in verdicts:
+            verdicts[event.call] = "deny"
         elif isinstance(event, e.ModelReturned) and name in held_answers:
-            stands = standing.get(held_answers.pop(name), "allow")
-            if stands != "allow":
-                problem = f"the answer of {name} goes on, and is {stands}"
+            verdict = verdicts.get(held_answers.pop(name), "allow")
+            if verdict != "allow":
+                problem = f"the answer of {name} goes on, and is {verdict}"
         elif isinstance(event, (e.TaskForked, e.Rewound, e.InputEdited)):
             forked = isinstance(event, e.TaskForked)
-            standing = {x: y for x, y in standing.items() if y == "allow" and not (forked and x[:2] == "in")}
+            verdicts = {
+                key: verdict
+                for key, verdict in verdicts.items()
+                if verdict == "allow" and not (forked and key[:2] == "in")
+            }
             held_answers.clear()
         elif isinstance(event, e.StepSkipped):
-            standing = {x: "withheld" if y == "deny" else y for x, y in standing.items()}
+            verdicts = {
+                key: "withheld" if verdict == "deny" else verdict for key, verdict in verdicts.items()
+            }
         elif isinstance(event, e.TaskEnded):
-            standing = {place: "" if stands == "asked" else stands for place, stands in standing.items()}
-        refused_input = {place for place in inputs if standing.get(place) == "deny"}
+            verdicts = {key: "" if verdict == "asked" else verdict for key, verdict in verdicts.items()}
+        refused_input = {key for key in inputs if verdicts.get(key) == "deny"}
         is_start = isinstance(event, (e.ModelReturned, e.ToolStarted))
         if refused_input and is_start and not (isinstance(event, e.ToolStarted) and event.undoes):
             problem = f"{event.kind} though {min(refused_input)} was refused"

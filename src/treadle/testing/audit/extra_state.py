@@ -99,8 +99,8 @@ class WrittenState:
         value: dict[str, Any] = {**began_with}
         for key, writes in self.writes.items():
             value.pop(key, None)
-            for written in _effective_write(writes).value:
-                value[key] = written
+            for written_value in _effective_write(writes).value:
+                value[key] = written_value
         return value
 
     def _write(
@@ -139,11 +139,11 @@ class WrittenState:
         self.unreported += [(winner, loser, keys) for (winner, loser), keys in met.items()]
 
     def _take_back(self, state: TaskState) -> None:
-        there = {"", *(step.id for step in (*state.steps, *state.under_way()))}
+        step_ids = {"", *(step.id for step in (*state.steps, *state.under_way()))}
         if state.graph is not None:
-            there |= {*state.graph.nodes}
+            step_ids |= {*state.graph.nodes}
         for key, writes in list(self.writes.items()):
-            self.writes[key] = [write for write in writes if write.step in there]
+            self.writes[key] = [write for write in writes if write.step in step_ids]
             if not self.writes[key]:
                 del self.writes[key]
 

@@ -106,7 +106,7 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
     """Check that each prefix is a valid task with a well-formed conversation, and that an undo restores its target."""
     task = journal.task
     state = start(task, journal.history)
-    undo_states, received, written = _UndoStates(), set[int](), WrittenState()
+    undo_states, received, extra_state = _UndoStates(), set[int](), WrittenState()
     for epoch, event in journal.entries:
         if isinstance(event, e.StepCompleted) and event.last and _ignores_messages(state):
             text = f"{event.step} answers while messages wait to be read"
@@ -121,7 +121,7 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
             return
         yield from _coherent(task, event.seq, state)
         yield from delivered_once(task, event.seq, state)
-        yield from written.check(task, event, state)
+        yield from extra_state.check(task, event, state)
         _note_received(event, state, received)
         if isinstance(event, _ENDS_OF_STEPS) and state.graph is not None:
             yield from _adds_up(task, event.seq, state, state.graph)

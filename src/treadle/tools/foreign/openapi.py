@@ -142,8 +142,8 @@ def _is_chosen(names: Sequence[str], include: Sequence[str], exclude: Sequence[s
     return (not include or matches(include)) and not matches(exclude)
 
 
-def _refuse(why: str) -> NoReturn:
-    raise ConfigurationError(f"openapi_tools: {why}")
+def _refuse(reason: str) -> NoReturn:
+    raise ConfigurationError(f"openapi_tools: {reason}")
 
 
 # -------------------------------------------------------------------------------------------- service
@@ -193,9 +193,9 @@ def _service(base_url: Any, headers: Any, networks: Sequence[str], max_bytes: An
     return service
 
 
-def _fixed_header(text: str, where: str) -> str:
+def _fixed_header(text: str, label: str) -> str:
     try:
-        return checked_header(text, where)
+        return checked_header(text, label)
     except ToolError as error:
         _refuse(str(error))
 
@@ -314,8 +314,8 @@ class _OperationCall:
     ) -> None:
         self._service, self._schemes, self._idempotency_header = service, schemes, idempotency_header
         hidden = {(each.place, each.key.lower()) for each in schemes}
-        own = [*service.headers, *([] if idempotency_header is None else [idempotency_header])]
-        hidden |= {("header", each.lower()) for each in own}
+        own_headers = [*service.headers, *([] if idempotency_header is None else [idempotency_header])]
+        hidden |= {("header", each.lower()) for each in own_headers}
         self._operation = operation.without(hidden)
 
     def as_tool(self, prefix: str, terms: Terms, *, trusted: bool) -> ForeignTool:
@@ -367,8 +367,8 @@ class _OperationCall:
             except (ConnectionRefused, *never_sent) as error:
                 raise ToolError(f"{label} was not sent: {error}") from None
             except httpx2.HTTPError as error:
-                why = f"{type(error).__name__} {error}".strip()
-                raise ToolOutcomeUnknown(f"{label}: the answer was lost: {why}") from None
+                reason = f"{type(error).__name__} {error}".strip()
+                raise ToolOutcomeUnknown(f"{label}: the answer was lost: {reason}") from None
         return self._output(response, secrets)
 
     async def _url_and_headers(
@@ -433,8 +433,8 @@ class _OperationCall:
     def _failure(self, response: httpx2.Response, status: str, secrets: Secrets) -> ToolError:
         text = f"{self._operation.label} was answered {status}"
         if 300 <= response.status_code < 400:
-            where = _excerpt(response.headers.get("location", ""), secrets, _MAX_LOCATION)
-            text += f" to {where or 'no place'}{self._redirect_note()}"
+            location = _excerpt(response.headers.get("location", ""), secrets, _MAX_LOCATION)
+            text += f" to {location or 'no place'}{self._redirect_note()}"
         body = response.content[: 4 * _MAX_SEARCHED + 4].decode("utf-8", "replace").strip()
         excerpt = _excerpt(body, secrets, _MAX_EXCERPT)
         text = f"{text}: {excerpt}" if excerpt else text

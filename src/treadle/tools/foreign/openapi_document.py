@@ -44,23 +44,23 @@ def read_document(source: Any, fetch: Callable[[str], bytes]) -> Mapping[str, An
         ConfigurationError: it cannot be read, or is not OpenAPI 3.
         MissingExtra: it is YAML, and no package that reads YAML is installed.
     """
-    where = "the document"
+    label = "the document"
     if isinstance(source, (str, os.PathLike)):
-        where = str(cast("Any", source))
+        label = str(cast("Any", source))
         source = _parsed(
-            fetch(where) if where.startswith(("http://", "https://")) else _bytes_of(where), where
+            fetch(label) if label.startswith(("http://", "https://")) else _bytes_of(label), label
         )
     if not isinstance(source, Mapping):
-        refuse(f"{where} must be an object, its path or its URL, got a {type(source).__name__}")
+        refuse(f"{label} must be an object, its path or its URL, got a {type(source).__name__}")
     document = cast("Mapping[str, Any]", source)
     version = str(document.get("openapi", ""))
     if not version.startswith("3."):
         older = (
             "Swagger 2; convert it to OpenAPI 3 first" if "swagger" in document else f"openapi {version!r}"
         )
-        refuse(f"{where} must be OpenAPI 3, and is {older}")
+        refuse(f"{label} must be OpenAPI 3, and is {older}")
     if not isinstance(document.get("paths", {}), Mapping):
-        refuse(f"{where}: its paths are no object")
+        refuse(f"{label}: its paths are no object")
     return document
 
 
@@ -73,16 +73,16 @@ def _bytes_of(path: str) -> bytes:
     return data
 
 
-def _parsed(data: bytes, where: str) -> Any:
+def _parsed(data: bytes, label: str) -> Any:
     if len(data) > MAX_DOCUMENT:
-        refuse(f"{where} has more than {MAX_DOCUMENT:,} bytes")
+        refuse(f"{label} has more than {MAX_DOCUMENT:,} bytes")
     try:
         text = data.decode()
         if text.lstrip()[:1] == "{":
             return json.loads(text)
         return _parsed_yaml(text)
     except (ValueError, RecursionError) as error:
-        refuse(f"{where} cannot be read: {error!s:.300}")
+        refuse(f"{label} cannot be read: {error!s:.300}")
 
 
 def _parsed_yaml(text: str) -> Any:
@@ -108,9 +108,9 @@ def _parsed_yaml(text: str) -> Any:
         raise ValueError(error) from None
 
 
-def refuse(why: str) -> NoReturn:
+def refuse(reason: str) -> NoReturn:
     """Raise `ConfigurationError` about a document."""
-    raise ConfigurationError(f"openapi_tools: {why}")
+    raise ConfigurationError(f"openapi_tools: {reason}")
 
 
 # ---------------------------------------------------------------------------------------- references

@@ -169,9 +169,11 @@ def listed_operations(document: Mapping[str, Any]) -> Iterator[Listed]:
 
 def _name(facts: Mapping[str, Any], method: str, path: str, taken_names: set[str]) -> str:
     """Return a unique name for an operation."""
-    own: Any = facts.get("operationId")
+    operation_id: Any = facts.get("operationId")
     words = (
-        own if isinstance(own, str) and own.strip() else f"{method}_{path.replace('{', '').replace('}', '')}"
+        operation_id
+        if isinstance(operation_id, str) and operation_id.strip()
+        else f"{method}_{path.replace('{', '').replace('}', '')}"
     )
     base = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]", "_", words)).strip("_") or method
     name, number = base, 1

@@ -159,8 +159,8 @@ def _check_fields(operation: Operation, parameter: Parameter, value: Json, fixed
     names = [each.name for each in operation.parameters if each.place == "query" and each is not parameter]
     names += [name for place, name in operation.hidden if place == "query"]
     names += [unquote(each.partition("=")[0]) for each in fixed.split("&")]
-    others = {_as_read(name) for name in names}
-    if conflicts := [key for key in cast("dict[str, Json]", value) if _as_read(key) in others]:
+    other_names = {_as_read(name) for name in names}
+    if conflicts := [key for key in cast("dict[str, Json]", value) if _as_read(key) in other_names]:
         raise ToolArgumentsInvalid(
             f"{parameter.argument}: may not hold {', '.join(conflicts)}: it sets another parameter"
         )
@@ -179,8 +179,8 @@ def _query(parameter: Parameter, value: Json) -> list[str]:
         items = [_scalar(each) for each in cast("list[Json]", value)]
         if parameter.explode:
             return [f"{name}={quote(each, safe='')}" for each in items]
-        between = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}.get(parameter.style, ",")
-        return [f"{name}={between.join(quote(each, safe='') for each in items)}"]
+        separator = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}.get(parameter.style, ",")
+        return [f"{name}={separator.join(quote(each, safe='') for each in items)}"]
     if isinstance(value, dict):
         fields = cast("dict[str, Json]", value).items()
         pairs = [(quote(key, safe=""), quote(_scalar(each), safe="")) for key, each in fields]
@@ -199,9 +199,9 @@ def _simple(parameter: Parameter, value: Json) -> str:
     if isinstance(value, list):
         return ",".join(_scalar(each) for each in cast("list[Json]", value))
     if isinstance(value, dict):
-        between = "=" if parameter.explode else ","
+        separator = "=" if parameter.explode else ","
         return ",".join(
-            f"{key}{between}{_scalar(each)}" for key, each in cast("dict[str, Json]", value).items()
+            f"{key}{separator}{_scalar(each)}" for key, each in cast("dict[str, Json]", value).items()
         )
     return _scalar(value)
 

@@ -108,8 +108,8 @@ class Terms:
     def of(cls, adapter: str, effects: Any, timeout: Any, retries: Any) -> Terms:
         """Return terms; raises `ConfigurationError` for a value that is not valid."""
 
-        def refuse(field: str, why: str) -> NoReturn:
-            raise ConfigurationError(f"{adapter}: {field} {why}")
+        def refuse(field: str, reason: str) -> NoReturn:
+            raise ConfigurationError(f"{adapter}: {field} {reason}")
 
         is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
         if timeout is not None and not (is_number and 0 < timeout < math.inf):

@@ -96,14 +96,14 @@ def _parent_candidates() -> Generator[Path]:
     """Yield possible parent groups, the most likely first."""
     mounts = _mounts()
     for line in Path("/proc/self/cgroup").read_text().splitlines():
-        number, controllers, own = line.split(":", 2)
+        number, controllers, own_group = line.split(":", 2)
         if "pids" in controllers.split(",") and "pids" in mounts:
             mount, root = mounts["pids"]
-            yield _below(mount, root, own)
+            yield _below(mount, root, own_group)
             yield mount
         elif number == "0" and "" in mounts:
             mount, root = mounts[""]
-            group = _below(mount, root, own)
+            group = _below(mount, root, own_group)
             while group.is_relative_to(mount):
                 with suppress(OSError):
                     if "pids" in (group / "cgroup.subtree_control").read_text().split():
@@ -124,6 +124,6 @@ def _mounts() -> dict[str, tuple[Path, str]]:
     return mounts
 
 
-def _below(mount: Path, root: str, own: str) -> Path:
+def _below(mount: Path, root: str, group: str) -> Path:
     """Return the folder of a group, where `root` is the group that is mounted."""
-    return mount / own.removeprefix(root).lstrip("/")
+    return mount / group.removeprefix(root).lstrip("/")

@@ -147,43 +147,43 @@ class Sandbox(Subprocess):
             document = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path} cannot be read: {error}") from error
-        where = "tool.treadle.sandbox" if path.name == "pyproject.toml" else "sandbox"
+        table_name = "tool.treadle.sandbox" if path.name == "pyproject.toml" else "sandbox"
         table: Any = document
-        for key in where.split("."):
+        for key in table_name.split("."):
             table = cast("dict[str, Any]", table).get(key, {}) if isinstance(table, dict) else {}
         profile: Any = cast("dict[str, Any]", table).get(name) if isinstance(table, dict) else None
         if not isinstance(profile, dict):
             profile_names = (
                 ", ".join(cast("dict[str, Any]", table)) if isinstance(table, dict) and table else "none"
             )
-            raise ConfigurationError(f"{path} has no profile [{where}.{name}]; it has {profile_names}")
+            raise ConfigurationError(f"{path} has no profile [{table_name}.{name}]; it has {profile_names}")
         return cls._from_table(
-            cast("dict[str, Any]", profile), f"{path}: [{where}.{name}]", path.absolute().parent
+            cast("dict[str, Any]", profile), f"{path}: [{table_name}.{name}]", path.absolute().parent
         )
 
     @classmethod
-    def _from_table(cls, profile: dict[str, Any], where: str, base: Path) -> Sandbox:
+    def _from_table(cls, profile: dict[str, Any], label: str, base: Path) -> Sandbox:
         field_names = [each.name for each in fields(cast("Any", cls))]
         arguments = dict(profile)
         for key in profile:
             if key not in field_names:
                 near = near_name(key, field_names)
                 raise ConfigurationError(
-                    f"{where} has no key {key!r}" + (f": did you mean {near!r}?" if near else "")
+                    f"{label} has no key {key!r}" + (f": did you mean {near!r}?" if near else "")
                 )
         for key in ("read", "write"):
             paths = arguments.get(key, [])
             if not isinstance(paths, list) or not all(
                 isinstance(each, str) for each in cast("list[Any]", paths)
             ):
-                raise ConfigurationError(f"{where} {key} must be a list of paths, got {paths!r:.80}")
+                raise ConfigurationError(f"{label} {key} must be a list of paths, got {paths!r:.80}")
             arguments[key] = [base / each for each in cast("list[str]", paths)]
         if "folder" in arguments:
             arguments["folder"] = base / str(arguments["folder"])
         try:
             return cls(**arguments)
         except ConfigurationError as error:
-            raise ConfigurationError(f"{where}: {error}") from None
+            raise ConfigurationError(f"{label}: {error}") from None
 
     @property
     def declared(self) -> str:

@@ -53,29 +53,29 @@ def read_servers(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     tables = cast("dict[str, Any]", document) if isinstance(document, dict) else {}
     server_tables = [tables[name] for name in TABLES if name in tables]
     if len(server_tables) != 1 or not isinstance(server_tables[0], dict):
-        where = "[tool.treadle.mcp_servers]" if path.name == PROJECT else f"one of {', '.join(TABLES)}"
-        raise ConfigurationError(f"{path} must list servers by name under {where}")
+        label = "[tool.treadle.mcp_servers]" if path.name == PROJECT else f"one of {', '.join(TABLES)}"
+        raise ConfigurationError(f"{path} must list servers by name under {label}")
     servers: dict[str, dict[str, Any]] = {}
     for name, entry in cast("dict[str, Any]", server_tables[0]).items():
-        where = f"{path}: server {name!r:.80}"
+        label = f"{path}: server {name!r:.80}"
         if not isinstance(entry, dict):
-            raise ConfigurationError(f"{where} must be an object with command or url, got {entry!r:.80}")
+            raise ConfigurationError(f"{label} must be an object with command or url, got {entry!r:.80}")
         facts = cast("dict[str, Any]", entry)
         if facts.get("disabled") is True or facts.get("enabled") is False:
             continue
         plain = re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-")
         if plain in servers:
-            raise ConfigurationError(f"{where}: another server of the file is named {plain!r}, too")
+            raise ConfigurationError(f"{label}: another server of the file is named {plain!r}, too")
         if plain != name:
-            _log.info("%s: its tools are called %s__...", where, plain)
-        options = _from_toml(facts) if is_toml else _from_json(facts, where)
+            _log.info("%s: its tools are called %s__...", label, plain)
+        options = _from_toml(facts) if is_toml else _from_json(facts, label)
         if not is_toml and not {"command", "url", *ADDRESSES} & {*facts}:
             for key in facts:
                 if (near := near_name(key, ("command", "url"))) is not None:
-                    raise ConfigurationError(f"{where} has {key!r:.80}; did you mean {near!r}?")
+                    raise ConfigurationError(f"{label} has {key!r:.80}; did you mean {near!r}?")
         if not is_toml and (other := next((name for name in ADDRESSES if name in facts), None)):
             facts = {**facts, "url": facts[other]}
-        servers[plain] = options | {name: _expanded(facts[name], where) for name in OPTIONS if name in facts}
+        servers[plain] = options | {name: _expanded(facts[name], label) for name in OPTIONS if name in facts}
     return servers
 
 
@@ -83,25 +83,25 @@ def _from_toml(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in ("disabled", "enabled")}
 
 
-def _from_json(facts: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _from_json(facts: Mapping[str, Any], label: str) -> dict[str, Any]:
     """Return the transport of a server, from the keys that programs use for it."""
     if "envFile" in facts:
-        raise ConfigurationError(f"{where} has envFile, which is not read: list its variables in env")
+        raise ConfigurationError(f"{label} has envFile, which is not read: list its variables in env")
     kind = facts.get("type", facts.get("transport"))
     if kind == "sse":
         return {"transport": "sse"}
     if kind not in (None, "stdio", "http", "streamable-http", "streamableHttp", "streamable_http"):
-        raise ConfigurationError(f"{where} has the type {kind!r:.80}; they are stdio, http and sse")
+        raise ConfigurationError(f"{label} has the type {kind!r:.80}; they are stdio, http and sse")
     return {}
 
 
-def _expanded(value: Any, where: str, *, inside: bool = False) -> Any:
+def _expanded(value: Any, label: str, *, inside: bool = False) -> Any:
     """Return a value with the environment variables in its texts expanded."""
     if isinstance(value, list) and not inside:
-        return [_expanded(each, where, inside=True) for each in cast("list[Any]", value)]
+        return [_expanded(each, label, inside=True) for each in cast("list[Any]", value)]
     if isinstance(value, dict) and not inside:
         items = cast("dict[str, Any]", value).items()
-        return {name: _expanded(each, where, inside=True) for name, each in items}
+        return {name: _expanded(each, label, inside=True) for name, each in items}
     if not isinstance(value, str):
         return cast("Any", value)
 
@@ -110,10 +110,10 @@ def _expanded(value: Any, where: str, *, inside: bool = False) -> Any:
         default: str | None = match.group(2)
         expansion = os.environ.get(name) or default
         if expansion is None:
-            raise ConfigurationError(f"{where} needs the environment variable {name}, which is not set")
+            raise ConfigurationError(f"{label} needs the environment variable {name}, which is not set")
         return expansion
 
     expanded = _VARIABLE.sub(variable, value)
     if (unknown := _UNKNOWN.search(_VARIABLE.sub("", value))) is not None:
-        raise ConfigurationError(f"{where} has {unknown.group()}, which stands for nothing here")
+        raise ConfigurationError(f"{label} has {unknown.group()}, which stands for nothing here")
     return expanded

@@ -123,8 +123,8 @@ class ServerDeclaration:
 
     # ----------------------------------------------------------------------------------- arguments
 
-    def _refuse(self, field: str, why: str) -> Any:
-        raise ConfigurationError(f"MCPServer {self._name!r}: {field} {why}")
+    def _refuse(self, field: str, reason: str) -> Any:
+        raise ConfigurationError(f"MCPServer {self._name!r}: {field} {reason}")
 
     def _check_target(self, command: Any, args: Any, url: Any, headers: Any, auth: Any) -> None:
         if (command is None) == (url is None):

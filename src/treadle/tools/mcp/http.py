@@ -279,9 +279,9 @@ async def http_transport(
         on_refusal: called if a request did not reach it, was refused, or got no response.
     """
 
-    def refuse(request: httpx2.Request, code: int, why: str) -> httpx2.Response:
+    def refuse(request: httpx2.Request, code: int, reason: str) -> httpx2.Response:
         on_refusal()
-        error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": reason}}
         return httpx2.Response(400, json=error, request=request)
 
     client = GuardedClient(address, refuse)

@@ -330,17 +330,17 @@ class LiveServer:
             return types.ElicitResult(action="cancel")
 
     def _call_error(self, operation: str, error: MCPError) -> Exception:
-        name, why = self._server.name, clean(error.message)
+        name, reason = self._server.name, clean(error.message)
         if error.code == NOT_SENT:
-            return ToolError(f"{operation} was not called: the MCP server {name} {why}")
+            return ToolError(f"{operation} was not called: the MCP server {name} {reason}")
         if error.code in _LOST_ANSWERS:
             if error.code == CONNECTION_CLOSED:
                 self.lose("closed the connection")
-            why = self.lost or why
-            return ToolOutcomeUnknown(f"the MCP server {name} did not answer {operation}: it {why}")
+            reason = self.lost or reason
+            return ToolOutcomeUnknown(f"the MCP server {name} did not answer {operation}: it {reason}")
         if error.code == HEADER_MISMATCH:
             self.listed_at = 0.0
-        return ToolError(f"the MCP server {name} answered {operation} with an error: {why}")
+        return ToolError(f"the MCP server {name} answered {operation} with an error: {reason}")
 
     # ----------------------------------------------------------------------- questions of a server
 

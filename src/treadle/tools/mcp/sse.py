@@ -29,10 +29,10 @@ async def sse_transport(
     """Connect to a server over HTTP and a stream of server-sent events; takes the arguments of `http_transport`."""
     traffic, answers = Traffic(), list[Callable[[JSONRPCMessage], None]]()
 
-    def refuse(request: httpx2.Request, code: int, why: str) -> httpx2.Response:
+    def refuse(request: httpx2.Request, code: int, reason: str) -> httpx2.Response:
         on_refusal()
         if (request_id := id_of(request)) is not None and answers:
-            error = ErrorData(code=code, message=why)
+            error = ErrorData(code=code, message=reason)
             answers[0](JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
         return httpx2.Response(202, request=request)
 

@@ -106,8 +106,8 @@ class _Tail(asyncio.Protocol):
 
     def text(self) -> str:
         """Return the end of the output since the last request began; the end of earlier output if there is none."""
-        own = self._data[-min(self._since, KEPT) :].decode(errors="replace").strip() if self._since else ""
-        return own or self._data[-KEPT:].decode(errors="replace").strip()
+        latest = self._data[-min(self._since, KEPT) :].decode(errors="replace").strip() if self._since else ""
+        return latest or self._data[-KEPT:].decode(errors="replace").strip()
 
 
 class _Input(asyncio.BaseProtocol):

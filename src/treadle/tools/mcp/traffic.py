@@ -144,5 +144,5 @@ def _misshapen(line: bytes) -> JSONRPCMessage | None:
     return _unreadable(request_id, "sent an answer that is none")
 
 
-def _unreadable(request_id: RequestId, why: str) -> JSONRPCError:
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=why))
+def _unreadable(request_id: RequestId, reason: str) -> JSONRPCError:
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=reason))
