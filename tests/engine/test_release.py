@@ -10,7 +10,7 @@ from treadle.agents.decide.rules import Rules
 from treadle.core.state import TaskState, start
 from treadle.engine.drive_spec import DriveSpec, Goal, idle
 from treadle.engine.options import RunOptions
-from treadle.engine.release import wanted_from
+from treadle.engine.release import adoption_due_at
 from treadle.policy.limits import Limits
 from treadle.ports import AT_ONCE
 
@@ -36,7 +36,7 @@ def wanted_time(
 ) -> int:
     spec = DriveSpec(goal, Rules(limits=Limits()), RunOptions(), idle)
     writer: Any = Clock()
-    return wanted_from(state, writer, spec, was_wanted=was_wanted, goes_on=goes_on)
+    return adoption_due_at(state, writer, spec, was_wanted=was_wanted, goes_on=goes_on)
 
 
 def waiting(**flags: Any) -> TaskState:

@@ -665,8 +665,8 @@ def _no_tool(value: Any) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__!r}; a tool is a function decorated with @tool, or a method of an object"
     if can_be_called(value):
-        what = f"the plain function {value.__name__!r}" if hasattr(value, "__name__") else repr(value)
-        return f"{what}; decorate it with @tool, which also declares its effects"
+        description = f"the plain function {value.__name__!r}" if hasattr(value, "__name__") else repr(value)
+        return f"{description}; decorate it with @tool, which also declares its effects"
     return f"{value!r:.80}; list the function itself, decorated with @tool, without calling it"
 
 
@@ -781,9 +781,9 @@ def _handoff_facts(handoffs: Mapping[str, Handoff[Any]]) -> Json:
 def _context_needs(name: str, context_type: Any, values: Mapping[str, Any]) -> tuple[ContextNeed, ...]:
     """Return the required types of the context in an agent with these fields."""
     if context_type is not None and not is_type(context_type):
-        given = type(context_type).__name__
+        type_name = type(context_type).__name__
         raise ConfigurationError(
-            f"Agent {name!r}: context_type must be a class, got an object of type {given}"
+            f"Agent {name!r}: context_type must be a class, got an object of type {type_name}"
         )
     needs = [ContextNeed("it", context_type)] if context_type is not None else []
     if not isinstance(values["instructions"], str):

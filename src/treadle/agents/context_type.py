@@ -25,7 +25,7 @@ def named_type(hint: Any, kind: type[Any]) -> Any:
     if origin is kind:
         return arguments[0] if is_checkable(arguments[0]) else None
     if origin in (typing.Annotated, typing.Union, types.UnionType):
-        return next((found for each in arguments if (found := named_type(each, kind)) is not None), None)
+        return next((named for each in arguments if (named := named_type(each, kind)) is not None), None)
     return None
 
 
@@ -44,8 +44,8 @@ def type_named_by(function: Callable[..., Any], kind: type[Any]) -> Any:
             hint = typing.get_type_hints(holder, names, _free_names(target), include_extras=True)["it"]
         except Exception:  # noqa: BLE001, S112  a name that exists for type checkers only
             continue
-        if (found := named_type(hint, kind)) is not None:
-            return found
+        if (named := named_type(hint, kind)) is not None:
+            return named
     return None
 
 

@@ -78,10 +78,10 @@ class Handoff(Generic[OutputT_co]):
             raise ConfigurationError(
                 f"Handoff to {self.agent_name}: name must be 1 to 64 letters, digits, '_' or '-', got {self.name!r}"
             )
-        given: Any = self.filter
-        listed = cast("Sequence[Any]", given if isinstance(given, (list, tuple)) else (given,))
+        filters: Any = self.filter
+        listed = cast("Sequence[Any]", filters if isinstance(filters, (list, tuple)) else (filters,))
         wrong = [item for item in listed if not can_be_called(item)]
-        if given is not None and wrong:
+        if filters is not None and wrong:
             raise ConfigurationError(
                 f"Handoff to {self.agent_name}: filter must be a function of messages, or a list of them, got "
                 f"{no_function(wrong[0])}"

@@ -47,7 +47,7 @@ class AnswerType(Generic[OutputT_co]):
     """The type of an answer: that of an agent, or that of a person to a question.
 
     Args:
-        what: the owner of the type, for errors, such as "Agent 'a': output_type".
+        owner: the owner of the type, for errors, such as "Agent 'a': output_type".
         annotation: any type that pydantic supports, also a union or an annotated one.
 
     Raises:
@@ -62,7 +62,7 @@ class AnswerType(Generic[OutputT_co]):
     schema: dict[str, Json]
     """JSON schema of an answer"""
 
-    def __init__(self, what: str, annotation: Any) -> None:
+    def __init__(self, owner: str, annotation: Any) -> None:
         from pydantic import TypeAdapter
         from pydantic.json_schema import GenerateJsonSchema
 
@@ -77,7 +77,7 @@ class AnswerType(Generic[OutputT_co]):
             self.schema = self._adapter.json_schema(schema_generator=Quiet)
         except Exception as error:
             reason = _no_type(annotation) or error_text(error, 300).partition("\n")[0]
-            raise ConfigurationError(f"{what} {annotation!r:.200} has no JSON schema: {reason}") from error
+            raise ConfigurationError(f"{owner} {annotation!r:.200} has no JSON schema: {reason}") from error
 
     def dump(self, value: Any) -> Json:
         """Return a value of the type as JSON data that `made` reads; raises for a value of another type."""

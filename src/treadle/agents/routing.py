@@ -108,12 +108,12 @@ def _call(agent: RoutedAgent, route: Route) -> ToolCall:
         return ToolCall("", called[name], {"input": route.input})
     if route.input is None and name in taking_over:
         return ToolCall("", taking_over[name], storable(dict(route.arguments)))
-    what = (
+    targets = (
         "subagents= it may call" if route.input is not None else "handoffs= (to call a subagent, give input=)"
     )
     near = near_name(name, called if route.input is not None else taking_over)
     hint = f"; did you mean {near!r}?" if near else ""
-    raise ValueError(f"it named {name!r}, which is not among the {what}{hint}")
+    raise ValueError(f"it named {name!r}, which is not among the {targets}{hint}")
 
 
 def _name(agent: Any) -> str:

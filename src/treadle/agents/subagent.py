@@ -76,8 +76,8 @@ class Subagent:
         if not _are_names(state):
             raise self._error(f"state must be a list of keys of ctx.state, got {state!r}")
         if self.on_failure not in (None, *get_args(ToolFailurePolicy)):
-            known = ", ".join(get_args(ToolFailurePolicy))
-            raise self._error(f"on_failure must be one of {known}, or None, got {self.on_failure!r}")
+            policies = ", ".join(get_args(ToolFailurePolicy))
+            raise self._error(f"on_failure must be one of {policies}, or None, got {self.on_failure!r}")
         if not isinstance(self.sanitises, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise self._error(f"sanitises must be True or False, got {self.sanitises!r}")
         if self.sanitises:
@@ -98,9 +98,11 @@ class Subagent:
             except BaseException as error:  # it ends only this call
                 raise self._error(f"the function of context= failed: {whole_error_text(error)}") from error
         if not isinstance(context, Mapping):
-            given = "there is none" if context is None else f"the context is of type {type(context).__name__}"
+            reason = (
+                "there is none" if context is None else f"the context is of type {type(context).__name__}"
+            )
             raise self._error(
-                f"context= names keys, and {given}: pass a mapping, or write a function, context=lambda context: ..."
+                f"context= names keys, and {reason}: pass a mapping, or write a function, context=lambda context: ..."
             )
         values = cast("Mapping[str, Any]", context)
         missing = [name for name in terms if name not in values]

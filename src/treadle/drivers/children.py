@@ -260,7 +260,7 @@ class Family:
         if self._pauses:
             await asyncio.gather(*self._pauses.values())
 
-    async def run(self, call: CallState, told: str, context: Any) -> TaskState:
+    async def run(self, call: CallState, input: str, context: Any) -> TaskState:
         """Drive the task of a call to its next stop and return its state."""
         terms = self._terms.get(call.name)
         if terms is not None:
@@ -268,7 +268,7 @@ class Family:
         state = await self._tasks.to_next_stop(
             str(call.child),
             may_exist=call.attempt > 1,
-            new=partial(self._new, call, told),
+            new=partial(self._new, call, input),
             drive=partial(self._drive, call, context),
             observers=self._observers,
         )

@@ -69,7 +69,7 @@ class AgentView:
         first = source[state.own_from] if state.own_from < len(source) else None
         self.own_from = next((index for index, each in enumerate(seen) if each is first), 0)
         self.summarised = state.summarised and bool(seen) and seen[0] is source[0]
-        seen = _labelled(before, seen) + _told_apart(before, seen, team)
+        seen = _labelled(before, seen) + _handoff_note(before, seen, team)
         self._source, self._seen, self._read = source, seen, len(before)
 
 
@@ -82,8 +82,8 @@ def _labelled(before: Sequence[Message], seen: Sequence[Message]) -> list[Messag
     if origin is None:
         return list(seen)
     label = Label(origin, "untrusted")
-    known = {id(message) for message in before}
-    said = {
+    original_ids = {id(message) for message in before}
+    trusted_texts = {
         part.text
         for message in before
         for part in message.parts
@@ -91,28 +91,30 @@ def _labelled(before: Sequence[Message], seen: Sequence[Message]) -> list[Messag
     }
     return [
         message
-        if id(message) in known or message.role not in _WITHOUT_LABEL
-        else replace(message, parts=tuple([_with_label(part, label, said) for part in message.parts]))
+        if id(message) in original_ids or message.role not in _WITHOUT_LABEL
+        else replace(
+            message, parts=tuple([_with_label(part, label, trusted_texts) for part in message.parts])
+        )
         for message in seen
     ]
 
 
-def _with_label(part: Part, label: Label, said: Collection[str]) -> Part:
+def _with_label(part: Part, label: Label, trusted_texts: Collection[str]) -> Part:
     if not isinstance(part, (Text, Image, File)) or part.label is not None:
         return part
-    return part if isinstance(part, Text) and part.text in said else replace(part, label=label)
+    return part if isinstance(part, Text) and part.text in trusted_texts else replace(part, label=label)
 
 
-def _told_apart(before: Sequence[Message], seen: Sequence[Message], team: Team) -> list[Message]:
+def _handoff_note(before: Sequence[Message], seen: Sequence[Message], team: Team) -> list[Message]:
     """Return a message that restates the handoff's arguments, if the filters removed the call that held them."""
     call = next(
         (part for message in reversed(before) for part in message.tool_calls if part.name == team.tool), None
     )
     if call is None or any(part.id == call.id for message in seen for part in message.tool_calls):
         return []
-    return [Message("user", (Text(_note(call, team.previous)),))]
+    return [Message("user", (Text(_handoff_text(call, team.previous)),))]
 
 
-def _note(call: ToolCall, previous: str) -> str:
-    told: Json = call.arguments.get("reason") if list(call.arguments) == ["reason"] else call.arguments
-    return f"[The agent {previous} handed this conversation over{f': {as_text(told)}' if told else ''}]"
+def _handoff_text(call: ToolCall, previous: str) -> str:
+    reason: Json = call.arguments.get("reason") if list(call.arguments) == ["reason"] else call.arguments
+    return f"[The agent {previous} handed this conversation over{f': {as_text(reason)}' if reason else ''}]"

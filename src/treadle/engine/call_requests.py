@@ -67,7 +67,7 @@ class CallRequests:
         """whether the tool runs in a thread of its own"""
 
         self._locks: dict[str, asyncio.Lock] = {}
-        self.asked: list[e.QuestionAsked | e.SleepStarted] = []
+        self.pending: list[e.QuestionAsked | e.SleepStarted] = []
         """the unanswered questions of this attempt, or its sleep: they end it"""
 
     async def ask(self, question: str, schema: Any, expires: float | None, default: tuple[Any, ...]) -> Any:
@@ -79,7 +79,7 @@ class CallRequests:
                 f"tool {call.name!r} may not ask: it may write and is not idempotent, and after the answer it would "
                 "start again from its top; declare read_only=True, or idempotent=True if it may start twice"
             )
-        if self.asked and isinstance(self.asked[0], e.SleepStarted):
+        if self.pending and isinstance(self.pending[0], e.SleepStarted):
             raise AwaitingAnswer  # it asks when it has slept
         terms = terms_of(self._where(), question, schema, expires, default)
         self._places += 1
@@ -94,10 +94,10 @@ class CallRequests:
         options = self._context.runtime.options
         is_callers = call.name in [tool.name for tool in options.caller_tools or ()]
         headless = options.interaction == "headless" and not is_callers  # no person is needed for it
-        asked = e.QuestionAsked(
+        event = e.QuestionAsked(
             call.step,
             call.id,
-            call.asked_questions + len(self.asked) + 1,
+            call.asked_questions + len(self.pending) + 1,
             question,
             terms.type.schema,
             terms.digest,
@@ -107,8 +107,8 @@ class CallRequests:
             has_default=terms.has_default,
             problem=problem,
         )
-        terms.check_fit(asked)
-        self.asked.append(asked)
+        terms.check_fit(event)
+        self.pending.append(event)
         raise AwaitingAnswer
 
     async def sleep(self, seconds: float | None, until: datetime | float | None) -> None:
@@ -125,8 +125,8 @@ class CallRequests:
         self._sleeps += 1
         if self._sleeps <= call.slept or due <= now:
             return
-        if not self.asked:
-            self.asked.append(e.SleepStarted(call.step, call.id, due, self._sleeps))
+        if not self.pending:
+            self.pending.append(e.SleepStarted(call.step, call.id, due, self._sleeps))
         raise AwaitingAnswer
 
     async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
@@ -186,14 +186,14 @@ class CallRequests:
 
     def _check_same(self, earlier: Question, terms: QuestionTerms) -> None:
         """Raise unless the tool asks the same question at this place as in its earlier attempt."""
-        asked = earlier.event
-        if asked.digest == terms.digest:
+        event = earlier.event
+        if event.digest == terms.digest:
             return
         which = (
-            "its answers are of another type" if asked.question == terms.question else "it was another one"
+            "its answers are of another type" if event.question == terms.question else "it was another one"
         )
         raise NotReproducible(
-            f"{self._where()}: question {asked.place} differs from the one that a person answered: {which}. It was "
-            f"{asked.question!r:.120} and is {terms.question!r:.120}. A tool that starts again asks the same questions "
+            f"{self._where()}: question {event.place} differs from the one that a person answered: {which}. It was "
+            f"{event.question!r:.120} and is {terms.question!r:.120}. A tool that starts again asks the same questions "
             "in the same order: keep what a question depends on with ctx.once(...)"
         )

@@ -41,8 +41,8 @@ def new_task_options(options: RunOptions, ceiling: RunOptions, agent: Limits) ->
     limited = _within(options, ceiling)
     if limited.limits is None:
         return limited
-    asked = agent if options.limits is None else agent.tightest(options.limits)
-    return replace(limited, limits=limited.limits.below_defaults(asked))
+    requested = agent if options.limits is None else agent.tightest(options.limits)
+    return replace(limited, limits=limited.limits.below_defaults(requested))
 
 
 def changed_options(options: RunOptions, ceiling: RunOptions) -> RunOptions:

@@ -69,7 +69,7 @@ from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.loop_task import LoopTask
 from treadle.engine.pending_callback import PendingCallback
 from treadle.engine.recording import BreakpointRecorder, PlainStepRecorder, StepFunctionRecorder, StepGoal
-from treadle.engine.release import end_task, wanted_from
+from treadle.engine.release import adoption_due_at, end_task
 from treadle.engine.task_log import is_heard
 from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
 from treadle.engine.timers import fire_timers, fire_timers_while_driving
@@ -234,16 +234,16 @@ class DriveLoop:
             raise self._writer.failure
         if self._is_called():
             await self._listen()
-        state, effects, goal = self.state, self._effects, self._step_goal
+        state, in_flight, goal = self.state, self._effects, self._step_goal
         if self._spec.goal != "attend":
             fire_timers_while_driving(state, self._writer, self._record)
             if self._callbacks is not None:
-                self._callbacks.begin(effects.running)
+                self._callbacks.begin(in_flight.running)
         for _ in range(MAX_EVENTS_IN_A_ROW):
             if goal is not None and goal.is_reached(state):
                 return await self._park(state_at_rest(state))
-            if effects.running and (allowed := self._allowed_to_go_on()) is not None:
-                await effects.run(allowed)
+            if in_flight.running and (allowed := self._allowed_to_go_on()) is not None:
+                await in_flight.run(allowed)
                 return False
             decision = lifecycle.decide(state, self._spec.rules, self._work, finalize=self._finalizes)
             if not isinstance(decision, e.Event):
@@ -256,17 +256,17 @@ class DriveLoop:
             return False
         if type(decision) is Wait:
             return await self._rest(decision)
-        wanted: tuple[Effect, ...] = decision  # type: ignore[assignment]
+        effects: tuple[Effect, ...] = decision  # type: ignore[assignment]
         if self._subagents is not None:
-            active = effects_to_run(self._subagents, state, wanted)
+            active = effects_to_run(self._subagents, state, effects)
             if active is None:
                 return await self._park("waiting")
-            wanted = active
-        if len(wanted) == 1 and not effects.running and not effects.finished:
+            effects = active
+        if len(effects) == 1 and not in_flight.running and not in_flight.finished:
             if not self._is_called():
-                await effects.run_inline(wanted[0])
+                await in_flight.run_inline(effects[0])
         else:
-            await effects.run(wanted)
+            await in_flight.run(effects)
         return False
 
     async def end(self) -> None:
@@ -416,7 +416,7 @@ class DriveLoop:
         if self._subagents is not None:
             await self._subagents.wait_for_pause()
         goes_on = self._inbox.goes_on
-        wanted = wanted_from(
+        due_at = adoption_due_at(
             self.state,
             self._writer,
             self._spec,
@@ -424,7 +424,7 @@ class DriveLoop:
             goes_on=goes_on,
             hands_on=self._inbox.hands_on,
         )
-        verdict = await self._writer.commit_alone(None, state_word, release=True, wanted=wanted)
+        verdict = await self._writer.commit_alone(None, state_word, release=True, wanted=due_at)
         if not verdict.released:
             self._inbox.is_unread = True
         return verdict.released

@@ -81,7 +81,7 @@ class Subagents(Protocol):
         """Wait until the parent's pause has reached every child."""
         ...
 
-    async def run(self, call: CallState, told: str, context: Any) -> TaskState:
+    async def run(self, call: CallState, input: str, context: Any) -> TaskState:
         """Drive the task of a call to its next stop, and return its state."""
         ...
 
@@ -209,10 +209,10 @@ class AgentRuntime:
 
     def untrusted_in(self, effect: CallModel, offered: tuple[str, ...] | None) -> tuple[str, ...]:
         """Return the authors, other than the developer, of the tool definitions that a request offers."""
-        strangers, wanted = self.strangers, effect.call.request
+        strangers, request = self.strangers, effect.call.request
         if not strangers or effect.final:
             return ()
-        names = offered if wanted is None or wanted.tools is None else wanted.tools
+        names = offered if request is None or request.tools is None else request.tools
         return merged([strangers[name] for name in strangers if names is None or name in names])
 
 

@@ -217,13 +217,13 @@ class Guarding:
     async def _verdict(
         self, place: JudgedPlace, content: dict[str, Json], check: Check | None, *, whole: bool = True
     ) -> PolicyVerdict | None:
-        asked = [
+        judgements = [
             self._answer(each, place, content, key, whole=whole)
             for each in self._guardrails
             if each.checks(place.guards, place.tool)
             for key in content
         ]
-        return strictest(await asyncio.gather(*asked)) if asked else None
+        return strictest(await asyncio.gather(*judgements)) if judgements else None
 
     async def _answer(
         self, guardrail: Guardrail, place: JudgedPlace, content: dict[str, Json], part: str, *, whole: bool
@@ -336,8 +336,8 @@ def _judged(
 def _parts_of(state: TaskState, place: str) -> tuple[Content, ...]:
     """Return the content parts of an input that is judged."""
     read = [received for step in state.under_way() for received in step.read]
-    found = (received for received in (*state.unread, *read) if input_place(received.seq) == place)
-    received = next(found, None)
+    matching = (received for received in (*state.unread, *read) if input_place(received.seq) == place)
+    received = next(matching, None)
     return received.parts if received is not None else ()
 
 

@@ -171,16 +171,16 @@ class EffectsInFlight:
 
     # ------------------------------------------------------------------------------------- begin and run
 
-    async def run(self, wanted: Collection[Effect]) -> None:
+    async def run(self, effects: Collection[Effect]) -> None:
         """Start missing effects, cancel unwanted ones, and record the next ends."""
         running = self.running
         if running:
-            ids = {effect.id for effect in wanted}
+            ids = {effect.id for effect in effects}
             for effect_id, in_flight in running.items():
                 if effect_id not in ids:
                     self.cancel(in_flight, "interrupted")
         not_started, seq = 0, self._state.seq
-        for effect in wanted:
+        for effect in effects:
             if effect.id not in running and not self._start(effect):
                 not_started += 1  # if its end is recorded, effects that waited for it may begin
                 if not_started == MAX_EVENTS_IN_A_ROW:

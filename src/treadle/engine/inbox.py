@@ -69,10 +69,10 @@ class InboxReader:
         """whether an undo waits for the effects that run"""
 
         first_due = state.next_due() if was_wanted > AT_ONCE else None
-        self._ahead = was_wanted - first_due if first_due is not None else None
+        self._clock_skew = was_wanted - first_due if first_due is not None else None
         """system time minus task time, in microseconds, at the due time of the task; None if it waited for no timer"""
 
-        self._begun = state.seq
+        self._seq_at_start = state.seq
         self.goes_on = was_wanted == AT_ONCE
         """whether an item arrived that requires another drive after this one"""
 
@@ -119,8 +119,8 @@ class InboxReader:
         """Return when a request or a ticket expires by the system's clock, which may have been changed since."""
         if expiring.expires is None:
             return END_OF_TIME
-        if self._ahead is not None and expiring.seq <= self._begun:
-            return expiring.expires + self._ahead
+        if self._clock_skew is not None and expiring.seq <= self._seq_at_start:
+            return expiring.expires + self._clock_skew
         return self._writer.to_system_time(expiring.expires)
 
     def _is_of_open_ticket(self, item: InboxItem) -> bool:
@@ -219,7 +219,7 @@ def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf, harmless: Con
         case "answer":
             return _answered(state, item, expiry_of)
         case "complete" | "fail" | "progress":
-            return _told_by_ticket(state, item, expiry_of)
+            return _ticket_report(state, item, expiry_of)
         case "undo":
             return _undone(state, item, harmless)
         case _:
@@ -293,9 +293,9 @@ def _answered(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event
     elif (wrong := misfit(data["value"], question.event.schema)) is not None:
         reason = f"the answer to {request_id} does not fit: {wrong}"
     else:
-        asked = question.event
+        event = question.event
         value, by = data["value"], data.get("by")
-        return e.QuestionAnswered(asked.step, asked.call, asked.number, value, by, item.item_id)
+        return e.QuestionAnswered(event.step, event.call, event.number, value, by, item.item_id)
     return e.CommandRejected(item.kind, reason, item.item_id)
 
 
@@ -315,7 +315,7 @@ def carry_out(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
         writer.grant(grant)
 
 
-def _told_by_ticket(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
+def _ticket_report(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
     """Return the report of a ticket's holder on its call; `CommandRejected` if the call has ended or expired."""
     data, by, inbox = item.data, item.data.get("by"), item.item_id
     call = state.tickets.get(str(data["ticket"]))

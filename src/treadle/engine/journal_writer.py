@@ -107,9 +107,9 @@ class JournalWriter:
         self._channel = channel
         self._state = state
         self.loop = asyncio.get_running_loop()
-        self._time, self._began_at = self.loop.time, self.loop.time()
+        self._time, self._monotonic_start = self.loop.time, self.loop.time()
         self._system = clock
-        self._began = _time_at_start(state, own.wanted, clock())
+        self._base_time = _time_at_start(state, own.wanted, clock())
         self.head = state.seq
         """the last durable event"""
 
@@ -149,7 +149,7 @@ class JournalWriter:
         It starts from the system's clock, but not before the journal's last event, and advances with the monotonic
         clock. So waits keep their length and driven time is exact, even if the system's clock is changed meanwhile.
         """
-        return self._began + round((self._time() - self._began_at) * 1e6)
+        return self._base_time + round((self._time() - self._monotonic_start) * 1e6)
 
     def to_system_time(self, time: int) -> int:
         """Return a time of this task as system time, provided that the system's clock is not changed until then."""
@@ -158,7 +158,7 @@ class JournalWriter:
 
     def advance_to(self, time: int) -> None:
         """Advance this task's time to `time`, if it is earlier."""
-        self._began += max(0, time - self.clock())
+        self._base_time += max(0, time - self.clock())
 
     @property
     def is_new(self) -> bool:
@@ -171,7 +171,7 @@ class JournalWriter:
         if (hide := self._vault.hide_in) is not None:
             hide(event)
         event.seq = state.seq + 1
-        event.time = self._began + round((self._time() - self._began_at) * 1e6)  # as `clock` does
+        event.time = self._base_time + round((self._time() - self._monotonic_start) * 1e6)  # as `clock` does
         apply(state, event, self.epoch)
         self.pending.append(event)
         if inbox is not None:

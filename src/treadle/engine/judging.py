@@ -125,14 +125,14 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         if judges := judges_of(in_force, context.inherited.judges):
             await context.learn_labels()
             request = self._request(tool)
-            verdicts = await asyncio.gather(*[told_by(judge, request, context) for judge in judges])
+            verdicts = await asyncio.gather(*[verdict_of(judge, request, context) for judge in judges])
             verdict = strictest([each for each in verdicts if not self._changes_nothing(each)])
             if isinstance(verdict, AskPerson):
                 from treadle.policy.composition import one_question
 
                 verdict = one_question([each for each in verdicts if isinstance(each, AskPerson)])
         if tool.spec.needs_approval and (verdict is None or isinstance(verdict, Allow)):
-            verdict = await self._told_by_tool(tool) or verdict
+            verdict = await self._verdict_of_tool(tool) or verdict
         elif tool.spec.needs_approval and isinstance(verdict, AskPerson):
             verdict = _with_reason_of(tool, verdict)
         return verdict
@@ -151,7 +151,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         """Whether a verdict replaces the arguments of the call with the same ones."""
         return isinstance(verdict, Replace) and verdict.arguments == self.effect.call.arguments
 
-    async def _told_by_tool(self, tool: Tool) -> PolicyVerdict | None:
+    async def _verdict_of_tool(self, tool: Tool) -> PolicyVerdict | None:
         """Return the tool's own verdict: ask, deny because its function failed, or None."""
         call = self.effect.call
         rule, why = getattr(tool, "asks_as", NEEDS_APPROVAL), getattr(tool, "asks_because", "")
@@ -390,7 +390,7 @@ def surroundings(context: EffectContext) -> Surroundings:
     )
 
 
-async def told_by(judge: Judge, request: EffectRequest, context: EffectContext) -> PolicyVerdict | None:
+async def verdict_of(judge: Judge, request: EffectRequest, context: EffectContext) -> PolicyVerdict | None:
     """Return the verdict of a policy, including its functions."""
     return judge.judge(request, await answers_of(judge, request, context))
 
@@ -417,7 +417,7 @@ async def answer_of(
     request: Any,
     seconds: float,
     kinds: tuple[type[Any], ...],
-    what: str,
+    subject: str,
     context: EffectContext | None = None,
 ) -> Any:
     """Return the verdict of a function; a function that raises, is late, or returns another type denies.
@@ -428,17 +428,17 @@ async def answer_of(
         request: its argument.
         seconds: its time limit.
         kinds: the classes of verdicts.
-        what: the name of this kind of function in messages.
+        subject: the name of this kind of function in messages.
         context: the context of the task's effects; None outside of a drive.
     """
     try:
         verdict = await within(seconds, _called(function, request))
     except Exception as error:  # noqa: BLE001  a gate that fails stays shut
         call: str = getattr(request, "call", "")
-        return _failed(context, rule, what, f"{what} {rule}", error, seconds, request.step, call)
+        return _failed(context, rule, subject, f"{subject} {rule}", error, seconds, request.step, call)
     if verdict is None or isinstance(verdict, kinds):
         return verdict
-    return Deny(rule, f"{what} returned a {type(verdict).__name__}, which is no verdict")
+    return Deny(rule, f"{subject} returned a {type(verdict).__name__}, which is no verdict")
 
 
 async def _called(call: Callable[[Any], Any], request: Any) -> Any:
@@ -507,7 +507,7 @@ def _collect(task: asyncio.Future[Any]) -> None:
 def _failed(
     context: EffectContext | None,
     rule: str | None,
-    what: str,
+    subject: str,
     function: str,
     error: Exception,
     seconds: float,
@@ -521,7 +521,7 @@ def _failed(
     state = None if context is None else context.state
     if isinstance(error, _Late):
         trace = kept_hang(error.stack, state, vault, function=function, step=step, call=call)
-        return Deny(rule, f"{what} failed: it took longer than {seconds:g} s", trace)
+        return Deny(rule, f"{subject} failed: it took longer than {seconds:g} s", trace)
     text = vault.error_text(error)
     trace = kept(error, state, vault, function=function, step=step, call=call)
-    return Deny(rule, f"{what} failed: {text}", trace)
+    return Deny(rule, f"{subject} failed: {text}", trace)

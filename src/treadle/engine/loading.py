@@ -46,18 +46,18 @@ _EXAMINED: Final[frozenset[type[e.Event]]] = frozenset(
 
 
 def _examine_and_apply(state: TaskState, event: e.Event, epoch: int) -> None:
-    known = e.known_part(event)
-    if (state.seq == 0) is not (type(known) is e.TaskCreated):
+    known_event = e.known_part(event)
+    if (state.seq == 0) is not (type(known_event) is e.TaskCreated):
         message = (
             f"task {state.task_id}, event {event.seq}: a journal begins with task_created, and has no other"
         )
         raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq)
-    if type(known) is e.TaskEnded and state.in_flight():
+    if type(known_event) is e.TaskEnded and state.in_flight():
         message = f"task {state.task_id}, event {event.seq}: it ended while a call was under way"
         raise JournalCorrupt(message, task_id=state.task_id, seq=event.seq)
     apply_stored(state, event, epoch)
     if (
-        known is event
+        known_event is event
         and isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged))
         and event.options
     ):

@@ -54,7 +54,7 @@ class Execution:
     Args:
         layers: the middleware, the outermost first.
         run_tool: runs the tool itself.
-        told: returns the text of an error, without secrets; they are hidden before the text is cut.
+        describe: returns the text of an error, without secrets; they are hidden before the text is cut.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Execution:
         "_over",
         "_run_tool",
         "_task",
-        "_told",
+        "_text",
         "answered_by",
         "notes",
         "reached",
@@ -74,11 +74,11 @@ class Execution:
         self,
         layers: Sequence[Layer],
         run_tool: RunTool,
-        told: Callable[[BaseException], str] = error_text,
+        describe: Callable[[BaseException], str] = error_text,
     ) -> None:
         self._layers = layers
         self._run_tool = run_tool
-        self._told = told
+        self._text = describe
         self._over = False
         self._task: asyncio.Task[Any] | None = None
         """the asyncio task in which the tool runs, until it ends"""
@@ -116,7 +116,7 @@ class Execution:
             if self._control is not None:
                 raise self._control from None
             if self.was_cut and call.effect != "read" and not isinstance(error, asyncio.CancelledError):
-                raise ToolCut(self._told(error)) from error
+                raise ToolCut(self._text(error)) from error
             raise
         except BaseException:
             self._over = True
@@ -162,7 +162,7 @@ class Execution:
         except BaseException as error:
             if error in inside:
                 raise
-            failure = _Exit(f"the middleware {layer.name} of tool {call.name!r} raised {self._told(error)}")
+            failure = _Exit(f"the middleware {layer.name} of tool {call.name!r} raised {self._text(error)}")
             _say_where(failure, layer, self.reached, bool(inside))
             raise failure from error
         if not isinstance(result, ToolOutput):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -173,7 +173,7 @@ class Execution:
         if not self.reached and self.answered_by is None:
             self.answered_by = layer.name
         if inside and self.reached:
-            self.notes.setdefault("replaced_error", self._told(inside[0]))
+            self.notes.setdefault("replaced_error", self._text(inside[0]))
         return result
 
     def _check_next(self, layer: Layer, passed: Any, was_called: bool) -> None:

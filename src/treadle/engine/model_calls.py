@@ -146,7 +146,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                 elif not isinstance(item, ModelItem):  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise WrongAnswer(f"it yielded a {type(item).__name__}, no delta and no ModelAnswer")
                 else:
-                    deltas = deltas or self._begun(key, text_label)
+                    deltas = deltas or self._start_answer(key, text_label)
                     self._tell(deltas, item)
             if answer is not None:
                 answer = checked_answer(answer)
@@ -273,7 +273,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             step.id, message, answer.finish, usage, typed, call_id, answer.model, also, cost, text_calls
         )
 
-    def _begun(self, key: str, text_label: e.Channel) -> AnswerDeltas:
+    def _start_answer(self, key: str, text_label: e.Channel) -> AnswerDeltas:
         """Return the collector of the answer as the model begins to write it; watchers may see it from now on."""
         context, step = self.context, self.effect.step
         deltas = self.deltas = AnswerDeltas(step.id, self.effect.call.id, len(step.calls), text_label)
@@ -332,13 +332,13 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
             also = checked_side_calls(error.also)
         except WrongAnswer as wrong:
             return self._failed_for_unknown_reason(f"{wrong}; and it failed: {error}")
-        asked = error.model or self.model
+        model = error.model or self.model
         text = str(error)
         if context.vault.hide_in is not None:
             text = context.vault.known.hide(text, deep=True)
         traceback = self.traceback_of(error)  # such as of a filter of the user
         failure = e.Failure(
-            "model", error.kind, text, None, error.status, error.retry_after, asked, traceback=traceback
+            "model", error.kind, text, None, error.status, error.retry_after, model, traceback=traceback
         )
         also = paid(context.price, also, request) if also and request is not None else ()
         failed = e.ModelFailed(
@@ -347,7 +347,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         if error.again_in is not None:
             wait = min(max(0.0, error.again_in), MAX_RETRY_WAIT)
             failed.retry_at = context.clock() + int(wait * 1e6)
-            failed.model, failed.next_route = asked, error.next_route
+            failed.model, failed.next_route = model, error.next_route
         failed = self._with_usage(failed, error.usage if error.usage is not None else self._so_far())
         try:
             check_fit(failed)

@@ -59,22 +59,24 @@ def step_request(context: EffectContext, effect: CallModel) -> ModelRequest:
 
 def function_request(context: EffectContext, call: ModelCall) -> ModelRequest:
     """Return the request of a function within a step."""
-    state, runtime, wanted = context.state, context.runtime, call.request
-    assert wanted is not None, "the request of a function has its own terms"
+    state, runtime, requested = context.state, context.runtime, call.request
+    assert requested is not None, "the request of a function has its own terms"
     specs = runtime.offering(call.offered, reads_on=bool(state.cut))
-    if wanted.tools is not None:
-        unknown = [name for name in wanted.tools if name not in runtime.tools]
+    if requested.tools is not None:
+        unknown = [name for name in requested.tools if name not in runtime.tools]
         if unknown:
             raise ModelError(unknown_tool_text(unknown[0], list(runtime.tools)), kind="invalid_request")
-        specs = tuple([runtime.tools[name].spec for name in wanted.tools])
+        specs = tuple([runtime.tools[name].spec for name in requested.tools])
     request = ModelRequest(
         function_messages(context, call, specs),
-        wanted.instructions if wanted.instructions is not None else standing_instructions(runtime, state),
+        requested.instructions
+        if requested.instructions is not None
+        else standing_instructions(runtime, state),
         specs,
         "auto",
         runtime.settings,
         state.task_id,
-        wanted.step,
+        requested.step,
         state.turn,
         call.attempt,
         None,
@@ -132,4 +134,4 @@ def _with_limits(text: str, context: EffectContext, effect: CallModel) -> str:
 def standing_instructions(runtime: AgentRuntime, state: TaskState) -> str:
     """Return the instructions that all requests of a task share."""
     text = state.instructions or ""
-    return text if runtime.typed is None else f"{text}\n\n{runtime.typed.told}".strip()
+    return text if runtime.typed is None else f"{text}\n\n{runtime.typed.instructions}".strip()

@@ -86,7 +86,7 @@ class Listener:
         self._buffer: list[Notice] = []
         self._missed = [0, 0]
         self._dropped = [0, 0]
-        self._told = self._errors = 0
+        self._delivered = self._errors = 0
         self._thread: Thread | None = None
         self._closing = False
 
@@ -113,7 +113,9 @@ class Listener:
 
     def report(self) -> ObserverReport:
         """Return the counters of the observer."""
-        return ObserverReport(self.observer, self._told, self._dropped[0], self._dropped[1], self._errors)
+        return ObserverReport(
+            self.observer, self._delivered, self._dropped[0], self._dropped[1], self._errors
+        )
 
     def _make_room(self) -> None:
         """Drop all deltas, and the older half of the events if that is not enough, so that this happens seldom."""
@@ -154,7 +156,7 @@ class Listener:
 
     def _tell(self, notice: Notice) -> None:
         self._guarded(self.observer.observe, notice)
-        self._told += 1
+        self._delivered += 1
 
     def _guarded(self, callback: Any, *arguments: Any) -> None:
         try:
@@ -191,7 +193,7 @@ class Listener:
         elif self._errors or any(self._dropped):
             _LOG.warning(
                 "the observer %s was told %d notices; %d events and %d deltas were dropped, and it raised %d times",
-                *(self.name, self._told, *self._dropped, self._errors),
+                *(self.name, self._delivered, *self._dropped, self._errors),
             )
 
 

@@ -40,13 +40,13 @@ class PendingCallback:
     def __init__(self, function: OnPending, vault: Vault = NO_VAULT) -> None:
         self._function = function
         self._vault = vault
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def of(
         self, state: TaskState, durable: Callable[[], Awaitable[None]], wake: Callable[[], None]
     ) -> DriveCallbacks:
         """Return the callbacks of one drive."""
-        return DriveCallbacks(self._function, self._told, state, durable, wake, self._vault)
+        return DriveCallbacks(self._function, self._reported, state, durable, wake, self._vault)
 
 
 class DriveCallbacks:
@@ -54,7 +54,7 @@ class DriveCallbacks:
 
     Args:
         function: called with each request.
-        told: the requests reported in this process, by task and request.
+        reported: the requests reported in this process, by task and request.
         state: the state of the driven task.
         durable: waits until recorded events are durable.
         wake: has the drive take its next turn.
@@ -64,7 +64,7 @@ class DriveCallbacks:
     def __init__(
         self,
         function: OnPending,
-        told: set[tuple[str, str]],
+        reported: set[tuple[str, str]],
         state: TaskState,
         durable: Callable[[], Awaitable[None]],
         wake: Callable[[], None],
@@ -72,7 +72,7 @@ class DriveCallbacks:
     ) -> None:
         self._function = function
         self._vault = vault
-        self._told = told
+        self._reported = reported
         self._state = state
         self._durable = durable
         self._wake = wake
@@ -88,21 +88,21 @@ class DriveCallbacks:
         state = self._state
         if not state.open_approvals and not state.questions:
             return
-        held = _behind_judged(state, running)
+        held = _held_by_judgements(state, running)
         for item in pending_of(state):
             key = state.task_id, item.request_id
             if (
                 item.kind in ("approval", "question")
-                and key not in self._told
+                and key not in self._reported
                 and item.request_id not in held
             ):
-                self._told.add(key)
-                telling = asyncio.get_running_loop().create_task(self._tell(item))
-                self.running.add(telling)
-                telling.add_done_callback(self._on_done)
+                self._reported.add(key)
+                callback = asyncio.get_running_loop().create_task(self._tell(item))
+                self.running.add(callback)
+                callback.add_done_callback(self._on_done)
 
-    def _on_done(self, telling: asyncio.Task[None]) -> None:
-        self.running.discard(telling)
+    def _on_done(self, callback: asyncio.Task[None]) -> None:
+        self.running.discard(callback)
         self._wake()
 
     async def _tell(self, item: Pending) -> None:
@@ -122,19 +122,19 @@ class DriveCallbacks:
 
     async def cancel(self) -> None:
         """Cancel the running callbacks: the drive is over."""
-        for telling in tuple(self.running):
-            telling.cancel()
+        for callback in tuple(self.running):
+            callback.cancel()
         if self.running:
             await asyncio.wait(self.running, timeout=GRACE)
 
 
-def _behind_judged(state: TaskState, running: Container[str]) -> set[str]:
+def _held_by_judgements(state: TaskState, running: Container[str]) -> set[str]:
     """Return the requests about calls that follow, in their step, a call that is still being judged."""
     held = set[str]()
     for step in state.under_way():
-        is_behind = False
+        is_held = False
         for call in step.open.values():
-            is_behind = is_behind or judgement_id(call.id) in running
-            if is_behind:
+            is_held = is_held or judgement_id(call.id) in running
+            if is_held:
                 held.add(approval_id(call.id, call.requests))
     return held

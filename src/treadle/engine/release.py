@@ -53,7 +53,7 @@ async def _is_stale(store: JournalStore, state: TaskState, version: int) -> bool
     return covered[0] != covered[1]
 
 
-def wanted_from(
+def adoption_due_at(
     state: TaskState,
     writer: JournalWriter,
     spec: DriveSpec,

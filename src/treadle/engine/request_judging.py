@@ -18,7 +18,7 @@ from treadle.core.effects import JudgeRequest
 from treadle.core.state import TaskState
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
-from treadle.engine.judging import surroundings, told_by
+from treadle.engine.judging import surroundings, verdict_of
 from treadle.engine.policy_in_force import judges_of
 from treadle.policy.requests import model_request
 from treadle.policy.verdicts import Allow, AskPerson, Deny, PolicyVerdict, strictest
@@ -60,7 +60,7 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
             await context.learn_labels()
             request = model_request(context.state, self._model, self.effect.step.id, surroundings(context))
             judges = judges_of(in_force, context.inherited.judges)
-            verdicts = await asyncio.gather(*[told_by(judge, request, context) for judge in judges])
+            verdicts = await asyncio.gather(*[verdict_of(judge, request, context) for judge in judges])
             return self._events(strictest(verdicts))
         except asyncio.CancelledError:
             return self.broken("it cancelled itself") if self.cancelled_itself() else []

@@ -159,9 +159,9 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             raise
         except BaseException as error:  # noqa: BLE001  an error of a tool is the call's error
             ends = self._failed(context.vault.error_text(error), self.traceback_of(error))
-        if self._requests is not None and self._requests.asked:
+        if self._requests is not None and self._requests.pending:
             return [
-                *self._requests.asked
+                *self._requests.pending
             ]  # the tool starts again, and other results of this attempt do not count
         return ends
 
@@ -500,8 +500,8 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
     elif call.problem is not None and dialect is not None:
         text = dialect.correction(call.problem)
     elif tool is None or (isinstance(tool, OutputReader) and not is_offered(context.state)):
-        known = [name for name in tools if tools[name] is not OUTPUT_READER or is_offered(context.state)]
-        text = unknown_tool_text(call.name, known if call.offered is None else call.offered)
+        names = [name for name in tools if tools[name] is not OUTPUT_READER or is_offered(context.state)]
+        text = unknown_tool_text(call.name, names if call.offered is None else call.offered)
     elif call.offered is not None and call.name not in call.offered:
         text = not_offered_text(call.name, call.offered)
     elif call.problem is not None:
@@ -665,9 +665,9 @@ def _tool_context(
                 nonlocal pieces
                 pieces = pieces or Pieces()
                 value = pieces.hide(vault.known, value)
-            told = e.ToolProgress(call.step, call.id, value, state.seq)
-            told.tool_name = call.name
-            channel.tell(told)
+            event = e.ToolProgress(call.step, call.id, value, state.seq)
+            event.tool_name = call.name
+            channel.tell(event)
 
     def left_behind(still_runs: Callable[[], bool]) -> None:
         leave_behind(still_runs, call.name, state.task_id, call.id)

@@ -46,9 +46,9 @@ def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] |
         return None, e.Failure("agent", "offer", why, traceback=traceback)
     if state.cut and context.runtime.reads_cut_outputs:
         names.add(READ_OUTPUT)
-    wanted = context.runtime.settings.tool_choice
-    if wanted in tools and state.turn == 0 and call.request is None:
-        names.add(wanted)
+    choice = context.runtime.settings.tool_choice
+    if choice in tools and state.turn == 0 and call.request is None:
+        names.add(choice)
     return tuple([name for name in tools if name in names]), None
 
 

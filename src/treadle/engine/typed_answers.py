@@ -34,13 +34,13 @@ class TypedAnswers:
         output: the type.
         mode: how the model is asked for the type.
         tool: the tool that the model calls to answer, in mode `tool`.
-        told: the addition to the instructions.
+        instructions: the addition to the instructions.
     """
 
     output: OutputType
     mode: OutputMode
     tool: ToolSpec | None
-    told: str
+    instructions: str
 
     def read(self, message: Message, finish: Finish) -> e.TypedAnswer | None:
         """Return the answer in a model's message; None if it calls tools, or if the model refused to answer."""

@@ -125,7 +125,10 @@ def _taken_back(
         _of_graph(state, state.graph, to, step) if state.graph is not None else _of_sequence(state, to, step)
     )
     if state.undo is not None:
-        if (to is not None or step is not None) and (keep, _ids(steps)) != (state.undo.to, _begun(state)):
+        if (to is not None or step is not None) and (keep, _ids(steps)) != (
+            state.undo.to,
+            _undone_ids(state),
+        ):
             message = f"task {state.task_id}: an undo to step {state.undo.to} has begun; finish it first"
             raise UndoUnfinished(message, task_id=state.task_id)
         keep = state.undo.to
@@ -148,7 +151,7 @@ def _ids(steps: list[StepState]) -> tuple[str, ...]:
     return tuple([step.id for step in steps])
 
 
-def _begun(state: TaskState) -> tuple[str, ...]:
+def _undone_ids(state: TaskState) -> tuple[str, ...]:
     """Return the ids of the steps that the current undo takes back."""
     undo = state.undo
     return _ids([step for step in all_steps(state) if undo is not None and is_undone(undo, step)])
@@ -259,7 +262,7 @@ def report(state: TaskState, request: e.UndoRequested) -> UndoReport:
     blocking = next((call for call in undo.queue if call.undo_status in ("failed", "lost")), None)
     problem = None
     if blocking is not None:
-        what = "failed" if blocking.undo_status == "failed" else "began, and its outcome is not known"
+        condition = "failed" if blocking.undo_status == "failed" else "began, and its outcome is not known"
         why = f": {blocking.undo_error}" if blocking.undo_error else ""
-        problem = f"the compensation of {blocking.name} ({blocking.id}) {what}{why}"
+        problem = f"the compensation of {blocking.name} ({blocking.id}) {condition}{why}"
     return UndoReport(state.task_id, False, request.to, request.steps, undo_report(state, undo), problem)

@@ -105,9 +105,9 @@ def shown(error: BaseException, vault: Vault) -> BaseException:
 
 def _text(raised: UserError, vault: Vault) -> str:
     """Return the traceback of an error without secrets; if it held none, it links to the error itself."""
-    pieces, known = raised.pieces, vault.known
-    if vault.hide_in is not None and not (raised.is_whole and _is_clean("".join(pieces), known)):
-        hide = partial(known.hide, deep=True)
+    pieces, secrets = raised.pieces, vault.known
+    if vault.hide_in is not None and not (raised.is_whole and _is_clean("".join(pieces), secrets)):
+        hide = partial(secrets.hide, deep=True)
         text = hide(traceback_text([hidden_piece(piece, hide) for piece in pieces]))
     elif isinstance(raised.error, RaisedElsewhere):
         text = traceback_text(pieces)
@@ -116,8 +116,8 @@ def _text(raised: UserError, vault: Vault) -> str:
     return text
 
 
-def _is_clean(text: str, known: Secrets) -> bool:
-    return known.hide(text, deep=True) == text
+def _is_clean(text: str, secrets: Secrets) -> bool:
+    return secrets.hide(text, deep=True) == text
 
 
 def _tell(
@@ -126,18 +126,18 @@ def _tell(
     step: str,
     call: str,
     error: BaseException,
-    what: str = "raised an error",
+    problem: str = "raised an error",
 ) -> None:
     where = f", call {call}" if call else f", step {step}" if step else ""
-    event = "user_code_raised" if what == "raised an error" else "user_code_hung"
+    event = "user_code_raised" if problem == "raised an error" else "user_code_hung"
     facts: dict[str, Any] = {"event": event, "step": step, "call": call, "function": function}
     if state is None:
-        _LOG.warning("%s %s", function, what, exc_info=error, extra=facts)
+        _LOG.warning("%s %s", function, problem, exc_info=error, extra=facts)
         return
     facts |= {"task_id": state.task_id, "agent": state.agent, "thread_id": state.thread}
     _LOG.warning(
         "task %s of %s%s: %s %s",
-        *(one_line(state.task_id), state.agent, where, one_line(function), what),
+        *(one_line(state.task_id), state.agent, where, one_line(function), problem),
         exc_info=error,
         extra=facts,
     )

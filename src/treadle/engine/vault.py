@@ -171,20 +171,20 @@ class Vault:
 
     def _hide_in(self, event: e.Event) -> None:
         """Mask known values in an event. A call whose arguments held one does not run with the rest."""
-        known = self.known
+        secrets = self.known
         for item in fields(event):
             value = getattr(event, item.name)
-            hidden = _hidden(known, value)
+            hidden = _hidden(secrets, value)
             if hidden is not value:
                 setattr(event, item.name, hidden)
                 if isinstance(event, e.CallRequested) and item.name == "arguments":
                     event.problem = event.problem or WITHHELD
 
 
-def _hidden(known: Secrets, value: Any) -> Any:
+def _hidden(secrets: Secrets, value: Any) -> Any:
     if isinstance(value, (int, float)) or value is None:
         return value
-    return known.hide_data(value, deep=isinstance(value, e.Failure))
+    return secrets.hide_data(value, deep=isinstance(value, e.Failure))
 
 
 def _read(name: str, source: Source) -> str:

@@ -95,10 +95,10 @@ def checked_words(where: str, words: Any) -> Mapping[str, Finish]:
             raise ConfigurationError(
                 f"{where}: finish_reasons[{word!r}] must be one of {', '.join(get_args(Finish))}, got {finish!r}"
             )
-        known = MEANINGS.get(word.lower(), "stop")
-        if finish in WHOLE and known not in WHOLE:
+        known_finish = MEANINGS.get(word.lower(), "stop")
+        if finish in WHOLE and known_finish not in WHOLE:
             raise ConfigurationError(
-                f"{where}: finish_reasons[{word!r}] cannot be {finish!r}: the word means {known!r}, "
+                f"{where}: finish_reasons[{word!r}] cannot be {finish!r}: the word means {known_finish!r}, "
                 "and such an answer is not whole"
             )
     return dict(cast("Mapping[str, Finish]", words))

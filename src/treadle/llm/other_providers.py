@@ -133,8 +133,8 @@ class ProviderModel(NamedModel):
         idempotency_header: str | None = None,
     ) -> None:
         if (needs := OTHER_PROVIDERS.get(provider)) is None:
-            known = ", ".join(OTHER_PROVIDERS)
-            raise ModelUnknown(f"ProviderModel: provider must be one of {known}, got {provider!r}")
+            names = ", ".join(OTHER_PROVIDERS)
+            raise ModelUnknown(f"ProviderModel: provider must be one of {names}, got {provider!r}")
         self.provider, self.extra, self.packages = provider, needs.extra, needs.packages  # pyright: ignore[reportAttributeAccessIssue]
         self.home, self.key_variables, self.url_variable = needs.home, needs.keys, needs.url  # pyright: ignore[reportAttributeAccessIssue]
         super().__init__(

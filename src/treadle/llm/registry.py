@@ -87,7 +87,7 @@ def _meant(model: str) -> str | None:
     usual = _usual_name(provider)
     if slash and name and (usual in PROVIDERS or usual in OTHER_PROVIDERS):
         return f"{usual}:{name}"
-    likely = next((found for pattern, found in _FAMILIES if model.startswith(pattern)), None)
+    likely = next((family for pattern, family in _FAMILIES if model.startswith(pattern)), None)
     return f"{likely}:{model}" if likely else None
 
 

@@ -113,7 +113,9 @@ class RecordedVerdicts:
 def recorded_guardrails(events: Sequence[e.Event]) -> list[Guardrail]:
     """Return guardrails that repeat the verdicts of a recorded task, each under its recorded id."""
     judged = [event for event in events if isinstance(event, e.GuardrailJudged)]
-    asked = {without_branch(event.call): event for event in events if isinstance(event, e.ApprovalRequested)}
+    requests = {
+        without_branch(event.call): event for event in events if isinstance(event, e.ApprovalRequested)
+    }
     expired = _expired(events)
     contents: tuple[e.GuardedContent, ...] = tuple({event.guards: None for event in judged})
     began = next((event.seq for event in events if isinstance(event, e.StepStarted)), len(events))
@@ -129,7 +131,7 @@ def recorded_guardrails(events: Sequence[e.Event]) -> list[Guardrail]:
             if event.verdict == "rewrite" and before.get(part) == request.value != content.get(part):
                 return Rewrite(content.get(part), event.reason)
             if event.verdict == "ask" and content.get(part) == request.value:
-                question = asked[place]
+                question = requests[place]
                 expires = _AT_ONCE if (place, question.number) in expired else None
                 terms = question.approvers, question.excluded, None, question.every_call, question.same
                 return AskPerson(rule, event.reason, expires, *terms)
@@ -147,14 +149,14 @@ class ReplayClock:
     """The machine's clock, which a replay advances when a request to a person expired."""
 
     def __init__(self) -> None:
-        self._ahead = 0
+        self._offset = 0
 
     def __call__(self) -> int:
-        return time_ns() // 1000 + self._ahead
+        return time_ns() // 1000 + self._offset
 
     def pass_until(self, due: int) -> None:
         """Advance the clock to at least this time, in microseconds since 1970, UTC."""
-        self._ahead += max(0, due - self())
+        self._offset += max(0, due - self())
 
 
 class RecordedDecisions:
@@ -192,11 +194,11 @@ class RecordedDecisions:
             if item.kind == "question":
                 goes_on = await self._answer(runner, task_id, item) or goes_on
                 continue
-            asked = approved_call(item.request_id) if item.kind == "approval" else None
-            if asked is None:
+            approval_key = approved_call(item.request_id) if item.kind == "approval" else None
+            if approval_key is None:
                 continue
-            decision = self._decided.get(asked)
-            goes_on = goes_on or decision is not None or asked in self._expired
+            decision = self._decided.get(approval_key)
+            goes_on = goes_on or decision is not None or approval_key in self._expired
             if isinstance(decision, e.ApprovalGiven):
                 await runner.approve(
                     task_id,
@@ -211,13 +213,13 @@ class RecordedDecisions:
                 )
         return goes_on
 
-    async def _answer(self, runner: Runner, task_id: str, asked: Pending) -> bool:
+    async def _answer(self, runner: Runner, task_id: str, request: Pending) -> bool:
         """Repeat the recorded answer to a question, or its expiry; return False if neither was recorded."""
-        answer = self._answers.get(asked.request_id)
-        if answer is not None and misfit(answer.value, asked.schema) is None:
-            await runner.answer(task_id, asked.request_id, value=answer.value, by=answer.by)
+        answer = self._answers.get(request.request_id)
+        if answer is not None and misfit(answer.value, request.schema) is None:
+            await runner.answer(task_id, request.request_id, value=answer.value, by=answer.by)
             return True
-        if asked.request_id not in self._unanswered or asked.expires is None:
+        if request.request_id not in self._unanswered or request.expires is None:
             return False
-        self._clock.pass_until(asked.expires)
+        self._clock.pass_until(request.expires)
         return True

@@ -154,8 +154,10 @@ class ApprovalVerbs(ControlVerbs):
 
     async def _pending_of_all(self, thread_id: str | None, place: str, last: str) -> AsyncIterator[_Group]:
         """Yield the requests after the last one of a page, a task at a time, each with the cursor of its row."""
-        wanted = TaskFilter(_MAY_WAIT, thread_id=thread_id, limit=_PAGE, cursor=place or None, pending=True)
-        rows = await self._store.rows(wanted)
+        task_filter = TaskFilter(
+            _MAY_WAIT, thread_id=thread_id, limit=_PAGE, cursor=place or None, pending=True
+        )
+        rows = await self._store.rows(task_filter)
         is_last = len(rows) < _PAGE
         if last and (split := await self._cache.row_or_none(place.partition(".")[2])) is not None:
             rows = [split, *rows]
@@ -170,12 +172,12 @@ class ApprovalVerbs(ControlVerbs):
                     items = pending_outside(state)
                     if items and state.parent is not None:
                         items = pending_outside(state, await self._agents_above(state))
-                yield row.cursor, _behind(items, last) if row.cursor == place else items
+                yield row.cursor, _after(items, last) if row.cursor == place else items
                 if time_slice.is_over:
                     await time_slice.pause()
             if is_last:
                 return
-            rows = await self._store.rows(replace(wanted, cursor=rows[-1].cursor))
+            rows = await self._store.rows(replace(task_filter, cursor=rows[-1].cursor))
             is_last = len(rows) < _PAGE
 
     async def _pending_of_tree(self, task_id: str, place: str, last: str) -> AsyncIterator[_Group]:
@@ -192,7 +194,7 @@ class ApprovalVerbs(ControlVerbs):
         ids = [each for each, _ in groups]
         start = ids.index(place) if place in ids else 0
         for each, items in groups[start:]:
-            yield each, _behind(items, last) if each == place else items
+            yield each, _after(items, last) if each == place else items
 
     async def _agents_above(self, state: TaskState) -> tuple[str, ...]:
         """Return the names of the agents above a task, the root's first, as far as their tasks exist."""
@@ -311,9 +313,9 @@ class ApprovalVerbs(ControlVerbs):
             for item in pending_outside(state)
             if request_id in (None, item.request_id)
         ]
-        wanted = [item for item in items if item.argument is not None]
-        if len(wanted) == 1 and not any(item.kind == "question" for item in items):
-            (item,) = wanted
+        approvals = [item for item in items if item.argument is not None]
+        if len(approvals) == 1 and not any(item.kind == "question" for item in items):
+            (item,) = approvals
             arguments = {**item.arguments, str(item.argument): written}
             await self._decide(task, item.request_id, _Verdict("approve", by, arguments), command_id)
         else:
@@ -445,8 +447,8 @@ class ApprovalVerbs(ControlVerbs):
 
     def _check_approver(self, state: TaskState, item: Pending, verdict: _Verdict) -> None:
         """Raise unless the caller may decide, with arguments that fit."""
-        asked = approved_call(item.request_id)
-        call = state.open_approvals[asked[0]] if asked is not None else None
+        approval_key = approved_call(item.request_id)
+        call = state.open_approvals[approval_key[0]] if approval_key is not None else None
         request = call.permit.request if call is not None and call.permit is not None else None
         assert call is not None, "it is pending"
         assert request is not None, "it is pending"
@@ -562,7 +564,7 @@ async def _first_of(groups: AsyncIterator[_Group], limit: int) -> PendingPage:
     return PendingPage(tuple(items), None)
 
 
-def _behind(items: list[Pending], last: str) -> list[Pending]:
+def _after(items: list[Pending], last: str) -> list[Pending]:
     """Return a task's requests after the one with id `last`: all if it is no longer pending, none without an id."""
     if not last:
         return []

@@ -139,14 +139,14 @@ class BackgroundVerbs(ApprovalVerbs):
             return
         task_id, digest = await self._task_of(ticket, task), digest_of_ticket(ticket)
 
-        async def told(event: e.Event) -> None:
+        async def on_repeat(event: e.Event) -> None:
             if isinstance(event, e.CommandRejected):
                 _check_told(*await self._holder(task_id, digest), kind, value)
                 return
             assert isinstance(event, (e.TicketCompleted, e.TicketFailed, e.TicketProgressed)), (
                 "no other kind is asked for"
             )
-            self._commands.check_same(task_id, command_id, event, _told_by(event), value)
+            self._commands.check_same(task_id, command_id, event, _reported_value(event), value)
             with suppress(TicketNotFound):  # an undo took its call back
                 _, call = await self._holder(task_id, digest)
                 self._commands.check_same(task_id, command_id, event, event.call, call.id)
@@ -156,7 +156,7 @@ class BackgroundVerbs(ApprovalVerbs):
             command_id,
             (_EVENTS[kind], e.CommandRejected),
             lambda: self._tell_once(task_id, digest, kind, name, value, by, command_id),
-            told,
+            on_repeat,
         )
 
     async def _tell_once(
@@ -225,7 +225,7 @@ def _is_call(ticket: Any) -> bool:
     )
 
 
-def _told_by(event: e.TicketCompleted | e.TicketFailed | e.TicketProgressed) -> Json:
+def _reported_value(event: e.TicketCompleted | e.TicketFailed | e.TicketProgressed) -> Json:
     """Return the value that the holder of a ticket reported."""
     if isinstance(event, e.TicketProgressed):
         return event.value

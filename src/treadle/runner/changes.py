@@ -66,7 +66,7 @@ class Changes:
         self._deleted = set[str]()
         """the tasks that the store reports as deleted"""
 
-        self._told: OrderedDict[str, TaskSummary] = OrderedDict()
+        self._yielded: OrderedDict[str, TaskSummary] = OrderedDict()
         """the last summary yielded of each task"""
 
         self._news = asyncio.Event()
@@ -115,7 +115,7 @@ class Changes:
             )  # changes already yielded since then are not yielded again
         there = {row.task_id for row in rows}
         # A new task may have no row yet: so only a task that was yielded, or named as deleted, can be gone.
-        missing = deleted | (self._told.keys() if has_gap else self._told.keys() & (changed or ()))
+        missing = deleted | (self._yielded.keys() if has_gap else self._yielded.keys() & (changed or ()))
         gone = await self._gone(missing - there)
         return [
             summary
@@ -125,18 +125,18 @@ class Changes:
 
     def _is_new(self, summary: TaskSummary) -> bool:
         """Whether a summary differs from the last one that was yielded; it counts as yielded from now on."""
-        before = self._told.get(summary.task_id)
+        before = self._yielded.get(summary.task_id)
         if before is not None and _shown(before) == _shown(summary):
             return False
-        self._told[summary.task_id] = summary
-        self._told.move_to_end(summary.task_id)
-        if len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+        self._yielded[summary.task_id] = summary
+        self._yielded.move_to_end(summary.task_id)
+        if len(self._yielded) > REMEMBERED:
+            self._yielded.popitem(last=False)
         return True
 
     def _deletion(self, task_id: str) -> TaskSummary:
         """Return the summary of a deleted task: its last one, if one was yielded."""
-        before = self._told.get(task_id)
+        before = self._yielded.get(task_id)
         if before is None:
             return TaskSummary(
                 task_id, "", "", "created", False, 0, None, {}, tenant=self._tenant, deleted=True
@@ -167,10 +167,10 @@ class Changes:
 
     async def _newer(self, since: int) -> list[TaskRow]:
         """Return the rows of tasks with an event since a time, or with a driver."""
-        wanted, rows = TaskFilter(updated_since=since, limit=PAGE), list[TaskRow]()
-        while page := await self._tasks.store.rows(wanted):
+        task_filter, rows = TaskFilter(updated_since=since, limit=PAGE), list[TaskRow]()
+        while page := await self._tasks.store.rows(task_filter):
             rows += page
-            wanted.cursor = page[-1].cursor
+            task_filter.cursor = page[-1].cursor
         return rows
 
 

@@ -407,9 +407,9 @@ class ControlVerbs(ViewVerbs):
                 await self._check_settled(await self._maker_of(task_id, request_id), request_id, verdict)
                 return
             assert isinstance(event, e.OutcomeSettled), "no other kind is asked for"
-            word, output = _as_recorded(verdict)
+            kind, output = _as_recorded(verdict)
             recorded: Json = [event.call, event.verdict, event.output]
-            self._commands.check_same(task_id, command_id, event, recorded, [request_id, word, output])
+            self._commands.check_same(task_id, command_id, event, recorded, [request_id, kind, output])
 
         await self._commands.once(
             task_id,
@@ -442,8 +442,8 @@ class ControlVerbs(ViewVerbs):
         if len(pending) > 1 and state is not states[0]:
             raise several_pending("settle", [item for _, item in pending], request_id)
         check_unmoved(state.task_id, state.seq, expect)
-        word, output = _as_recorded(verdict)
-        data: dict[str, Json] = {"request_id": request_id, "verdict": word, "output": output, "by": by}
+        kind, output = _as_recorded(verdict)
+        data: dict[str, Json] = {"request_id": request_id, "verdict": kind, "output": output, "by": by}
         if expect is not None:
             data["expect"] = expect
         seq = state.seq

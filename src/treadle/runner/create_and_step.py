@@ -131,8 +131,8 @@ class StepVerbs(ViewVerbs):
         """Run one step, or return the step of an earlier command with the same id."""
         if not observers:
             return (await self._drive_once(request))()[0]
-        with self._driver.observing(verb, observers) as told:
-            return (await self._drive_once(replace(request, observers=told)))()[0]
+        with self._driver.observing(verb, observers) as listeners:
+            return (await self._drive_once(replace(request, observers=listeners)))()[0]
 
     async def _drive_once(self, request: _StepRequest) -> _Outcome:
         """Drive the steps of a request, unless a command of its id was carried out before; return their outcome."""
@@ -196,9 +196,9 @@ class StepVerbs(ViewVerbs):
                     recorded = encoded(received.parts)
         sent = [] if request.input is None else encoded(self._load_parts(parts_of(request.input)))
         steps: list[Json] = list(event.steps)
-        asked = [request.step] if request.step is not None else steps[: None if request.ready else 1]
+        requested = [request.step] if request.step is not None else steps[: None if request.ready else 1]
         self._commands.check_same(
-            request.task_id, request.command_id, event, [steps, recorded], [asked, sent]
+            request.task_id, request.command_id, event, [steps, recorded], [requested, sent]
         )
 
     async def _drive_rest(self, request: _StepRequest, event: e.StepRequested) -> _Outcome:
@@ -296,8 +296,8 @@ class StepVerbs(ViewVerbs):
         task_id = id_of(task)
         request = _StepRequest(task_id, None, None, None, context, expect, by, command_id, ready=True)
         ready = await self._ready_steps(request)
-        with self._driver.observing("run_ready_steps", observers) as told:
-            request = replace(request, observers=told)
+        with self._driver.observing("run_ready_steps", observers) as listeners:
+            request = replace(request, observers=listeners)
             if len(ready) < 2:
                 return StepOutputs((await self._drive_once(request))())
             with suppress(StepFailed, TaskParked):  # each output holds the state of its step
@@ -305,10 +305,10 @@ class StepVerbs(ViewVerbs):
         if command_id is not None:
             ready = await self._ready_steps(request)  # the steps of the first caller with this id
         state = await self._state(task_id)
-        word, steps = results.state_at_rest(state), {step.id: step for step in results.all_steps(state)}
+        state_word, steps = results.state_at_rest(state), {step.id: step for step in results.all_steps(state)}
         typed = self._agents.output_type_of(state)
         outputs = [
-            results.step_output(state, steps[step], word, (), typed) for step in ready if step in steps
+            results.step_output(state, steps[step], state_word, (), typed) for step in ready if step in steps
         ]
         return StepOutputs(outputs)
 
@@ -379,9 +379,9 @@ class StepVerbs(ViewVerbs):
             if state.ended in ("completed", "degraded"):  # just before it was acquired here
                 return await self._result_of(state, state.ended)
             if not state.answered or state.ended is not None:
-                word = results.state_at_rest(state)
-                message = f"task {task_id} is {word} and has no answer to finalize; step or resume it"
-                raise TaskUnfinished(message, task_id=task_id, state=word)
+                state_word = results.state_at_rest(state)
+                message = f"task {task_id} is {state_word} and has no answer to finalize; step or resume it"
+                raise TaskUnfinished(message, task_id=task_id, state=state_word)
             agent, context = self._agents.reviewer_of(state), None
             if agent is not None:
                 context = await self._driver.contexts.of_drive(owned, agent, None, needed=False)
@@ -497,9 +497,9 @@ def _recorded_outcomes(
 ) -> list[TaskStepOutput[Any]]:
     """Return the outputs of steps from the journal; raises `StepFailed` for a single step that failed."""
     steps = {step.id: step for step in results.all_steps(state)}
-    word, upcoming = results.state_at_rest(state), upcoming_steps(state)
+    state_word, upcoming = results.state_at_rest(state), upcoming_steps(state)
     outputs = [
-        results.step_output(state, steps.get(step) or next_step(state), word, upcoming, typed)
+        results.step_output(state, steps.get(step) or next_step(state), state_word, upcoming, typed)
         for step in requested
     ]
     if len(outputs) == 1 and outputs[0].step.status == "failed" and state.ended == "failed":
@@ -517,22 +517,25 @@ def _outcome_of_step(
     state: TaskState, drive: DriveLoop, only: frozenset[str] | None, typed: OutputType[Any] | None
 ) -> TaskStepOutput[Any]:
     """Return the output of a drive of one step, or raise the error that kept it from completing."""
-    word = results.state_at_rest(state)
+    state_word = results.state_at_rest(state)
     if drive.step_done is not None:
-        return results.step_output(state, drive.step_done, word, upcoming_steps(state), typed)
+        return results.step_output(state, drive.step_done, state_word, upcoming_steps(state), typed)
     begun = [step for step in state.under_way() if only is None or step.id in only]
     step = begun[0] if begun else next_step(state)
-    output = results.step_output(state, step, word, (), typed)
+    output = results.step_output(state, step, state_word, (), typed)
     if step.status == "failed" and state.ended == "failed":
         raise _failed(state, output) from cause_of(state.error)
     if state.ended is not None:
         return output
-    raise _parked(state, word)
+    raise _parked(state, state_word)
 
 
-def _parked(state: TaskState, word: str) -> TaskParked:
+def _parked(state: TaskState, state_word: str) -> TaskParked:
     pending = results.pending_of(state)
-    what = "; ".join(item.text for item in pending) or state.stop_reason or "call resume to go on"
+    reason = "; ".join(item.text for item in pending) or state.stop_reason or "call resume to go on"
     return TaskParked(
-        f"task {state.task_id} is {word}: {what}", task_id=state.task_id, state=word, pending=pending
+        f"task {state.task_id} is {state_word}: {reason}",
+        task_id=state.task_id,
+        state=state_word,
+        pending=pending,
     )

@@ -35,7 +35,7 @@ from treadle.runner.approvals import ApprovalVerbs
 SHOWN: Final = 4_000
 """Characters of a value that are shown before the person asks for all of it."""
 
-BAR: Final = "  │ "
+UNTRUSTED_PREFIX: Final = "  │ "
 """Prefix of the continuation lines of text from a model, a tool or a policy."""
 
 Part = str | tuple[str, str]
@@ -83,9 +83,9 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
     if item.idempotency_key is not None:
         yield from _labelled("its key was:", exact_text(item.idempotency_key), width, most)
     if item.tool and item.kind != "subagent":
-        what = f"{item.tool}({exact_json(item.arguments)})"
+        call_text = f"{item.tool}({exact_json(item.arguments)})"
         label = "it would run:" if item.kind == "approval" else "the call:"
-        yield from _labelled(label, what, width, most)
+        yield from _labelled(label, call_text, width, most)
     if item.details is not None:
         yield from _labelled("about it:", exact_json(item.details), width, most)
     if item.progress is not None:
@@ -116,8 +116,8 @@ def _labelled(label: str, text: str, width: int | None, most: int | None) -> Ite
         return
     yield ((head.rstrip(), "dim"),)
     for line in shown.split("\n"):
-        for piece in _pieces(line, width - len(BAR) if width is not None else None):
-            yield (BAR, "dim"), piece
+        for piece in _pieces(line, width - len(UNTRUSTED_PREFIX) if width is not None else None):
+            yield (UNTRUSTED_PREFIX, "dim"), piece
     if cut is not None:
         yield ((f"    … {cut:,} characters in all: v shows them", "yellow"),)
 
@@ -185,11 +185,11 @@ class Dialogue:
         for item in items:
             ask = self.KINDS.get(item.kind)
             self._show(item)
-            if ask is None or not await self._asked(ask, item):
+            if ask is None or not await self._asked_safely(ask, item):
                 decided = False
         return decided
 
-    async def _asked(
+    async def _asked_safely(
         self, ask: Callable[[Dialogue, Pending], Coroutine[Any, Any, bool]], item: Pending
     ) -> bool:
         try:
@@ -386,8 +386,8 @@ class Dialogue:
 
     async def _below(self, item: Pending) -> bool:
         """Ask for the requests of a task below; return False if it has none yet."""
-        found = await self._verbs.list_pending(item.request_id)
-        items = [each async for each in found if each.kind != "background"]
+        page = await self._verbs.list_pending(item.request_id)
+        items = [each async for each in page if each.kind != "background"]
         return bool(items) and await self.decide(items)
 
     ANSWERS: ClassVar[

@@ -184,8 +184,8 @@ class ForkVerbs(ViewVerbs):
             fits |= await self._fits(row, request, state)
         for field, same in fits.items():
             if not same:
-                what = "is no fork of this task" if field == "task_id" else f"exists with another {field}"
-                message = f"task {task_id} {what}; give another task_id, or none"
+                problem = "is no fork of this task" if field == "task_id" else f"exists with another {field}"
+                message = f"task {task_id} {problem}; give another task_id, or none"
                 raise TaskConflict(message, task_id=task_id, field=field)
         return await self.get_task(task_id)
 
@@ -268,20 +268,22 @@ class _ForkRequest:
 
     def override_over(self, state: TaskState) -> e.AgentOverride | None:
         """Return the fork's overrides of its agent: those of the caller, else those of its parent."""
-        asked, kept = self.override, state.override
+        requested, kept = self.override, state.override
         nothing = e.AgentOverride()
         if kept is not None and self.agent is None:
-            if asked == nothing:
+            if requested == nothing:
                 return kept
             if (
                 kept.agent == state.agent
             ):  # else a handoff came between, and the caller means the current agent
-                asked = replace(
+                requested = replace(
                     kept,
-                    instructions=kept.instructions if asked.instructions is None else asked.instructions,
-                    model=kept.model if asked.model is None else asked.model,
+                    instructions=kept.instructions
+                    if requested.instructions is None
+                    else requested.instructions,
+                    model=kept.model if requested.model is None else requested.model,
                 )
-        return None if asked == nothing else asked
+        return None if requested == nothing else requested
 
 
 def _ends(event: e.Event, step: str | int | None) -> bool:
@@ -289,6 +291,6 @@ def _ends(event: e.Event, step: str | int | None) -> bool:
     return isinstance(event, (e.StepCompleted, e.StepSkipped)) and event.step == step
 
 
-def _allowed(asked: str | None, kept: str | None) -> tuple[str | None, ...]:
+def _allowed(requested: str | None, kept: str | None) -> tuple[str | None, ...]:
     """Return the values that a fork may have as an override: the requested one, else none or its parent's."""
-    return (None, kept) if asked is None else (asked,)
+    return (None, kept) if requested is None else (requested,)

@@ -53,15 +53,15 @@ class HistoryVerbs(ViewVerbs):
             ConfigurationError: an argument is not valid.
         """
         arguments.page("get_events", limit, None)
-        wanted = _known_kinds(kinds)
+        known_kinds = _known_kinds(kinds)
         row = await self._cache.row(id_of(task))
         stored = StoredEvents(self._store, row.task_id, await self._state_or_none(row) if after else None)
         items, last = list[Event](), after
-        window = limit if wanted is None else arguments.MAX_PAGE
+        window = limit if known_kinds is None else arguments.MAX_PAGE
         while len(items) < limit and last < row.head and last - after < SCANNED:
             upto = min(last + window, row.head)
             for event in await stored.after(last, upto):
-                if wanted is None or event.kind in wanted:
+                if known_kinds is None or event.kind in known_kinds:
                     items.append(event)
             last = upto
         if len(items) > limit:
@@ -70,7 +70,7 @@ class HistoryVerbs(ViewVerbs):
         cursor = last if last < row.head else None
         page = EventPage(tuple(items), cursor, row.head)
         return page.followed_by(
-            lambda seen: self.get_events(row.task_id, after=seen, limit=limit, kinds=wanted)
+            lambda seen: self.get_events(row.task_id, after=seen, limit=limit, kinds=known_kinds)
         )
 
     async def _state_or_none(self, row: TaskRow) -> TaskState | None:
@@ -101,8 +101,8 @@ class HistoryVerbs(ViewVerbs):
         task_id, end = row.task_id, after + limit
         async with self._cache.reading(task_id, row) as state:
             steps = results.all_steps(state)
-            word, typed = results.state_at_rest(state), self._agents.output_type_of(state)
-            each = (results.step_output(state, step, word, (), typed) for step in steps[after:end])
+            state_word, typed = results.state_at_rest(state), self._agents.output_type_of(state)
+            each = (results.step_output(state, step, state_word, (), typed) for step in steps[after:end])
             items: list[TaskStepOutput[OutputT]] = await in_slices(each)
         page = StepPage[OutputT](tuple(items), end if end < len(steps) else None)
         return page.followed_by(lambda seen: self.get_steps(task_id, after=seen, limit=limit))
@@ -130,8 +130,8 @@ class HistoryVerbs(ViewVerbs):
             if isinstance(event, ModelStarted) and event.step == step_id and call in (None, event.call):
                 started = event
         if started is None:
-            what = f"no request {call!r}" if call is not None else "no request to a model"
-            raise StepNotFound(f"step {step_id!r} of task {row.task_id} sent {what}")
+            request = f"no request {call!r}" if call is not None else "no request to a model"
+            raise StepNotFound(f"step {step_id!r} of task {row.task_id} sent {request}")
         state = await self._cache.state_at(row.task_id, started.seq)
         from treadle.drivers.past_requests import PastRequests
 
@@ -143,11 +143,11 @@ def _known_kinds(kinds: str | Collection[str] | None) -> frozenset[str] | None:
     """Return the kinds of events for a page; None for all. Raises `ConfigurationError`."""
     if kinds is None:
         return None
-    wanted = frozenset((kinds,) if isinstance(kinds, str) else kinds)
-    for kind in sorted(wanted - EVENTS.keys()):
+    names = frozenset((kinds,) if isinstance(kinds, str) else kinds)
+    for kind in sorted(names - EVENTS.keys()):
         near = near_name(kind, EVENTS)
         hint = f", did you mean {near!r}?" if near is not None else ""
         raise ConfigurationError(
             f"get_events: kinds: {arguments.shown(kind)} is no kind of a stored event{hint}"
         )
-    return wanted
+    return names

@@ -58,11 +58,11 @@ class MaintenanceVerbs(ViewVerbs):
             else arguments.path("export_tasks: to", to, "a path or a stream of bytes")
         )
         await self._cache.open()
-        wanted = [await self._existing(task) for task in tasks] or None
+        task_ids = [await self._existing(task) for task in tasks] or None
         async with self._store.snapshot() as snapshot:
             if file is not None:
-                return await exporting.export_to_file(snapshot, file, wanted)
-            return await exporting.export(snapshot, cast("BinaryIO", to), wanted)
+                return await exporting.export_to_file(snapshot, file, task_ids)
+            return await exporting.export(snapshot, cast("BinaryIO", to), task_ids)
 
     @verb
     async def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:

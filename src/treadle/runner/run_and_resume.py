@@ -334,17 +334,18 @@ class RunVerbs(StepVerbs):
             before = [
                 item for item in await self._store.inbox(task_id) if item.kind in ("pause", "interrupt")
             ]
-            how = _Resume(options, by, before, expect, command_id, observers=told)
+            how = _Resume(options, by, before, expect, command_id, observers=listeners)
             return await (
                 self._drive_on(task_id, agent, context, how) if drive else self._hand_on(task_id, how)
             )
 
         async def went_on(event: e.Event) -> RunResult[Any]:
             if drive and await self._is_to_be_driven_on(await self._commands.stopped(task_id)):
-                return await self._drive_on(task_id, agent, context, _Resume(again=False, observers=told))
+                how = _Resume(again=False, observers=listeners)
+                return await self._drive_on(task_id, agent, context, how)
             return await self.result(task_id)
 
-        with self._driver.observing("resume", observers) as told:
+        with self._driver.observing("resume", observers) as listeners:
             return await self._commands.once(task_id, command_id, (e.Resumed,), go_on, went_on)
 
     async def _hand_on(self, task_id: str, how: _Resume) -> RunResult[Any]:

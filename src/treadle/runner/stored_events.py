@@ -97,21 +97,21 @@ class StoredEvents:
 
     async def _decoded(self, records: Sequence[Record], seq: int, upto: int | None = None) -> list[Event]:
         """Return the events of records after `seq`, verified."""
-        found: list[Event] = []
+        read: list[Event] = []
         time_slice = TimeSlice()
         for _, events in unfold(self._task_id, records, after=seq, previous=None if seq else b""):
-            found += events
+            read += events
             if time_slice.is_over:
                 await time_slice.pause()
-        while upto is not None and found and found[-1].seq > upto:
-            found.pop()  # its record continues after it
-        return found
+        while upto is not None and read and read[-1].seq > upto:
+            read.pop()  # its record continues after it
+        return read
 
     async def _find_name(self, call: str, before: int) -> None:
         """Note the name of a called tool, for a call that was requested before an event."""
-        known = self._state.find_call(call) if self._state is not None else None
-        if known is not None:
-            self._names[call] = known.name
+        call_state = self._state.find_call(call) if self._state is not None else None
+        if call_state is not None:
+            self._names[call] = call_state.name
             return
         for event in await events_that_mention(self._store, self._task_id, call, before):
             self._note_names(event)
@@ -193,11 +193,11 @@ async def events_that_mention(
 
 async def _events_of(task_id: str, records: Sequence[Record], upto: int | None) -> list[Event]:
     """Return the events of some records, all of which are trusted."""
-    found: list[Event] = []
+    events_read: list[Event] = []
     time_slice = TimeSlice()
     for record in records:
         for _, events in unfold(task_id, (record,), previous=None):
-            found += events
+            events_read += events
         if time_slice.is_over:
             await time_slice.pause()
-    return [event for event in found if upto is None or event.seq <= upto]
+    return [event for event in events_read if upto is None or event.seq <= upto]

@@ -124,12 +124,12 @@ class ViewVerbs:
             return await self._result_of(state, results.state_of_row(row), driven=driven)
 
     async def _result_of(
-        self, state: TaskState, word: results.StateWord, *, driven: bool = False
+        self, state: TaskState, state_word: results.StateWord, *, driven: bool = False
     ) -> RunResult:
         below: dict[str, TaskState] = {}
         await self._load_below(state, below)
         typed, calls = self._agents.output_type_of(state), await _executions(state, below)
-        return results.run_result(state, word, typed, below, driven=driven, calls=calls)
+        return results.run_result(state, state_word, typed, below, driven=driven, calls=calls)
 
     async def _load_below(self, state: TaskState, below: dict[str, TaskState]) -> None:
         """Add the states of the tasks of called agents, and of those below them; unreadable ones are left out."""
@@ -215,24 +215,26 @@ class ViewVerbs:
             ConfigurationError: an argument is not valid.
         """
         arguments.page("list_tasks", limit, cursor)
-        wanted = TaskFilter(
+        task_filter = TaskFilter(
             _states(state), agent, thread_id, parent, forked_from, _microseconds(since), _microseconds(until)
         )
-        wanted.labels, wanted.limit, wanted.cursor = labels, limit, cursor
-        wanted.roots, wanted.updated_since = roots, _microseconds(updated_since)
-        wanted.search = None if search is None else folded(search)
-        return await self._task_page(wanted)
+        task_filter.labels, task_filter.limit, task_filter.cursor = labels, limit, cursor
+        task_filter.roots, task_filter.updated_since = roots, _microseconds(updated_since)
+        task_filter.search = None if search is None else folded(search)
+        return await self._task_page(task_filter)
 
-    async def _task_page(self, wanted: TaskFilter) -> TaskPage:
+    async def _task_page(self, task_filter: TaskFilter) -> TaskPage:
         await self._cache.open()
         # One row more than requested tells whether there is a next page.
-        rows = await self._store.rows(replace(wanted, limit=wanted.limit + 1))
-        more = rows[wanted.limit - 1].cursor if len(rows) > wanted.limit else None
-        rows = rows[: wanted.limit]
-        if wanted.search is not None:
-            rows = [row for row in rows if row.figures is not None or await self._says(row, wanted.search)]
+        rows = await self._store.rows(replace(task_filter, limit=task_filter.limit + 1))
+        more = rows[task_filter.limit - 1].cursor if len(rows) > task_filter.limit else None
+        rows = rows[: task_filter.limit]
+        if task_filter.search is not None:
+            rows = [
+                row for row in rows if row.figures is not None or await self._says(row, task_filter.search)
+            ]
         page = TaskPage(tuple([results.summary(row) for row in rows]), more)
-        return page.followed_by(lambda after: self._task_page(replace(wanted, cursor=after)))
+        return page.followed_by(lambda after: self._task_page(replace(task_filter, cursor=after)))
 
     async def _says(self, row: TaskRow, search: str) -> bool:
         """Whether a search finds a task whose row has no figures."""
@@ -264,12 +266,12 @@ class ViewVerbs:
         that were last driven by a version that stored no text to search.
         """
         await self._cache.open()
-        wanted = TaskFilter(
+        task_filter = TaskFilter(
             _states(state), agent, thread_id, parent, forked_from, _microseconds(since), _microseconds(until)
         )
-        wanted.labels, wanted.search = labels, None if search is None else folded(search)
-        wanted.roots, wanted.updated_since = roots, _microseconds(updated_since)
-        return results.totals(await self._store.sums(wanted))
+        task_filter.labels, task_filter.search = labels, None if search is None else folded(search)
+        task_filter.roots, task_filter.updated_since = roots, _microseconds(updated_since)
+        return results.totals(await self._store.sums(task_filter))
 
     @verb
     async def usage(
@@ -296,9 +298,9 @@ class ViewVerbs:
             ConfigurationError: an argument is not valid.
         """
         await self._cache.open()
-        wanted = TaskFilter(agent=agent, since=_microseconds(since), until=_microseconds(until))
-        wanted.labels = labels
-        return usage_report(by, await self._store.usage(wanted, by))
+        task_filter = TaskFilter(agent=agent, since=_microseconds(since), until=_microseconds(until))
+        task_filter.labels = labels
+        return usage_report(by, await self._store.usage(task_filter, by))
 
     @verb
     async def get_lineage(self, task: Ref, *, limit: int = 100) -> Lineage:
@@ -342,8 +344,8 @@ class ViewVerbs:
         """Return the output of each completed step of the current branch, in order."""
         row = await self._cache.row(id_of(task))
         async with self._cache.reading(row.task_id, row) as state:
-            word, typed = results.state_at_rest(state), self._agents.output_type_of(state)
-            each = (results.step_output(state, step, word, (), typed) for step in state.steps)
+            state_word, typed = results.state_at_rest(state), self._agents.output_type_of(state)
+            each = (results.step_output(state, step, state_word, (), typed) for step in state.steps)
             return StepOutputs(await in_slices(each))
 
     @verb

@@ -204,7 +204,7 @@ async def follow(
         SharedLook.of(tasks, task_id, watcher),
     )
     place.is_behind = True
-    told: TaskStood | None = None
+    last_stood: TaskStood | None = None
     generation: int | None = None
     try:
         while True:
@@ -218,18 +218,18 @@ async def follow(
                     else:
                         stood = await look.stands()
                 except TaskNotFound:
-                    if told is None or to_rest:
+                    if last_stood is None or to_rest:
                         raise
                     return
                 if generation is None:
                     generation = look.generation
                 elif generation != look.generation and not to_rest:
                     return  # it was deleted, and another task was made with its id
-                if differs(stood, told):
+                if differs(stood, last_stood):
                     if not stood.driven:
                         rest = stood
                     else:
-                        told = stood
+                        last_stood = stood
                         if not to_rest:
                             yield await place.located(stood)
             if place.is_behind:
@@ -244,7 +244,7 @@ async def follow(
             if rest is not None and to_rest:
                 return
             if rest is not None:
-                told = rest
+                last_stood = rest
                 yield await place.located(rest)
             if not place.stopped:
                 look.caught_up(place.last)

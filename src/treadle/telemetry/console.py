@@ -97,9 +97,9 @@ class Console:
             case e.ModelReturned():
                 return self._answer(event, calls)
             case e.RouteChosen():
-                wanted = event.message.tool_calls if event.message is not None else ()
-                calls.names.update({call.id: self._redaction.text(call.name) for call in wanted})
-                names = ", ".join([calls.names[call.id] for call in wanted])
+                chosen = event.message.tool_calls if event.message is not None else ()
+                calls.names.update({call.id: self._redaction.text(call.name) for call in chosen})
+                names = ", ".join([calls.names[call.id] for call in chosen])
                 return ("⇢", "bold", f"the router wants {names}", "") if names else None
             case e.ToolStarted():
                 calls.began[event.call] = event.time
@@ -164,13 +164,13 @@ def _other_line(event: Any) -> tuple[str, str, str, str] | None:
             description = "the request" if isinstance(event, e.ModelStopped) else event.call
             return "…", "yellow", f"{description} was stopped: {event.reason}", ""
         case e.CallJudged() | e.RequestJudged():
-            told = event.rule is not None or event.verdict == "deny"
+            is_shown = event.rule is not None or event.verdict == "deny"
             by = f" by rule {event.rule}" if event.rule is not None else ""
-            return ("!", "yellow", f"{event.description}{by}", event.reason) if told else None
+            return ("!", "yellow", f"{event.description}{by}", event.reason) if is_shown else None
         case e.GuardrailJudged():
-            told = event.rule is not None or event.verdict == "deny"
+            is_shown = event.rule is not None or event.verdict == "deny"
             by = f" by {event.rule}" if event.rule is not None else ""
-            return ("!", "yellow", f"{event.description}{by}", event.reason) if told else None
+            return ("!", "yellow", f"{event.description}{by}", event.reason) if is_shown else None
         case e.QuestionAsked():
             return "?", "yellow", event.description, event.question
         case e.ApprovalRequested() | e.ApprovalVoided() | e.ApprovalExpired() | e.QuestionExpired():

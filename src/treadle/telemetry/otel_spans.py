@@ -345,7 +345,7 @@ class Spans:
     def asked(self, event: e.ApprovalRequested | e.QuestionAsked) -> None:
         """Note when a person was asked about a call, or by one."""
         rule = event.rule if isinstance(event, e.ApprovalRequested) else None
-        self._asked[_asked_as(event)] = event.time, rule
+        self._asked[_request_key(event)] = event.time, rule
 
     def decided(
         self,
@@ -359,10 +359,10 @@ class Spans:
 
         Returns its seconds and attributes; None if the question was not observed.
         """
-        asked = self._asked.pop(_asked_as(event), None)
-        if asked is None:
+        request = self._asked.pop(_request_key(event), None)
+        if request is None:
             return None
-        began, rule = asked
+        began, rule = request
         call = self._calls.get(event.call)
         facts: dict[str, Any] = {
             names.TOOL: self._redaction.text(call.name)[:_NAME_MAX] if call is not None else "",
@@ -430,6 +430,6 @@ def _json(value: Json) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _asked_as(event: Any) -> str:
+def _request_key(event: Any) -> str:
     """Return under which name a request to a person is noted: a call has one request for approval at a time."""
     return event.request_id if isinstance(event, e.QuestionOccurrence) else event.call

@@ -77,25 +77,25 @@ class _Due:
     """The pending guardrail checks of some contents."""
 
     effects: list[Effect]
-    asked: list[Check]
+    pending: list[Check]
     refused: Check | None = None
 
-    def look(self, state: TaskState, wanted: JudgeContent, *, guarded: bool) -> None:
+    def look(self, state: TaskState, judgement: JudgeContent, *, guarded: bool) -> None:
         """Add the check of a content; without a guardrail on it, a content that was not judged passes."""
-        check = state.checks.get(wanted.place)
-        stands = standing(check)
-        if stands == "open":
+        check = state.checks.get(judgement.place)
+        status = standing(check)
+        if status == "open":
             if guarded or (check is not None and check.permit is not None):
-                self.effects.append(wanted)
-        elif check is not None and stands == "asked":
-            self.asked.append(check)
-        elif check is not None and stands == "refused":
+                self.effects.append(judgement)
+        elif check is not None and status == "asked":
+            self.pending.append(check)
+        elif check is not None and status == "refused":
             self.refused = self.refused or check
 
     @property
     def is_open(self) -> bool:
         """Whether some content has not passed."""
-        return bool(self.effects or self.asked) or self.refused is not None
+        return bool(self.effects or self.pending) or self.refused is not None
 
 
 def _judge(
@@ -114,9 +114,9 @@ def _inputs(state: TaskState, rules: Rules, inputs: Iterable[e.InputReceived], s
         if call is None:
             due.look(state, _judge(state, step, place, "input", content), guarded="input" in rules.guarded)
         elif not _is_used(state.checks.get(place)):
-            wanted = _judge(state, "", place, "result", content)
-            wanted.tool = call.name
-            due.look(state, wanted, guarded=call.name in rules.guarded_tools)
+            judgement = _judge(state, "", place, "result", content)
+            judgement.tool = call.name
+            due.look(state, judgement, guarded=call.name in rules.guarded_tools)
     return due
 
 
@@ -136,8 +136,8 @@ def _answer(state: TaskState, rules: Rules, step: StepState, call: ModelCall) ->
     due = _Due([], [])
     assert call.held is not None, "it is held"
     place = answer_place(call.id or step.id, call.attempt)
-    wanted = _judge(state, step.id, place, "output", answer_content(call.held))
-    due.look(state, wanted, guarded="output" in rules.guarded)
+    judgement = _judge(state, step.id, place, "output", answer_content(call.held))
+    due.look(state, judgement, guarded="output" in rules.guarded)
     return due
 
 
@@ -146,9 +146,9 @@ def _results(state: TaskState, rules: Rules, calls: Sequence[CallState]) -> _Due
     for call in calls:
         if not is_judged(call) or _is_used(state.checks.get(result_place(call.id))):
             continue
-        wanted = _judge(state, call.step, result_place(call.id), "result", result_content(call))
-        wanted.tool = call.name
-        due.look(state, wanted, guarded=is_result_guarded(rules, call))
+        judgement = _judge(state, call.step, result_place(call.id), "result", result_content(call))
+        judgement.tool = call.name
+        due.look(state, judgement, guarded=is_result_guarded(rules, call))
     return due
 
 
@@ -178,16 +178,16 @@ def _before_work(state: TaskState, rules: Rules) -> Decision | None:
         answer = _answer(state, rules, step, call)
         if answer.refused is not None:
             return e.ModelFailed(step.id, refusal(answer.refused))
-        effects, asked = [*inputs.effects, *answer.effects], [*inputs.asked, *answer.asked]
-        if effects or asked:
-            return tuple(effects) or wait_for_calls(asked)
+        effects, pending = [*inputs.effects, *answer.effects], [*inputs.pending, *answer.pending]
+        if effects or pending:
+            return tuple(effects) or wait_for_calls(pending)
         return (ReleaseAnswer(release_id(step.id), step, call),)
     if step.calls and not step.open:
         results = _results(state, rules, step.calls)
         if results.refused is not None:
             return e.StepFailed(step.id, refusal(results.refused))
         if results.is_open:
-            return tuple(results.effects) or wait_for_calls(results.asked)
+            return tuple(results.effects) or wait_for_calls(results.pending)
     return None
 
 
@@ -236,16 +236,16 @@ def _beside_work(state: TaskState, rules: Rules, decision: Decision) -> Decision
         due = [*results.effects, *_inputs(state, rules, step.read, step.id).effects]
         if due:
             return tuple(due)
-        if results.asked and decision.reason in ("approval", "settlement"):
-            return Wait("approval", (*decision.calls, *results.asked))
+        if results.pending and decision.reason in ("approval", "settlement"):
+            return Wait("approval", (*decision.calls, *results.pending))
         return decision
     effects = [*decision, *results.effects]
     if any(type(effect) is CallModel for effect in decision):
         inputs = _inputs(state, rules, step.read, step.id)
         effects += inputs.effects
-        if inputs.asked and step.model_call.status != "begun":
+        if inputs.pending and step.model_call.status != "begun":
             effects = [effect for effect in effects if type(effect) is not CallModel]
-            return tuple(effects) or wait_for_calls(inputs.asked)
+            return tuple(effects) or wait_for_calls(inputs.pending)
     return _once(effects)
 
 
@@ -262,10 +262,10 @@ def _before_start(state: TaskState, rules: Rules, start: e.StepStarted) -> Decis
     results = [
         effect for effect in inputs.effects if type(effect) is JudgeContent and effect.guards == "result"
     ]
-    comes_first = rules.blocks_input or results or any(check.guards == "result" for check in inputs.asked)
+    comes_first = rules.blocks_input or results or any(check.guards == "result" for check in inputs.pending)
     if not comes_first or not inputs.is_open:
         return start
-    return tuple(inputs.effects) or wait_for_calls(inputs.asked)
+    return tuple(inputs.effects) or wait_for_calls(inputs.pending)
 
 
 def _stop(state: TaskState, refused: Check) -> Decision:
@@ -289,12 +289,12 @@ def _before_end(state: TaskState, rules: Rules, end: e.StepCompleted) -> Decisio
     content: dict[str, Json] = {"answer": end.output}
     due = _Due([], [])
     place = final_place(step.id, digest_of(end.output))
-    wanted = _judge(state, step.id, place, "output", content)
-    due.look(state, wanted, guarded="output" in rules.guarded)
+    judgement = _judge(state, step.id, place, "output", content)
+    due.look(state, judgement, guarded="output" in rules.guarded)
     if due.refused is not None:
         return e.StepFailed(step.id, refusal(due.refused))
     if due.is_open:
-        return tuple(due.effects) or wait_for_calls(due.asked)
+        return tuple(due.effects) or wait_for_calls(due.pending)
     check = state.checks.get(place)
     if check is not None and check.changed:
         end.output = check.arguments["answer"]
@@ -304,7 +304,7 @@ def _before_end(state: TaskState, rules: Rules, end: e.StepCompleted) -> Decisio
 def _beside_functions(state: TaskState, rules: Rules, decision: tuple[Effect, ...] | Wait) -> Decision:
     """Return the effects of step functions, with the guardrail checks for them."""
     assert state.graph is not None, "its steps are functions"
-    effects, asked = list[Effect](), list[Check]()
+    effects, pending = list[Effect](), list[Check]()
     unread = _inputs(state, rules, state.unread)
     if unread.refused is not None:
         return _stop(state, unread.refused)
@@ -317,29 +317,29 @@ def _beside_functions(state: TaskState, rules: Rules, decision: tuple[Effect, ..
             if call.status == "held":
                 answer = _answer(state, rules, step, call)
                 effects += answer.effects
-                asked += answer.asked
+                pending += answer.pending
                 if not answer.is_open:
                     effects.append(ReleaseAnswer(release_id(call_id), step, call))
         results = _results(state, rules, step.calls)
         effects += results.effects
-        asked += results.asked
+        pending += results.pending
         if results.is_open:
             withheld.add(step.id)
     effects += unread.effects
-    asked += unread.asked
+    pending += unread.pending
     for check in state.checks.values():
         if standing(check) == "asked" and is_final(check.id):
-            asked.append(check)  # after the decision, the function runs again and gives the same answer
-    waiting = {check.step for check in asked if is_final(check.id)}
+            pending.append(check)  # after the decision, the function runs again and gives the same answer
+    waiting = {check.step for check in pending if is_final(check.id)}
     if isinstance(decision, tuple):
-        wanted = [effect for effect in decision if not _is_held(effect, withheld, waiting)]
-        if wanted or effects:
-            return _once([*wanted, *effects])
-        return wait_for_calls(asked) if asked else decision
+        allowed = [effect for effect in decision if not _is_held(effect, withheld, waiting)]
+        if allowed or effects:
+            return _once([*allowed, *effects])
+        return wait_for_calls(pending) if pending else decision
     if effects:
         return tuple(effects)
-    if asked and decision.reason in ("approval", "settlement", "idle"):
-        return Wait("approval", tuple({call.id: call for call in (*decision.calls, *asked)}.values()))
+    if pending and decision.reason in ("approval", "settlement", "idle"):
+        return Wait("approval", tuple({call.id: call for call in (*decision.calls, *pending)}.values()))
     return decision
 
 

@@ -53,11 +53,11 @@ def decide(state: TaskState, rules: Rules) -> Decision:
     begins = None if held else _begin(state, rules, graph)
     if begins is not None:
         return begins
-    wanted = _wanted(state, rules, graph)
+    decision = _decide_running(state, rules, graph)
     if given_up is not None:
-        return wanted if isinstance(wanted, e.Event) else (*_effects(wanted), *given_up)
-    if wanted:
-        return wanted
+        return decision if isinstance(decision, e.Event) else (*_effects(decision), *given_up)
+    if decision:
+        return decision
     if held:
         return Wait("idle")
     if graph.failed:
@@ -106,7 +106,7 @@ def _may_run(rules: Rules, node: StepNode) -> bool:
     return rules.only_steps is None or node.id in rules.only_steps
 
 
-def _wanted(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
+def _decide_running(state: TaskState, rules: Rules, graph: Graph) -> Decision | None:
     """Return the effects of running steps, those in flight included; None if there are none."""
     effects: list[Effect] = []
     waiting: list[CallState] = []

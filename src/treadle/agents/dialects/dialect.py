@@ -314,7 +314,7 @@ def _no_such_tool(name: str, request: ModelRequest) -> str:
     return text[0].lower() + text[1:].removesuffix(".")
 
 
-def _parts(read: Reading, said: str, text: str) -> tuple[Part, ...]:
+def _parts(read: Reading, answer_text: str, text: str) -> tuple[Part, ...]:
     parts: list[Part] = []
     if read.thinking:
         parts.append(Reasoning(read.thinking, UNSEEN))
@@ -324,8 +324,8 @@ def _parts(read: Reading, said: str, text: str) -> tuple[Part, ...]:
         parts.append(ToolCall("", read.name, {}, text, read.problem, IN_WORDS))
     elif read.arguments is not None:
         parts.append(ToolCall("", read.name, read.arguments))
-    elif said:
-        parts.append(Text(said))
+    elif answer_text:
+        parts.append(Text(answer_text))
     return tuple(parts)
 
 

@@ -42,15 +42,15 @@ class PartialText:
                 self._held = ["".join(self._held).rstrip(), "\n"]
         certain = piece.rstrip(self.held_back)
         if certain:
-            told = "".join([*self._held, certain])
-            self._pieces.append(told)
-            self.emitted += len(told)
+            certain_text = "".join([*self._held, certain])
+            self._pieces.append(certain_text)
+            self.emitted += len(certain_text)
             self._held = []
         else:
-            told = ""
+            certain_text = ""
         if len(certain) < len(piece):
             self._held.append(piece[len(certain) :])
-        return told
+        return certain_text
 
     @property
     def text(self) -> str:

@@ -79,8 +79,8 @@ def _object_at(text: str, start: int) -> tuple[dict[str, Json], int]:
     except RecursionError:
         raise NotOneObject("the JSON object is nested too deeply") from None
     except ValueError as error:
-        what = error.msg if isinstance(error, json.JSONDecodeError) else error
-        raise NotOneObject(f"the JSON object is not valid: {what}") from None
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+        raise NotOneObject(f"the JSON object is not valid: {reason}") from None
 
 
 def _tidied(text: str, start: int) -> tuple[str, int]:

@@ -74,8 +74,8 @@ class Planner(TextDialect):
 
     def schema_prompt(self, schema: Json) -> str:
         whole = list(schema.get("properties", ())) == schema.get("required") == ["answer"]
-        what = f"The arguments of {FINISH}" if whole else f"The answer given to {FINISH}"
-        return f"{what} must fit this JSON schema:\n{dumps(schema, ensure_ascii=False)}"
+        subject = f"The arguments of {FINISH}" if whole else f"The answer given to {FINISH}"
+        return f"{subject} must fit this JSON schema:\n{dumps(schema, ensure_ascii=False)}"
 
     def answer_text(self, answer: str, request: ModelRequest) -> str:
         if request.output_schema is not None or not answer.startswith('"'):

@@ -216,12 +216,12 @@ class PlannerReader:
             if text and self._tells_arguments:
                 self._deltas.append(ToolCallDelta(0, "", text))
         elif self._mode == "string" and (self._level, self._key) == (1, "thought"):
-            if told := self._thought.add(self._decoded()):
-                self._deltas.append(ReasoningDelta(told))
+            if piece := self._thought.add(self._decoded()):
+                self._deltas.append(ReasoningDelta(piece))
         elif self._mode == "string" and (self._level, self._key) == (2, "answer") and self._as_text:
-            told = self._decoded()
-            self._answer += len(told)
-            self._deltas.append(TextDelta(told))
+            piece = self._decoded()
+            self._answer += len(piece)
+            self._deltas.append(TextDelta(piece))
 
     def _decoded(self) -> str:
         """Return the current string decoded, up to an escape that may be incomplete."""

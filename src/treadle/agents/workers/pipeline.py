@@ -387,12 +387,12 @@ def _checked_update(node: Node, value: Any) -> dict[str, Json]:
 # ------------------------------------------------------------------------------------------------ checks
 
 
-def _names(what: str, value: Any) -> tuple[str, ...]:
+def _names(field: str, value: Any) -> tuple[str, ...]:
     names: tuple[Any, ...] = (value,) if isinstance(value, str) else ()
     if not names and isinstance(value, Sequence):
         names = tuple(cast("Sequence[Any]", value))
     if not all(isinstance(name, str) for name in names) or (not names and value not in ((), [])):
-        raise ConfigurationError(f"{what} must be names of nodes, got {value!r}")
+        raise ConfigurationError(f"{field} must be names of nodes, got {value!r}")
     return tuple(dict.fromkeys(names))
 
 

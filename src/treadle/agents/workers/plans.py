@@ -154,10 +154,10 @@ def _sub_task(entry: Any) -> SubTask:
     return SubTask(name.strip(), task.strip(), tuple(dict.fromkeys([other.strip() for other in names])))
 
 
-def _check_keys(data: Mapping[str, Any], keys: Sequence[str], what: str) -> None:
+def _check_keys(data: Mapping[str, Any], keys: Sequence[str], owner: str) -> None:
     unknown = next((key for key in data if key not in keys), None)
     if unknown is not None:
-        raise UnusablePlan(f"{what} has a key {unknown[:40]!r}; its keys are {', '.join(keys)}")
+        raise UnusablePlan(f"{owner} has a key {unknown[:40]!r}; its keys are {', '.join(keys)}")
 
 
 def _names(entries: Sequence[SubTask], number: int, earlier: Sequence[SubTask]) -> dict[str, str]:

@@ -444,8 +444,8 @@ class StepContext(Generic[ContextT_co]):
         entry, memo_key = self._find(key, terms.digest)
         event = self._question(terms, memo_key, expires, None) if entry is None else None
         while True:
-            asked = cast("Question", self._node.memo[memo_key].done) if event is None else event
-            await self._services.request(event, asked.request_id)
+            question_event = cast("Question", self._node.memo[memo_key].done) if event is None else event
+            await self._services.request(event, question_event.request_id)
             try:
                 return terms.answer_of(cast("Question", self._node.memo[memo_key].done))
             except ValueError as error:  # the answer fits the schema, but a validator of the type refused it
@@ -570,8 +570,8 @@ class StepContext(Generic[ContextT_co]):
             )
         return entry, memo_key
 
-    def _count(self, what: str) -> int:
-        count = self._counts[what] = self._counts.get(what, 0) + 1
+    def _count(self, request: str) -> int:
+        count = self._counts[request] = self._counts.get(request, 0) + 1
         return count
 
     def _continued(self, messages: tuple[Message, ...]) -> ModelCall | None:
