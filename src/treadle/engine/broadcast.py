@@ -350,7 +350,10 @@ class Channel:
 
     def tell(self, item: Ephemeral) -> None:
         """Hand a delta to the watchers and observers that want deltas; from any thread."""
-        if (origin := self.origin) is not None:
+        origin, state = self._origin, self.state
+        if origin is None or state is None or origin.agent_path[-1] != state.agent:
+            origin = self.origin
+        if origin is not None:
             item.origin = origin
         if self.observed is not None and self.observed.deltas:
             self.observed.tell(item)

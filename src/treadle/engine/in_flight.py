@@ -313,11 +313,13 @@ class EffectsInFlight:
         """Return the ends of an effect; an effect that stopped without a request is broken, so it is not repeated."""
         ends, state = in_flight.ends or [], self._state
         first = ends[0] if ends else None
+        if type(first) is e.ToolEnded and first.outcome == "ok":
+            return ends
         was_asked = in_flight.cancel_reason is not None or state.interrupting or state.cancelling
         is_stop = isinstance(first, (e.ToolStopped, e.ModelStopped)) and first.reason == "interrupted"
         if not was_asked and (is_stop or not ends):  # a stopped reconciliation returns no event
             return in_flight.broken("CancelledError: it cancelled itself")
-        if type(first) is e.ToolEnded and first.outcome != "ok" and self._is_completed(first.call):
+        if type(first) is e.ToolEnded and self._is_completed(first.call):
             # Its ticket was completed after its tool had failed and before that end was recorded.
             return [e.ToolStopped(first.step, first.call, "error", first.error)]
         return ends

@@ -42,7 +42,8 @@ def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached |
     if len(positions) < most:
         return None
     circle = calls[: positions[most - 1]]
-    if any(sum(same(call, other) for other in calls) < 2 for call in circle):
+    between = [call for position, call in enumerate(circle) if position not in positions]
+    if any(sum(same(call, other) for other in calls) < 2 for call in between):
         return None
     return e.LimitReached("repeats", most, most, _description(newest, most, len(circle) + 1))
 

@@ -91,10 +91,12 @@ class _Place:
 
     def _released(self) -> Iterator[Ephemeral]:
         """Yield the items held back, as far as all before them were yielded."""
-        held, new_part = self._held, self._new_part
-        while held and held[0].after <= self.last:
-            new = new_part(held.popleft())
-            if new is not None:
+        held, last, places = self._held, self.last, self._places
+        while held and held[0].after <= last:
+            item = held.popleft()
+            if type(item) is Delta and item.after == last and not self._ended and places.read_on(item):
+                yield item
+            elif (new := self._new_part(item)) is not None:
                 yield new
 
     def _new_part(self, item: Ephemeral) -> Ephemeral | None:
