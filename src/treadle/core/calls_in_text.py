@@ -25,8 +25,8 @@ _KEYS: Final = ({"name", "arguments"}, {"name", "parameters"})
 
 def may_be_calls(text: str) -> bool:
     """Return whether an incomplete text may become calls."""
-    begun = text.lstrip()
-    return any(begun.startswith(each) or each.startswith(begun) for each in BEGINNINGS)
+    beginning = text.lstrip()
+    return any(beginning.startswith(each) or each.startswith(beginning) for each in BEGINNINGS)
 
 
 def calls_in(text: str, tools: Container[str]) -> tuple[tuple[str, dict[str, Json]], ...]:

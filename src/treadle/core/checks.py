@@ -1,12 +1,12 @@
 """Contents that guardrails judge, and their decisions: one record for each content of a task.
 
-(none)      not judged yet, or judged anew after a rewrite
+(none)      not judged yet, or judged again after a rewrite
 allowed     the guardrails let it pass
-asked       a person is to decide; the task may rest meanwhile
-edited      a person wrote it anew: it is judged once more, and no person is asked again
+asked       a person must decide; the task may stop meanwhile
+edited      a person rewrote it: it is judged again, without asking a person
 approved    a person let it pass
-denied      by a guardrail or a person, or since time ran out
-used        denied, and its step has failed for it
+denied      by a guardrail, by a person, or by expiry
+used        denied, and its step has failed because of it
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def refusal(check: Check) -> Failure:
     """Return the failure of a refused content, with the guardrail or person that refused it."""
     permit = check.permit
     rule, by, reason = (permit.rule, permit.by, permit.reason) if permit is not None else (None, None, "")
-    who = f"the guardrail {rule}" if rule else "a guardrail"
-    text = f"{who} refused {check.name}"
+    refuser = f"the guardrail {rule}" if rule else "a guardrail"
+    text = f"{refuser} refused {check.name}"
     trace = permit.traceback if permit is not None else ""
     return Failure(
         "guardrail", check.guards, f"{text}: {reason}" if reason else text, rule=rule, by=by, traceback=trace
@@ -95,12 +95,12 @@ def refusal(check: Check) -> Failure:
 
 def check_edit(check: Check, arguments: dict[str, Json], verb: str) -> None:
     """Raise `ConfigurationError` unless a person's edit has the same parts as the content."""
-    wrong = [
+    missing = [
         part
         for part in check.arguments
         if part not in arguments or (part not in JSON_PARTS and not isinstance(arguments[part], str))
     ]
-    if wrong or set(arguments) != set(check.arguments):
+    if missing or set(arguments) != set(check.arguments):
         parts = ", ".join([part if part in JSON_PARTS else f"{part} (a text)" for part in check.arguments])
         raise ConfigurationError(
             f"{verb}: {check.name} consists of {parts}; got {', '.join(arguments) or 'nothing'}"

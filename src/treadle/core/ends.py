@@ -1,6 +1,6 @@
 """End events of calls without a result. The event follows from the attempts of the call.
 
-    attempts of the call                    what ends it          outcome
+    attempts of the call                    reason of the end     outcome
     none began, or none reached the tool    it is not to begin    refused, cancelled or invalid: "was not run"
     the last failed, more were allowed      it is not to begin    error or timeout, as it failed
     one was cut off, the tool only reads    it is not to begin    cancelled: "was stopped"
@@ -94,22 +94,22 @@ def expired_end(call: CallState) -> ToolEnded:
     return end
 
 
-def withdrawn_end(call: CallState, why: str) -> ToolEnded:
+def withdrawn_end(call: CallState, reason: str) -> ToolEnded:
     """Return the end of a background call whose ticket is withdrawn."""
-    why = f"it went on in the background, and {why}"
+    reason = f"it went on in the background, and {reason}"
     if call.effect != "read":
-        end = unknown_end(call, "cancelled", why)
+        end = unknown_end(call, "cancelled", reason)
     else:
-        text = f"{call.name} was stopped after it began: {why}."
+        text = f"{call.name} was stopped after it began: {reason}."
         end = ToolEnded(call.step, call.id, "cancelled", error=Failure("tool", "cancelled", text, call.id))
     end.output = call.output
     return end
 
 
-def unknown_end(call: CallState, kind: str = "unknown", why: str = "", traceback: str = "") -> ToolEnded:
+def unknown_end(call: CallState, kind: str = "unknown", reason: str = "", traceback: str = "") -> ToolEnded:
     """Return the end of a call with unknown effect: an attempt of it was cut off."""
-    if not why and call.stopped is not None:
-        why, traceback = call.stopped.message, call.stopped.traceback
+    if not reason and call.stopped is not None:
+        reason, traceback = call.stopped.message, call.stopped.traceback
     repeated = (
         f"It was begun {call.attempt} times, each time with the same idempotency key."
         if call.effect == "idempotent" and call.attempt > 1
@@ -117,7 +117,7 @@ def unknown_end(call: CallState, kind: str = "unknown", why: str = "", traceback
     )
     text = (
         f"outcome_unknown: {call.name} began and it is not known whether it took effect"
-        f"{f' ({why})' if why else ''}. {repeated} Find out before you call it again."
+        f"{f' ({reason})' if reason else ''}. {repeated} Find out before you call it again."
     )
     return ToolEnded(
         call.step, call.id, "unknown", error=Failure("tool", kind, text, call.id, traceback=traceback)

@@ -147,7 +147,7 @@ class ExtraState:
                 write = replace(write, hidden=lost)
             writes.append(write)
         self.keys_by_step.setdefault(writer.step, set()).update(new)
-        return [Overwritten(writer.step, kept, lost, tuple(keys)) for (kept, lost), keys in pairs.items()]
+        return [Overwritten(writer.step, winner, lost, tuple(keys)) for (winner, lost), keys in pairs.items()]
 
     def take_back(self, steps: Collection[str]) -> None:
         """Drop the writes of steps that were undone."""

@@ -136,13 +136,13 @@ def framed_content(parts: Sequence[Content], *, origin: str, nonce: str) -> tupl
     opening = _opening(origin, nonce, sum([len(part.text) for part in parts if isinstance(part, Text)]))
     # Adjacent texts are one text: a mark may span two of them.
     for is_text, run in groupby(parts, lambda part: isinstance(part, Text)):
-        beside = list(run)
+        run_parts = list(run)
         if is_text:
-            text = neutralised("".join([part.text for part in beside if isinstance(part, Text)]), nonce)
-            beside = [Text(opening + text)]
+            text = neutralised("".join([part.text for part in run_parts if isinstance(part, Text)]), nonce)
+            run_parts = [Text(opening + text)]
         elif opening:
-            beside.insert(0, Text(opening))
-        framed += beside
+            run_parts.insert(0, Text(opening))
+        framed += run_parts
         opening = ""
     if framed and isinstance(last := framed[-1], Text):
         framed[-1] = Text(last.text + _closing(nonce))
@@ -273,11 +273,11 @@ def _framed_runs(parts: tuple[Part, ...], nonce: str = "") -> tuple[Part, ...]:
         return parts
     framed_parts: list[Part] = []
     for label, run in groupby(parts, lambda part: cast("Label | None", getattr(part, "label", None))):
-        beside = list(run)
+        run_parts = list(run)
         if (origin := untrusted_origin(label)) is not None and label is not None:
-            frame = label.frame or nonce or nonce_of("", repr(beside))
-            beside = list(framed_content(cast("list[Content]", beside), origin=origin, nonce=frame))
-        for part in beside:
+            frame = label.frame or nonce or nonce_of("", repr(run_parts))
+            run_parts = list(framed_content(cast("list[Content]", run_parts), origin=origin, nonce=frame))
+        for part in run_parts:
             last = framed_parts[-1] if framed_parts else None
             if type(part) is Text and type(last) is Text and part.meta is None and last.meta is None:
                 between = "" if last.text[-1:] in ("\n", " ", "") else "\n"

@@ -111,20 +111,21 @@ def replaced_tail(task_id: str, mark: int) -> JournalCorrupt:
     return JournalCorrupt(f"task {task_id}: event {mark} was replaced", task_id=task_id, seq=mark)
 
 
-def check_format(task_id: str, needs: int, why: str = "") -> None:
+def check_format(task_id: str, needs: int, reason: str = "") -> None:
     """Raise `TaskTooNew` if driving a task needs a newer journal format than this version knows.
 
     Args:
         task_id: the task.
         needs: the format that a driver must know.
-        why: the reason, if it is known.
+        reason: the cause, if it is known.
     """
     knows = events.JOURNAL_FORMAT
     if needs > knows:
+        written = f"task {task_id} was written by a newer version of Treadle{f': {reason}' if reason else ''}"
         message = (
-            f"task {task_id} was written by a newer version of Treadle{f': {why}' if why else ''}. Driving it needs "
-            f"journal format {needs}; this version knows format {knows}. Upgrade treadle, or leave the task to a "
-            "driver of the newer version; it can still be viewed and exported here"
+            f"{written}. Driving it needs journal format {needs}; this version knows format {knows}. "
+            "Upgrade treadle, or leave the task to a driver of the newer version; it can still be viewed and exported "
+            "here"
         )
         raise TaskTooNew(message, task_id=task_id, needs=needs, knows=knows)
 
@@ -133,10 +134,10 @@ def check_known(state: TaskState) -> None:
     """Raise `TaskTooNew` if a task's journal has an unknown event that forbids this version to drive the task."""
     unknown = state.unknown
     if unknown is not None:
-        why = f"event {unknown.seq} is of the kind {unknown.tag!r}, which is not known here"
+        reason = f"event {unknown.seq} is of the kind {unknown.tag!r}, which is not known here"
         if unknown.known is not None:
-            why = f"event {unknown.seq}, of the kind {unknown.tag!r}, has fields or values that are not known here"
-        check_format(state.task_id, unknown.format, why)
+            reason = f"event {unknown.seq}, of the kind {unknown.tag!r}, has fields or values that are not known here"
+        check_format(state.task_id, unknown.format, reason)
 
 
 def _check_digest(task_id: str, record: StoredRecord, previous: bytes, before: int) -> None:

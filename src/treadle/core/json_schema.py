@@ -123,8 +123,8 @@ class _Check:
         if isinstance(options := rules.get("enum"), list):
             self._spend(len(cast("list[Any]", options)))
         for keyword, check in self._checks.items():
-            if keyword in rules and (wrong := check(value, rules[keyword])) is not None:
-                yield self._clause(path, wrong, value)
+            if keyword in rules and (clause := check(value, rules[keyword])) is not None:
+                yield self._clause(path, clause, value)
         yield from self._combined(value, rules, path)
         if isinstance(value, dict):
             yield from self._members(cast("dict[str, Any]", value), rules, path)
@@ -188,8 +188,8 @@ class _Check:
             schema = cast("Schema", schema).get(key, True) if isinstance(schema, dict) else True
         return schema
 
-    def _clause(self, path: tuple[str, ...], wrong: str, value: Any) -> str:
-        return f"{self._place(path)} {wrong}, got {_shown(value)}"
+    def _clause(self, path: tuple[str, ...], problem: str, value: Any) -> str:
+        return f"{self._place(path)} {problem}, got {_shown(value)}"
 
     def _place(self, path: tuple[str, ...]) -> str:
         return ".".join(path) or self._name

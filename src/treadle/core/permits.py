@@ -163,12 +163,12 @@ def argument_at(arguments: Json, path: str) -> Any:
     return value
 
 
-def are_same(names: Iterable[str], one: Json, other: Json) -> bool:
+def are_same(names: Iterable[str], first: Json, second: Json) -> bool:
     """Return whether the named arguments are the same JSON values in two calls, or absent in both.
 
     If a path meets a value that is not an object, such as a list of messages in `messages.to`, that value is compared.
     """
-    return all(_digest_at(one, name) == _digest_at(other, name) for name in names)
+    return all(_digest_at(first, name) == _digest_at(second, name) for name in names)
 
 
 def _digest_at(arguments: Json, path: str) -> tuple[int, str] | None:

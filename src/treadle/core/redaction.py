@@ -165,10 +165,10 @@ class Secrets:
     """
 
     def __init__(self, values: Iterable[str] = (), declared: Iterable[str] = ()) -> None:
-        masked = {value for value in map(str.strip, values) if _is_worth_hiding(value)}
-        masked |= {value for value in map(str.strip, declared) if len(value) >= LEAST}
+        to_mask = {value for value in map(str.strip, values) if _is_worth_hiding(value)}
+        to_mask |= {value for value in map(str.strip, declared) if len(value) >= LEAST}
         # The longest first, so that a value is masked before its prefix is.
-        ordered = sorted(masked, key=lambda value: (-len(value), value))
+        ordered = sorted(to_mask, key=lambda value: (-len(value), value))
         self._shortest = min([SHORTEST, *map(len, ordered)])
         self._exact = [value for value in ordered if not _is_strong(value)]
         strong = [value for value in ordered if _is_strong(value)]

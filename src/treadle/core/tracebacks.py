@@ -98,10 +98,10 @@ def _user_error(error: BaseException) -> UserError | None:
     if isinstance(elsewhere, RaisedElsewhere):
         return _bounded(elsewhere, elsewhere.pieces)
     if not _is_raised_outside(error):
-        cause, seen = error.__cause__, {id(error)}
+        cause, visited = error.__cause__, {id(error)}
         while cause is not None and not any(map(_is_user_file, _files_of(cause))):
-            seen.add(id(cause))
-            cause = cause.__cause__ if id(cause.__cause__) not in seen else None
+            visited.add(id(cause))
+            cause = cause.__cause__ if id(cause.__cause__) not in visited else None
         if cause is None:
             return None
         error = cause
@@ -232,16 +232,18 @@ def _cut_own_frames(error: BaseException) -> None:
 
 def _strip(trace: TracebackException) -> None:
     """Keep only the user's frames in a traceback and in those of its causes."""
-    traces, seen = [trace], set[int]()
+    traces, visited = [trace], set[int]()
     while traces:
         each = traces.pop()
-        if id(each) in seen:
+        if id(each) in visited:
             continue
-        seen.add(id(each))
+        visited.add(id(each))
         frames = _frames(each)
         # Without frames only the message is written, without a title.
         each.stack = StackSummary.from_list(frames) if frames else None  # type: ignore[assignment]
-        traces += [one for one in (each.__cause__, each.__context__) if one is not None]
+        traces += [
+            linked_trace for linked_trace in (each.__cause__, each.__context__) if linked_trace is not None
+        ]
         traces += each.exceptions or ()
 
 
@@ -301,9 +303,9 @@ class _LinkedText(str):
 
 def linked(text: str, error: BaseException) -> str:
     """Return a traceback as text that is linked to its error while that is one of the last of this process."""
-    linked_text, held = _LinkedText(text), _Held(error)
-    linked_text.held = ref(held)
-    _RECENT.append(held)
+    linked_text, record = _LinkedText(text), _Held(error)
+    linked_text.held = ref(record)
+    _RECENT.append(record)
     return linked_text
 
 
@@ -314,5 +316,5 @@ def cause_of(failure: Failure | None) -> BaseException | None:
 
 def cause(text: str) -> BaseException:
     """Return the error of a traceback: itself if it is still in memory, else one that has the text."""
-    held = text.held() if isinstance(text, _LinkedText) else None
-    return held.error if held is not None else StoredTraceback(text)
+    record = text.held() if isinstance(text, _LinkedText) else None
+    return record.error if record is not None else StoredTraceback(text)

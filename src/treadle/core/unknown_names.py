@@ -200,9 +200,9 @@ def unknown_attribute(label: str, name: str, existing: Iterable[str]) -> str:
 
 def _nearest(name: str, existing: Iterable[str]) -> str:
     names = [each for each in existing if not each.startswith("_")]
-    near = near_name(name, names, _SURE)
-    if near is not None:
-        return f"; did you mean {near!r}?"
+    suggestion = near_name(name, names, _SURE)
+    if suggestion is not None:
+        return f"; did you mean {suggestion!r}?"
     more = ", ..." if len(names) > MOST_LISTED else ""
     return f"; it has {', '.join(names[:MOST_LISTED])}{more}" if names else "; it has none"
 

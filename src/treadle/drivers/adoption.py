@@ -404,22 +404,22 @@ class Adopter:
         """Begin to adopt orphans while there is room: of dead drivers first, then tenants in turn, oldest first."""
         now = self._loop.time()
         # Tasks are also due that would be so if the clock had not been set back since this adopter began.
-        passed = int((now - self._began_at) * 1e6)
-        self._until = max(self._clock(), self._began + passed)
-        seen: set[_Ownership] = set()
+        elapsed = int((now - self._began_at) * 1e6)
+        self._until = max(self._clock(), self._began + elapsed)
+        orphans: set[_Ownership] = set()
         self._taken = set(self._adopting)
         if now - self._left_out_at >= LEFT_OUT_SECONDS:
             await self._report_left_out()
             self._left_out_at = now
         if self._room:
-            await self._take_indirect(seen)
+            await self._take_indirect(orphans)
         while True:  # even without room: an error shows that the driven tasks may be lost
             page = await self._drivers.tenants.adoptable(self._query(min(self._room + AHEAD, PAGE)))
-            if not self._take(page, seen) or not self._room:
+            if not self._take(page, orphans) or not self._room:
                 break
         self._is_full = not self._room
         self._full_tenants = self._tenants_at_their_cap()
-        current = seen | self._indirect | self._left_out
+        current = orphans | self._indirect | self._left_out
         self._seen = {
             key: since
             for key, since in self._seen.items()
@@ -451,12 +451,12 @@ class Adopter:
             return frozenset()
         return frozenset([tenant for tenant, n in self._of_tenants.items() if n >= self._per_tenant])
 
-    def _take(self, page: list[TaskRow], seen: set[_Ownership]) -> int:
+    def _take(self, page: list[TaskRow], orphans: set[_Ownership]) -> int:
         """Begin to adopt the tasks of a page while there is room; return how many."""
         count = 0
         for row in page:
             key, task = _key(row), _task(row)
-            seen.add(key)
+            orphans.add(key)
             self._seen.setdefault(key, self._loop.time())
             if not self._room or task in self._adopting or task in self._taken:
                 continue
@@ -466,10 +466,10 @@ class Adopter:
                 count += 1
         return count
 
-    async def _take_indirect(self, seen: set[_Ownership]) -> None:
+    async def _take_indirect(self, orphans: set[_Ownership]) -> None:
         """Take the next page of children and of tasks with unread items; after the last page comes the first."""
         page = await self._drivers.tenants.orphans(PAGE, after=self._after, until=self._until, indirect=True)
-        self._take(page, seen)
+        self._take(page, orphans)
         self._indirect.update(map(_key, page))
         if len(page) == PAGE:
             self._after = page[-1]

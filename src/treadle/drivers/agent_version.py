@@ -103,9 +103,9 @@ async def _instructions_of(
     return e.InstructionsSet(text, changes) if text != state.instructions or changes is not None else None
 
 
-def _no_instructions(agent: Agent[Any], why: str, traceback: str = "") -> e.Failure:
+def _no_instructions(agent: Agent[Any], problem: str, traceback: str = "") -> e.Failure:
     return e.Failure(
-        "agent", "instructions", f"the instructions function of {agent.name} {why}", traceback=traceback
+        "agent", "instructions", f"the instructions function of {agent.name} {problem}", traceback=traceback
     )
 
 

@@ -167,14 +167,14 @@ class ChildTasks:
         with suppress(TaskTooNew):  # a newer driver has it, and finds the pause
             await self.commands.attend(task_id)  # it may have stopped just before
 
-    async def stop(self, call: CallState, why: str) -> TaskState | None:
+    async def stop(self, call: CallState, reason: str) -> TaskState | None:
         """Cancel the task of a call and return its final state; None if it was never created."""
         task_id = str(call.child)
         row = await self.cache.row_or_none(task_id)
         if row is None:
             return None
         if row.state not in END_STATES:
-            await self.stopper.stop(task_id, "cancel", {"by": PARENT, "reason": why})
+            await self.stopper.stop(task_id, "cancel", {"by": PARENT, "reason": reason})
         return (await self.cache.load(task_id)).state
 
 
@@ -314,8 +314,8 @@ class Family:
         new.observers = self._observers
         new.untrusted, new.exposed = passed_on.untrusted, tuple(sorted(passed_on.exposed))
         if terms is not None and terms.state:
-            seen = StateView(StateAccess(self.state, call.began, f"the call of {call.name}"))
-            new.extra_state = copied({key: seen[key] for key in terms.state if key in seen})
+            state_view = StateView(StateAccess(self.state, call.began, f"the call of {call.name}"))
+            new.extra_state = copied({key: state_view[key] for key in terms.state if key in state_view})
         return new
 
     async def _drive(self, call: CallState, context: Any, owned: OwnedTask) -> TaskState:
@@ -402,10 +402,10 @@ class ChildRelay:
         origin = self._own.origin if path else getattr(event, "origin", None)
         path = (origin.agent_path[-1] if origin is not None else self._agent, *path)
         if self._up.watchers:
-            passed = e.ChildEvent(self._call.step, self._call.id, task_id, path, event, self._parent.seq)
+            child_event = e.ChildEvent(self._call.step, self._call.id, task_id, path, event, self._parent.seq)
             if (origin := self._up.origin) is not None:
-                passed.origin = origin
-            self._up.tell_watchers(passed)
+                child_event.origin = origin
+            self._up.tell_watchers(child_event)
         above = self._up.observed
         if isinstance(above, ChildRelay):
             above.pass_on(task_id, path, event)

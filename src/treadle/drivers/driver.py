@@ -483,9 +483,9 @@ class TaskDriver:
             return None
         state, writer = owned.state, owned.writer
 
-        async def ask(how: OnBusyThread) -> QueuePosition | None:
+        async def ask(on_busy: OnBusyThread) -> QueuePosition | None:
             await writer.durable()
-            return (await commit(self.store, Commit(state.task_id, writer.epoch, enter=how))).place
+            return (await commit(self.store, Commit(state.task_id, writer.epoch, enter=on_busy))).place
 
         def record(event: e.Event) -> None:
             writer.record(event)
@@ -498,8 +498,8 @@ class TaskDriver:
             await self.ownership.release_again(task_id)
 
         hooks = AdmissionHooks(ask, record, read_history, self._interrupt_holder, release_again)
-        how = options.on_busy_thread or "enqueue"
-        return ThreadAdmission(self.owned.thread_queue, state, how, owned.position, hooks, self.tenant)
+        on_busy = options.on_busy_thread or "enqueue"
+        return ThreadAdmission(self.owned.thread_queue, state, on_busy, owned.position, hooks, self.tenant)
 
     async def _interrupt_holder(self, task_id: str) -> None:
         row = await self.cache.row_or_none(task_id)

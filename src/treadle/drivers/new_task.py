@@ -183,8 +183,8 @@ class TaskCreator:
         try:
             await owned.writer.durable()
             if base:
-                version, added = await self._store.thread(state.thread, since=base)
-                if len(added) != version - base:
+                version, members = await self._store.thread(state.thread, since=base)
+                if len(members) != version - base:
                     version = await self._cache.begin_with_history(state, state.thread)
                     owned.writer.record(
                         e.ThreadEntered(version, state.history_untrusted, state.history_exposed)

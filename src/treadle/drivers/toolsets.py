@@ -44,7 +44,7 @@ class ConnectedToolsets:
         """
         listings = await asyncio.gather(*[self._connection(each).tools() for each in agent.toolsets])
         bound = self._bound.get(agent)
-        if bound is not None and all(now is then for now, then in zip(listings, bound[0], strict=True)):
+        if bound is not None and all(now is before for now, before in zip(listings, bound[0], strict=True)):
             return bound[1]
         try:
             listed = agent.with_listed([tool for tools in listings for tool in tools])

@@ -110,18 +110,22 @@ class UserContexts:
             return
         where = "" if owned is None else f"task {owned.state.task_id}: "
         checked = [(agent, context)]
-        for caller, its in checked:
+        for caller, caller_context in checked:
             for need in caller.context_needs:
-                if not fits(its, need.type):
-                    raise ConfigurationError(f"{where}agent {caller.name!r}: {_problem(need, its)}")
+                if not fits(caller_context, need.type):
+                    raise ConfigurationError(
+                        f"{where}agent {caller.name!r}: {_problem(need, caller_context)}"
+                    )
             for tool, named in caller.subagents_by_tool.items():
                 called, terms = self._agents.found(named), caller.subagent_terms.get(tool)
                 if called is None or any(called is each for each, _ in checked):
                     continue
                 try:
-                    checked.append((called, its if terms is None else terms.context_of(its)))
+                    checked.append(
+                        (called, caller_context if terms is None else terms.context_of(caller_context))
+                    )
                 except ConfigurationError as error:
-                    if its is not None and terms is not None and can_be_called(terms.context):
+                    if caller_context is not None and terms is not None and can_be_called(terms.context):
                         continue  # the function raised, which will fail the call
                     raise ConfigurationError(f"{where}agent {caller.name!r}: {error}") from error
 

@@ -240,15 +240,17 @@ def own_spending(state: TaskState, tool_calls: int) -> list[SpentBy]:
     if not state.versions:
         total = (state.usage, state.model_calls, tool_calls, state.cost, state.unpriced)
         return [SpentBy(state.agent, 1, *total)]
-    made = Counter(agent_of(state, step) for step in state.steps for call in step.calls if not call.answers)
-    made[state.agent] += sum(not call.answers for step in state.under_way() for call in step.calls)
+    calls_by_agent = Counter(
+        agent_of(state, step) for step in state.steps for call in step.calls if not call.answers
+    )
+    calls_by_agent[state.agent] += sum(not call.answers for step in state.under_way() for call in step.calls)
     first = state.created_for
-    made[first] += tool_calls - made.total()
+    calls_by_agent[first] += tool_calls - calls_by_agent.total()
     spent = {agent: version.spent for agent, version in state.versions.items()}
     spent[state.agent] = spent_by_present(state)
     agents = [first, *[agent for agent in spent if agent != first]]
     return [
-        replace(spent[agent], tasks=int(agent == first), tool_calls=made[agent])
+        replace(spent[agent], tasks=int(agent == first), tool_calls=calls_by_agent[agent])
         for agent in agents
         if agent in spent
     ]

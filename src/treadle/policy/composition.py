@@ -33,7 +33,7 @@ def replacement(rules: Iterable[CompiledRule], request: EffectRequest) -> Replac
         rules: those that concern the effect.
         request: the effect.
     """
-    present, made = request, list[Rule]()
+    present, replacing = request, list[Rule]()
     for each in rules:
         if each.rule.verdict != "replace" or not each.applies(present):
             continue
@@ -41,12 +41,12 @@ def replacement(rules: Iterable[CompiledRule], request: EffectRequest) -> Replac
         for path, value in each.rule.arguments.items():
             _put(arguments, path.split("."), copied(value), _parameters(request))
         if arguments != present.arguments:
-            made.append(each.rule)
+            replacing.append(each.rule)
             present = replace(present, arguments=arguments, taken=None)
     if present.arguments == request.arguments:
         return None
-    reasons = [rule.reason for rule in made if rule.reason]
-    return Replace(present.arguments, "+".join([rule.id for rule in made]), " ".join(reasons))
+    reasons = [rule.reason for rule in replacing if rule.reason]
+    return Replace(present.arguments, "+".join([rule.id for rule in replacing]), " ".join(reasons))
 
 
 def _parameters(request: EffectRequest) -> dict[str, Json] | None:

@@ -177,17 +177,17 @@ def too_large(
         estimate: of the tokens that the request sends, and of their cost.
     """
     if limits.tokens is not None:
-        unused = max(0, limits.tokens - used.tokens - reserved.tokens)
-        if estimate.tokens > unused:
-            detail = f"about {estimate.tokens:,} tokens would be sent, by an estimate, and {unused:,} are left for it"
+        spare = max(0, limits.tokens - used.tokens - reserved.tokens)
+        if estimate.tokens > spare:
+            detail = f"about {estimate.tokens:,} tokens would be sent, by an estimate, and {spare:,} are left for it"
             return e.LimitReached("tokens", limits.tokens, used.tokens, detail)
     spent_cost = (used + reserved).cost
     if limits.cost is None or estimate.cost is None or spent_cost is None:
         return None
-    unused = max(0, picodollars(limits.cost) - spent_cost)
-    if estimate.cost <= unused:
+    spare = max(0, picodollars(limits.cost) - spent_cost)
+    if estimate.cost <= spare:
         return None
-    request_cost, rest = as_dollars(estimate.cost), as_dollars(unused)
+    request_cost, rest = as_dollars(estimate.cost), as_dollars(spare)
     detail = f"the request would cost about ${request_cost}, by an estimate, and ${rest} are left for it"
     return e.LimitReached("cost", float(limits.cost), float(as_dollars(used.cost or 0)), detail)
 

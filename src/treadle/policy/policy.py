@@ -240,16 +240,16 @@ class Policy(Displayed):
         if denies is not None:
             return Deny(denies.id, denies.reason or f"the policy does not allow {effect_phrase(request)}.")
         functions = (rule for rule in applying if can_be_called(rule.verdict))
-        answered = [
+        verdicts = [
             answer
             for answer, rule in zip_longest(answers, functions)
             if answer is not None
             and not (isinstance(answer, Allow) and rule is not None and not self._may_allow(rule, request))
         ]
-        answered = [each for each in answered if not _replaces_nothing(each, request)]
+        verdicts = [each for each in verdicts if not _replaces_nothing(each, request)]
         asks = [question(rule, request) for rule in applying if rule.verdict == "ask"]
-        asks += [each for each in answered if isinstance(each, AskPerson)]
-        others = [each for each in answered if not isinstance(each, AskPerson)]
+        asks += [each for each in verdicts if isinstance(each, AskPerson)]
+        others = [each for each in verdicts if not isinstance(each, AskPerson)]
         allows = next(
             (rule for rule in applying if rule.verdict == "allow" and self._may_allow(rule, request)), None
         )
@@ -291,7 +291,7 @@ class Policy(Displayed):
             sentence += f"; {has_read(request.untrusted)}"
         if not rules and isinstance(verdict, (AskPerson, Deny)):
             sentence += "".join(
-                [f"; {why}" for why in islice(self._missed_allow_rules(request), MOST_NEARLY)]
+                [f"; {missed}" for missed in islice(self._missed_allow_rules(request), MOST_NEARLY)]
             )
         return f"{sentence}."
 

@@ -165,8 +165,8 @@ def call_request(
         taken: the arguments as the tool receives them, as JSON; None if they are not known.
     """
     place = {"step": call.step, "call": base_call_id(call.id)}
-    about: dict[str, Any] = {"name": call.name, "arguments": call.arguments, "taken": taken, "spec": spec}
-    return _request(state, around, call.before, kind=kind, **about, **place)
+    fields: dict[str, Any] = {"name": call.name, "arguments": call.arguments, "taken": taken, "spec": spec}
+    return _request(state, around, call.before, kind=kind, **fields, **place)
 
 
 def handoff_request(
@@ -174,8 +174,8 @@ def handoff_request(
 ) -> EffectRequest:
     """Return the policy request for a call that moves the conversation to the agent named `agent`."""
     place = {"step": call.step, "call": base_call_id(call.id)}
-    about: dict[str, Any] = {"name": agent, "arguments": call.arguments, "spec": spec}
-    return _request(state, around, call.before, kind="handoff", **about, **place)
+    fields: dict[str, Any] = {"name": agent, "arguments": call.arguments, "spec": spec}
+    return _request(state, around, call.before, kind="handoff", **fields, **place)
 
 
 def model_request(state: TaskState, model: str, step: str, around: Surroundings) -> EffectRequest:

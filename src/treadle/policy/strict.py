@@ -81,22 +81,22 @@ def needs_its_name(spec: ToolSpec | None) -> bool:
 def _verdict(kind: EffectKindOfTool, request: EffectRequest) -> PolicyVerdict:
     rule, untrusted, confined = f"{PREFIX}{kind}", request.untrusted, _is_confined(request.spec)
     if kind == "send" and untrusted and "private" in request.exposed:
-        why = f"{request.name} sends data out, and the model has seen private data"
-        return Deny(rule, f"{why}; {has_read(untrusted)}.")
+        reason = f"{request.name} sends data out, and the model has seen private data"
+        return Deny(rule, f"{reason}; {has_read(untrusted)}.")
     if kind == "execute" and untrusted and not confined:
         has_network = request.spec is not None and request.spec.host == f"{CONFINED} with network"
         where = "in a sandbox with network" if has_network else "outside of a sandbox"
         return Deny(rule, f"{request.name} executes code {where}; {has_read(untrusted)}.")
-    why = _ASKS.get(kind)
-    if why is None or (kind == "execute" and confined and not untrusted):
+    reason = _ASKS.get(kind)
+    if reason is None or (kind == "execute" and confined and not untrusted):
         return Allow(rule)
     if untrusted:
-        rule, why = rule + UNTRUSTED, f"{why}; {has_read(untrusted)}"
+        rule, reason = rule + UNTRUSTED, f"{reason}; {has_read(untrusted)}"
     # An approval for later calls covers any arguments, also those that untrusted text asks for. If the tool names its
     # recipients, the approval can be limited to them.
     same = request.spec.recipients if request.spec is not None and kind == "send" and untrusted else ()
     every_call = kind in ("execute", "spend") or (kind == "send" and bool(untrusted) and not same)
-    return AskPerson(rule, f"{request.name} needs a person: {why}.", every_call=every_call, same=same)
+    return AskPerson(rule, f"{request.name} needs a person: {reason}.", every_call=every_call, same=same)
 
 
 def _is_confined(spec: ToolSpec | None) -> bool:

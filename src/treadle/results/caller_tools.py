@@ -101,9 +101,9 @@ class AnsweredTool:
 
     def validate(self, arguments: dict[str, Json]) -> Any:
         """Return the arguments; raises `ToolArgumentsInvalid`."""
-        wrong = misfit(cast("Json", arguments), self._spec.parameters, "the arguments", patterns=False)
-        if wrong is not None:
-            raise ToolArgumentsInvalid(wrong)
+        problem = misfit(cast("Json", arguments), self._spec.parameters, "the arguments", patterns=False)
+        if problem is not None:
+            raise ToolArgumentsInvalid(problem)
         return arguments
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:

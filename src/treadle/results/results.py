@@ -1360,8 +1360,8 @@ def _question(state: TaskState, question: Question) -> Pending:
 def _check(state: TaskState, check: Check) -> Pending:
     """Return the question about content that guardrails check; its arguments are that content."""
     item = _approval(state, check)
-    why = f": {item.reason}" if item.reason else ""
-    return replace(item, text=f"the guardrail {item.rule} asks about {check.name}{why}")
+    reason = f": {item.reason}" if item.reason else ""
+    return replace(item, text=f"the guardrail {item.rule} asks about {check.name}{reason}")
 
 
 def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -> Pending:

@@ -402,7 +402,7 @@ def _literal_reader(options: tuple[Any, ...]) -> _Reader:
     return read
 
 
-def _list_reader(hint: Any, made: Callable[[list[Any]], Any]) -> _Reader:
+def _list_reader(hint: Any, build: Callable[[list[Any]], Any]) -> _Reader:
     read_item = _reader(hint)
 
     def read(values: Any, strict: bool) -> Any:
@@ -414,7 +414,7 @@ def _list_reader(hint: Any, made: Callable[[list[Any]], Any]) -> _Reader:
                 items.append(read_item(value, strict))  # noqa: PERF401  the place of a problem is its length
         except InvalidField as problem:
             raise problem.inside(f"[{len(items)}]") from None
-        return items if made is list else made(items)
+        return items if build is list else build(items)
 
     return read
 

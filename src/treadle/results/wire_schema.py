@@ -28,11 +28,11 @@ from treadle.results.wire import (
 def json_schema() -> dict[str, Json]:
     """Return the JSON schema of all events, made from their classes."""
     schema = WireSchema()
-    made = schema.of(Occurrence)
+    root = schema.of(Occurrence)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Treadle events, format {FORMAT}",
-        **made,
+        **root,
         "$defs": dict(sorted(schema.definitions.items())),
     }
 
@@ -69,13 +69,13 @@ class WireSchema:
         return self._of_class(origin or hint)
 
     def _any_of(self, options: tuple[Any, ...]) -> dict[str, Json]:
-        made: list[dict[str, Json]] = []
+        schemas: list[dict[str, Json]] = []
         for option in options:
             schema = self.of(option)
             if not schema:
                 return {}
-            made += [schema] if schema not in made else []
-        return {"anyOf": made} if len(made) > 1 else made[0]
+            schemas += [schema] if schema not in schemas else []
+        return {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
 
     def _of_class(self, cls: Any) -> dict[str, Json]:
         if issubclass(cls, tuple) and not own_fields(cls):

@@ -551,8 +551,8 @@ class MemoryStore(JournalStore):
         """Return matching rows, newest first."""
         limit, rows = max(wanted.limit, 0), list[TaskRow]()
         async with aclosing(self._matching(wanted)) as matching:
-            async for some in matching:
-                rows += some
+            async for page in matching:
+                rows += page
                 if len(rows) >= limit:
                     break
         return rows[:limit]

@@ -195,9 +195,9 @@ class ExportReader:
         """The offset of the next line in the file."""
         return self._file.tell()
 
-    def refuse(self, why: str, line: int | None = None) -> ImportRefused:
+    def refuse(self, reason: str, line: int | None = None) -> ImportRefused:
         """Return the error for a file that was changed since it was written."""
-        return ImportRefused(f"line {line or self.number}: {why}", line=line or self.number)
+        return ImportRefused(f"line {line or self.number}: {reason}", line=line or self.number)
 
     def next(self) -> tuple[str, dict[str, Json]]:
         """Return the kind of the next line and its document; the line of an event is in `event`."""

@@ -160,10 +160,10 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
     row = task.row
     head, digest, epoch = row.base_seq, task.base_digest, 0
     for number, (line, record) in enumerate(export_format.records(reader, task)):
-        why = export_format.follows(row.task_id, record, head, digest)
-        why = why or rules.wrong_epoch(row, record, epoch)
-        if why is not None:
-            raise reader.refuse(why, line)
+        defect = export_format.follows(row.task_id, record, head, digest)
+        defect = defect or rules.wrong_epoch(row, record, epoch)
+        if defect is not None:
+            raise reader.refuse(defect, line)
         try:
             for owner, events in unfold(row.task_id, [record], after=head, previous=None):
                 row.format = max([row.format, *[event.format for event in events]])
@@ -248,8 +248,8 @@ async def _check_members(
     heads = {task.row.task_id: task.row.head for task in export.tasks}
     for member in members:
         head = heads.get(member.task_id) or await rules.head_of(store, member.task_id)
-        if (why := rules.missing_end(member, head)) is not None:
-            raise ImportRefused(f"line {line}: {why}", line=line)
+        if (defect := rules.missing_end(member, head)) is not None:
+            raise ImportRefused(f"line {line}: {defect}", line=line)
 
 
 # -------------------------------------------------------------------------------- is it in the store

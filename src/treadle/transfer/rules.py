@@ -47,9 +47,9 @@ async def whole_thread(store: JournalReader, thread_id: str) -> WholeThread:
         _, present = await store.thread(thread_id, version=at)
         for member in present:
             by_version.setdefault(member.version, member)
-        still = {member.version for member in present}
+        present_versions = {member.version for member in present}
         for member in by_version.values():
-            if member.version not in still and member.gone is None:
+            if member.version not in present_versions and member.gone is None:
                 member.gone = at
     for member in by_version.values():
         if member.gone is not None:

@@ -265,8 +265,8 @@ class _Reading:
         self.size += size_of(page)
         for record in page:
             if record.upto is None and record.seq > self.row.base_seq:
-                if (why := rules.wrong_epoch(self.row, record, self.epoch)) is not None:
-                    raise JournalCorrupt(why, task_id=state.task_id, seq=record.seq - record.count + 1)
+                if (defect := rules.wrong_epoch(self.row, record, self.epoch)) is not None:
+                    raise JournalCorrupt(defect, task_id=state.task_id, seq=record.seq - record.count + 1)
                 self.epoch = record.epoch
         for epoch, events in unfold(state.task_id, page, after=state.seq, previous=self.digest):
             for event in events:

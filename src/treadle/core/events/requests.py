@@ -66,15 +66,15 @@ class TypedAnswer:
     call: str | None = None
 
     @classmethod
-    def rejected(cls, why: str, call: str | None = None, *, how: str = "") -> TypedAnswer:
-        """Return a rejected answer; `why` is a clause with its defect, `how` advises the model."""
-        return cls(None, f"{_REJECTED}{why}{_AGAIN}{how}.", call)
+    def rejected(cls, defect: str, call: str | None = None, *, how: str = "") -> TypedAnswer:
+        """Return a rejected answer; `defect` is a clause about it, `how` advises the model."""
+        return cls(None, f"{_REJECTED}{defect}{_AGAIN}{how}.", call)
 
     @property
     def why_rejected(self) -> str:
         """The defect of the answer, as a clause for people, without the text for the model."""
-        why, _, _ = (self.problem or "").removeprefix(_REJECTED).rpartition(_AGAIN)
-        return why or self.problem or ""
+        defect, _, _ = (self.problem or "").removeprefix(_REJECTED).rpartition(_AGAIN)
+        return defect or self.problem or ""
 
 
 @mutable

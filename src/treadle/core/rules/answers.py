@@ -83,9 +83,9 @@ def close_call(state: TaskState, call: CallState) -> None:
 def close_step(state: TaskState, node: StepNode) -> None:
     """Drop the open questions of a stopped step function: it asks them again if it is resumed."""
     for key, entry in list(node.memo.items()):
-        done = entry.done
-        if isinstance(done, Question) and not done.is_answered:
-            state.questions.pop(done.request_id, None)
+        question = entry.done
+        if isinstance(question, Question) and not question.is_answered:
+            state.questions.pop(question.request_id, None)
             del node.memo[key]
     node.questions.clear()
 

@@ -62,8 +62,8 @@ def give(state: TaskState, event: e.ApprovalGiven) -> None:
     if event.scope == "task":
         request_id = approval_id(call.id, event.number)
         same = tuple(dict.fromkeys((*request.same, *event.same)))
-        about = call.name, request.definition, request.rule
-        state.grants.append(Grant(call.id, request_id, *about, event.by, call.arguments, same))
+        covered = call.name, request.definition, request.rule
+        state.grants.append(Grant(call.id, request_id, *covered, event.by, call.arguments, same))
     _settle(state, call)
 
 

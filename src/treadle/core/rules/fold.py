@@ -305,13 +305,13 @@ def _steps_planned(state: TaskState, event: e.StepsPlanned) -> None:
 
 
 def _step_started(state: TaskState, event: e.StepStarted) -> None:
-    step, answered = state.step, False
+    step, has_answer = state.step, False
     if step is not None and step.id == event.step:
         source = step.error.source if step.error is not None else None
-        called = source in ("tool", "subagent")
-        if step.error is not None and called and step.error.kind != "unknown":
+        failed_in_call = source in ("tool", "subagent")
+        if step.error is not None and failed_in_call and step.error.kind != "unknown":
             _propose_again(state, step)
-        answered = called or (source == "guardrail" and step.model_call.status == "answered")
+        has_answer = failed_in_call or (source == "guardrail" and step.model_call.status == "answered")
         if step.error is not None and step.error.kind == INVALID_OUTPUT:
             _ask_again(state, step)
         step.attempt, step.status, step.error = event.attempt, "running", None
@@ -325,7 +325,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
             step.agent = handoffs.step_agent(state, state.team)
         step.first_message, step.started, step.started_seq = len(state.messages), event.time, event.seq
     state.error, state.began = None, True
-    if step.open or answered:
+    if step.open or has_answer:
         return  # no message may separate calls from their results, repeated calls included
     if state.unread:
         step.model_call.offered = None

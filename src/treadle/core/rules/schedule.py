@@ -458,18 +458,18 @@ def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
     """
     read = {base_call_id(call.id) for call in step.calls if call.from_model} - set(node.newest_calls)
     for key, entry in list(node.memo.items()):
-        done = entry.done
-        if isinstance(done, ModelCall) and done.status == "failed":
-            node.tried[key] = done.attempt
+        result = entry.done
+        if isinstance(result, ModelCall) and result.status == "failed":
+            node.tried[key] = result.attempt
             del node.memo[key]
-        elif isinstance(done, Question) and not done.is_answered:
+        elif isinstance(result, Question) and not result.is_answered:
             del node.memo[key]
         elif (
-            isinstance(done, CallState)
-            and (done.failed or _was_refused(done))
-            and base_call_id(done.id) not in read
+            isinstance(result, CallState)
+            and (result.failed or _was_refused(result))
+            and base_call_id(result.id) not in read
         ):
-            entry.done = _call_again(state, node, step, done)
+            entry.done = _call_again(state, node, step, result)
 
 
 def reopen(state: TaskState, graph: Graph) -> None:
@@ -524,9 +524,9 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
     call = ModelCall(event.call, event, attempt=node.tried.get(event.key, 0))
     if event.follows is not None:
         call.follows = next(
-            done
+            request
             for entry in node.memo.values()
-            if isinstance(done := entry.done, ModelCall) and done.id == event.follows
+            if isinstance(request := entry.done, ModelCall) and request.id == event.follows
         )
         call.side_length = call.follows.side_length + 1
     call.side_length += len(event.messages or ())
@@ -636,8 +636,8 @@ def _add_results(state: TaskState, node: StepNode, step: StepState) -> None:
 
 
 def _call_not_run(step: StepState, part: ToolCall) -> CallState:
-    why = e.Failure("worker", "refused", f"{part.name} was not run.", part.id)
-    return CallState(part.id, step.id, part.name, part.arguments, outcome="refused", error=why)
+    failure = e.Failure("worker", "refused", f"{part.name} was not run.", part.id)
+    return CallState(part.id, step.id, part.name, part.arguments, outcome="refused", error=failure)
 
 
 def _last_answer(node: StepNode) -> int:

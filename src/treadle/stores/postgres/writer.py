@@ -44,18 +44,18 @@ this one would have been; if none comes, `_disown_unanswered` gives the task bac
     written, and its result is `Claim(epoch=4)`, not `TaskBusy`. Had the row epoch 3, the claim would be made now.
 
 **Stalls.** A process that is stopped in a transaction keeps its locks. The server ends such a transaction after
-`idle_seconds`, except behind a pipeline that was not sent to its end. So a writer that waits for a lock in vain asks
-the server to end transactions on this schema that have said nothing for as long (`STALLED`).
+`idle_seconds`, unless a pipeline was not completely sent. So a writer that waits for a lock in vain asks the server to
+end transactions on this schema that have been silent for as long (`STALLED`).
 
 **Leases.** While this process owns tasks, a heartbeat is due every `lease_seconds / HEARTBEATS_PER_LEASE`. The thread
 wakes for it, and writes it before a group when it is due. A wait for locks ends in time for the next one. The statement
 of a heartbeat reads the format of the tables too: a newer version may have migrated them.
 
-**Notifications.** `NOTIFY` in the transaction that writes would put all commits of the database one behind the other.
-So it is sent afterwards, on its own: at most every `URGENT_NOTIFY_SECONDS` after a release or a post, else at most
-every `NOTIFY_SECONDS`. It names the tasks that changed (`notifications.py`). `_notify_by` is when the next is due. A
-process may crash in between without a notification: so a process that owns tasks and watches also reads their inboxes
-every `MAIL_CHECK_SECONDS`.
+**Notifications.** `NOTIFY` in the writing transaction would serialise all commits of the database. So it is sent
+afterwards, separately: at most every `URGENT_NOTIFY_SECONDS` after a release or a post, else at most every
+`NOTIFY_SECONDS`. It names the changed tasks (`notifications.py`). `_notify_by` is when the next is due. A process may
+crash before its notification, so a process that owns tasks and watches also reads their inboxes every
+`MAIL_CHECK_SECONDS`.
 
 Invariants: a result that is no error is delivered only after COMMIT was acknowledged; after `StoreUnavailable` an item
 may have been written. `LeaseHolder` changes only after COMMIT, except for `outdated`. A notification that is due is
@@ -153,11 +153,11 @@ class PostgresWriter(WriterThread):
         self._notified_at = self._watchers_woken_at = self._connect_tried_at = self._mail_checked_at = 0.0
         self._away_since: float | None = None
         self._notify_by: float | None = None
-        """when other processes are to be notified of the last writes; None when they have been"""
+        """when to notify other processes of the last writes; None if they were notified"""
 
         self._notify_mail = self._has_news = self._has_mail = False
         self._written, self._changed = ChangedTasks(), ChangedTasks()
-        """the tasks of which other processes, and the watchers of this one, are to be told"""
+        """the changed tasks, for notifications of other processes and of the watchers here"""
 
         self._unanswered: dict[str, Claim] = {}
         """refused claims that may have been carried out, by task; given back once there is a session"""
@@ -532,7 +532,7 @@ class PostgresWriter(WriterThread):
         return [deleted], finish
 
     def _schedule_notification(self, changed: set[str] | None, *, urgent: bool, mail: bool = False) -> None:
-        """Set when other processes are to be notified, of which tasks; and the watchers here, if they are several."""
+        """Schedule the notification of other processes about tasks; also of the watchers here, if there are several."""
         self._written.add(changed)
         if len(self._watchers) > 1:
             self._changed.add(changed)
