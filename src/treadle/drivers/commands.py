@@ -34,7 +34,7 @@ WINDOW: Final = 200
 
 
 NOT_CONTENT: Final = frozenset({"by", "expect", "reason", "wanted"})
-"""Data of a command that may differ in a repeat: its caller, the caller's last event, the reason, and the due time."""
+"""Data of a command that may differ in a repeat: its caller, the caller's last event, the reason, and the driver."""
 
 
 class CarriedOut(Exception):

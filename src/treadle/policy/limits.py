@@ -243,5 +243,5 @@ def _requests_within(remaining: int, per_call: int, out: int) -> int:
 
 
 def has_room_for_an_answer(limits: Limits, state: TaskState) -> bool:
-    """Whether one last model call fits into the limits."""
+    """Return whether one last model call fits into the limits."""
     return not state.exhausted and state.limit != "seconds" and forbidden(limits, spent(state)) is None

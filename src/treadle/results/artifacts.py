@@ -61,7 +61,7 @@ _ARTIFACTS: Final = attrgetter("artifacts")
 
 
 def _have_any(steps: Sequence[StepState], field: Callable[[Any], Any]) -> bool:
-    """Whether a field of steps or of their calls holds anything: in most tasks none does."""
+    """Return whether a field of steps or of their calls holds anything: in most tasks none does."""
     return any(map(field, steps)) or any(map(field, chain.from_iterable(map(_CALLS, steps))))
 
 

@@ -81,7 +81,7 @@ def figures_of_column(column: str | None) -> TaskFigures | None:
 
 
 def has_state(state: str, states: Sequence[str] | None, *, driven: bool) -> bool:
-    """Whether a task is in one of some states; all are meant by None.
+    """Return whether a task is in one of some states; all are meant by None.
 
     Args:
         state: the task's state, as `TaskRow.word` has it.
@@ -126,7 +126,7 @@ def is_match(row: TaskRow, task_filter: TaskFilter, text: str | None) -> bool:
 
 
 def _is_recent_and_waits(row: TaskRow, task_filter: TaskFilter) -> bool:
-    """Whether the figures of a task without an owner fit a filter."""
+    """Return whether the figures of a task without an owner fit a filter."""
     figures = row.figures
     if task_filter.pending and figures is not None and figures.pending == 0:
         return False

@@ -119,7 +119,7 @@ class _Blob:
 
 
 def _is_kept_for_forks(task: _Task) -> bool:
-    """Whether forks in other threads need a deleted task."""
+    """Return whether forks in other threads need a deleted task."""
     return any(not fork.deleted or fork.new.thread_id != task.new.thread_id for fork in task.forks)
 
 

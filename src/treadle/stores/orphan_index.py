@@ -125,7 +125,7 @@ class OrphanIndex:
             self._later = sorted({each for each in self._later if self._waits(each)})
 
     def _waits(self, entry: tuple[int, int, str]) -> bool:
-        """Whether an entry of `_later` is of a task that still waits for that time."""
+        """Return whether an entry of `_later` is of a task that still waits for that time."""
         wanted, number, key = entry
         orphan = self._orphans.get(key)
         return orphan is not None and (orphan.wanted, orphan.number) == (wanted, number)

@@ -130,7 +130,7 @@ class UndoneCall:
 
 @mutable
 class Rewound(Event):
-    """The task was rewound to the state after step index `to`; the next event begins a new branch.
+    """The task was rewound to the state after step index `to`; later steps belong to a new branch.
 
     `steps` are the undone steps, if steps depend on each other.
     """

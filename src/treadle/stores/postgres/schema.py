@@ -335,7 +335,7 @@ def look(url: str) -> dict[str, Any]:
 
 
 def _may_write(to: Address, connection: BoundedConnection, version: int) -> bool:
-    """Whether a role may add to a schema's tables, or make them."""
+    """Return whether a role may add to a schema's tables, or make them."""
     row = connection.execute(
         """SELECT CASE WHEN %(version)s > 0 THEN has_table_privilege(%(table)s, 'INSERT')
         WHEN EXISTS (SELECT FROM pg_namespace WHERE nspname = %(schema)s)

@@ -74,7 +74,7 @@ def connect_writer(path: Path) -> Connection:
 
 
 def connect_reader(path: Path) -> Connection:
-    """Open a connection that cannot write; with `is_fixed` it does not see later writes of other connections."""
+    """Open a connection that cannot write; if it `is_fixed`, it misses later writes of other connections."""
     connection = _connect(path)
     if not _is_readable(connection) and not Path(f"{path}-wal").exists():
         # No file may be created beside it, not even the one that readers share; and no process is writing.
@@ -85,12 +85,12 @@ def connect_reader(path: Path) -> Connection:
 
 
 def is_read_only(connection: Connection) -> bool:
-    """Whether this process may only read the file: it, or its folder, is write-protected."""
+    """Return whether this process may only read the file: it, or its folder, is write-protected."""
     return connection.readonly("main")
 
 
 def is_fixed(connection: Connection) -> bool:
-    """Whether a connection treats its file as one that never changes: it is not to be used again."""
+    """Return whether a connection treats its file as unchanging, so that it must not be used again."""
     return isinstance(connection, _FixedConnection)
 
 
@@ -103,7 +103,7 @@ def read_only(path: Path) -> StoreUnavailable:
 
 
 def _is_readable(connection: Connection) -> bool:
-    """Whether a file can be read with this connection; any other error is reported by the next step."""
+    """Return whether a file can be read with this connection; any other error is reported by the next step."""
     try:
         pragma(connection, "user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
@@ -250,7 +250,7 @@ def _check_migrated(connection: Connection, path: Path) -> None:
 
 
 def is_older(connection: Connection) -> bool:
-    """Whether a file has a format that this version brings up to date before it uses it."""
+    """Return whether a file has a format that this version brings up to date before it uses it."""
     return pragma(connection, "user_version") < max(_steps())
 
 
