@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAX_VERSIONS: Final = 256
 """How many agents, counting each version of one name, a registry holds."""
 
-NOT_GIVEN: Final = "which this process was not given"
+UNKNOWN_HERE: Final = "which this process was not given"
 """The clause about an unknown agent in errors, before the advice."""
 
 
@@ -172,7 +172,7 @@ class AgentRegistry:
         member = next(reachable, None) or self._agents.get(name)
         if member is None:
             raise AgentUnknown(
-                f"task {state.task_id} was handed over to or by agent {name!r}, {NOT_GIVEN}: "
+                f"task {state.task_id} was handed over to or by agent {name!r}, {UNKNOWN_HERE}: "
                 f"list it under handoffs= of agent {agent.name!r}, or make the runner with Runner(agents=[...])"
             )
         return member
@@ -243,7 +243,7 @@ class AgentRegistry:
         agent = self._agents.get(name)
         if agent is None:
             raise AgentUnknown(
-                f"task {task_id} belongs to agent {name!r}, {NOT_GIVEN}: pass agent=..., or make the runner "
+                f"task {task_id} belongs to agent {name!r}, {UNKNOWN_HERE}: pass agent=..., or make the runner "
                 "with Runner(agents=[...]); on the command line use --agent module:agent, `agents` under "
                 "[tool.treadle] in pyproject.toml, or TREADLE_AGENTS"
             )
@@ -254,7 +254,7 @@ class AgentRegistry:
         agent = self._agents.get(name)
         if agent is None:
             raise AgentUnknown(
-                f"agent {caller.name!r} may call the agent {name!r}, {NOT_GIVEN}: make the runner "
+                f"agent {caller.name!r} may call the agent {name!r}, {UNKNOWN_HERE}: make the runner "
                 "with Runner(agents=[...]), or give the agent itself in subagents="
             )
         return agent

@@ -59,7 +59,7 @@ class UserContexts:
         self._agents = agents
         self._cache = cache
 
-    def check_given(self, agent: Agent[Any], context: Any) -> None:
+    def check_for_new_task(self, agent: Agent[Any], context: Any) -> None:
         """Raise `ConfigurationError` for a context that does not suit a new task.
 
         None passes if the factory will build one.

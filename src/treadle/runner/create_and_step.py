@@ -403,7 +403,7 @@ class StepVerbs(ViewVerbs):
         """
         while new.task_id is None or await self._existing_row(new) is None:
             if drives or context is not None:
-                self._driver.contexts.check_given(new.agent, context)
+                self._driver.contexts.check_for_new_task(new.agent, context)
             try:
                 return await self._creator.create(new, drives=drives)
             except TaskExists:

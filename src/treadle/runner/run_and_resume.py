@@ -227,7 +227,7 @@ class RunVerbs(StepVerbs):
         """Return a new task, or None if its id is known; a generated id is not looked up."""
         if not is_unused:
             return await self._create_or_none(new, context)
-        self._driver.contexts.check_given(new.agent, context)
+        self._driver.contexts.check_for_new_task(new.agent, context)
         return await self._creator.create(replace(new, task_id=None), new.task_id)
 
     @verb

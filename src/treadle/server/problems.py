@@ -14,7 +14,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from treadle.core.messages import Json
-from treadle.drivers.agent_registry import NOT_GIVEN
+from treadle.drivers.agent_registry import UNKNOWN_HERE
 from treadle.errors import (
     AgentUnknown,
     ApproverRefused,
@@ -135,8 +135,8 @@ AGENTS_LISTED: Final = "`treadle agents --url` and GET /v1/agents list those it 
 def _for_callers(error: Exception) -> str:
     """Return a message without advice that only a program with the runner itself could follow."""
     message = str(error)
-    if isinstance(error, AgentUnknown) and NOT_GIVEN in message:
-        subject = message.rpartition(NOT_GIVEN)[0]
+    if isinstance(error, AgentUnknown) and UNKNOWN_HERE in message:
+        subject = message.rpartition(UNKNOWN_HERE)[0]
         return f"{subject}which this server was not given: {AGENTS_LISTED}"
     return message
 

@@ -105,7 +105,7 @@ def carry_over(state: TaskState, call: CallState, again: CallState) -> None:
             state.tickets[digest] = again
 
 
-def taken_back(state: TaskState, after: int, kept_steps: set[str]) -> list[e.InputReceived]:
+def returned_results(state: TaskState, after: int, kept_steps: set[str]) -> list[e.InputReceived]:
     """Return the results to be read (again): those of kept steps that no step up to an event read.
 
     Args:

@@ -289,7 +289,7 @@ def _input_edited(state: TaskState, event: e.InputEdited) -> None:
         # The step has read its input and got no answer: it reads the new input instead.
         state.messages, step.input, step.read = state.messages[: step.first_message], (), ()
         if state.arrived:
-            state.unread = deferring.taken_back(
+            state.unread = deferring.returned_results(
                 state, step.started_seq - 1, {each.id for each in state.steps}
             )
     arrivals = [received for received in state.unread if deferring.is_arrival(state, received)]
@@ -624,7 +624,7 @@ def _step_failed(state: TaskState, event: e.StepFailed) -> None:
     step = _running(state, event)
     step.status, step.error, state.error = "failed", event.error, event.error
     if state.checks:
-        guardrails.draw_consequence(state, step.id)
+        guardrails.consume_refusals(state, step.id)
 
 
 def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
@@ -716,7 +716,7 @@ def _cancel_requested(state: TaskState, event: e.CancelRequested) -> None:
 
 def _resumed(state: TaskState, event: e.Resumed) -> None:
     if state.pausing:
-        model_calls.let_asked_go(state)
+        model_calls.allow_asked(state)
     state.pausing = state.interrupting = state.shutdown = False
     state.stop_reason = None
 
@@ -861,7 +861,7 @@ def _return_arrivals(state: TaskState, last: StepState | None) -> None:
     """Let the next step read the results of kept steps that only undone steps had read."""
     others = [received for received in state.unread if not deferring.is_arrival(state, received)]
     after = max(last.ended_seq if last is not None else 0, state.fork_seq)
-    again = deferring.taken_back(state, after, {step.id for step in state.steps})
+    again = deferring.returned_results(state, after, {step.id for step in state.steps})
     state.unread = sorted([*others, *again], key=attrgetter("seq"))
 
 

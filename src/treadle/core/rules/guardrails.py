@@ -73,7 +73,7 @@ def settle(state: TaskState, check: Check) -> None:
         )
 
 
-def draw_consequence(state: TaskState, step: str) -> None:
+def consume_refusals(state: TaskState, step: str) -> None:
     """Record that a step failed because of its refused contents: its next attempt goes on without them."""
     for check in state.checks.values():
         permit = check.permit

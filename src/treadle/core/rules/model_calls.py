@@ -50,7 +50,7 @@ def judge(state: TaskState, event: RequestJudged) -> None:
     call.permit = event.verdict
 
 
-def let_asked_go(state: TaskState) -> None:
+def allow_asked(state: TaskState) -> None:
     """Allow the requests that a person had to decide, since the task that paused for them is resumed."""
     for _, call in state.open_model_calls():
         if call.permit == "ask":

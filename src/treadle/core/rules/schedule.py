@@ -393,7 +393,7 @@ def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
     _add_results(state, node, step)
     step.status, step.error, node.status = "failed", event.error, "failed"
     if state.checks:
-        guardrails.draw_consequence(state, step.id)
+        guardrails.consume_refusals(state, step.id)
     waiting = [] if node.has_retries else [graph.nodes[other] for other in node.needed_by]
     for other in waiting:
         other.waits -= 1
