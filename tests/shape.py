@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
 VAGUE = re.compile(r"\b(nobody|somebody|whoever|anybody|whatever)\b", re.IGNORECASE)
 """Subjects that name no part of the system."""
+CLAUSE = re.compile(r"\bwhat\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,12 @@ def vague_subjects() -> list[str]:
     ]
 
 
+def clauses_per_1000_lines() -> float:
+    """Return how often 1,000 lines of the sources say "what", and so mostly a clause instead of a noun."""
+    texts = [path.read_text(encoding="utf-8") for path in (SOURCES / "treadle").rglob("*.py")]
+    return 1_000 * sum(len(CLAUSE.findall(text)) for text in texts) / sum(text.count("\n") for text in texts)
+
+
 if __name__ == "__main__":
     once, private = used_once()
     longest = functions()[0]
@@ -143,4 +150,5 @@ if __name__ == "__main__":
         f"longest function: {longest.lines} lines, {longest.module}.{longest.name}; 99 %: {percentile(0.99)}"
     )
     print(f"private functions used once: {len(once)} of {len(private)}, {len(once) / len(private):.0%}")
+    print(f"clauses in place of nouns: {clauses_per_1000_lines():.1f} in 1,000 lines")
     print(*vague_subjects(), sep="\n")
