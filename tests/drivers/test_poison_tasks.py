@@ -12,7 +12,7 @@ import pytest
 from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
-from treadle.core.rules.fold import RUNNER
+from treadle.core.events.control import RUNNER
 from treadle.drivers import adoption as adopting
 from treadle.engine.inbox import SURVIVED
 from treadle.errors import Fenced, StoreUnavailable

@@ -11,7 +11,8 @@ from treadle.core.events import Ephemeral, Event
 from treadle.errors import ConfigurationError
 from treadle.ports import OutputT_co
 from treadle.results.results import RunResult
-from treadle.runner.handle import RunHandle, TaskVerbs
+from treadle.runner.faces import TaskVerbs
+from treadle.runner.handle import RunHandle
 from treadle.runner.verbs import called_on
 
 

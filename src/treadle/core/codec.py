@@ -783,6 +783,13 @@ def fields_of(event: Any) -> dict[str, Any]:
     return {name: value for name, value in _plan(kind).encode(event).items() if name not in ("k", "i")}
 
 
+def all_fields_of(event: Event) -> dict[str, Any]:
+    """Return the fields of an event as JSON data, with those that have their default."""
+    hints = typing.get_type_hints(type(event))
+    names = [item.name for item in fields(event) if item.name not in ("seq", "time")]
+    return {name: _directions(hints[name])[0](getattr(event, name)) for name in names}
+
+
 def event_of(cls: type[Any], document: dict[str, Any]) -> Any:
     """Return the event or delta of a class that has these fields; the document is left as it is.
 

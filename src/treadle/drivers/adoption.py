@@ -76,7 +76,7 @@ from typing import Any, Final, Literal
 
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
-from treadle.core.rules.fold import RUNNER
+from treadle.core.events.control import RUNNER
 from treadle.core.state import TaskState
 from treadle.drivers.agent_version import check_version
 from treadle.drivers.continuing import lift_stop

@@ -15,10 +15,10 @@ from treadle.agents.decide import function_calling
 from treadle.agents.middleware import ToolMiddleware
 from treadle.core import events as e
 from treadle.core.data import frozen, mutable
+from treadle.core.events.control import RUNNER
 from treadle.core.ids import in_tenant
 from treadle.core.messages import Content, Json
 from treadle.core.permits import StandingGrant
-from treadle.core.rules.fold import RUNNER
 from treadle.core.state import TaskState
 from treadle.core.tools import ToolSpec
 from treadle.drivers.agent_registry import AgentRegistry

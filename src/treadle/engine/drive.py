@@ -55,7 +55,7 @@ from treadle.agents.agent import Agent
 from treadle.agents.decide import lifecycle
 from treadle.core import events as e
 from treadle.core.effects import Effect, Wait
-from treadle.core.rules.fold import RUNNER
+from treadle.core.events.control import RUNNER
 from treadle.core.state import TaskState
 from treadle.core.steps import StepState
 from treadle.core.tools import ToolSpec

@@ -2,18 +2,21 @@
 
 An event names the inbox item it came from, and the commit that stores it removes the item. So each item has its effect
 once, however often a driver crashes in between.
+
+A command that fits every task that has not ended is described by the class of its event: see `CommandEvent`. A decision
+refers to the state of the task, and a function here makes its event.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sized
+from dataclasses import fields
 from typing import Final, Protocol, TypeAlias
 
 from treadle.core import events as e
-from treadle.core.codec import END_OF_TIME, check_fit, decode_part
+from treadle.core.codec import END_OF_TIME, check_fit, event_of
 from treadle.core.ids import approved_call, is_undo, undone_call
 from treadle.core.json_schema import misfit
-from treadle.core.messages import copied
 from treadle.core.permits import STANDING, standing_grant
 from treadle.core.state import TaskState
 from treadle.engine.approval_binding import may_decide
@@ -24,7 +27,7 @@ from treadle.engine.undo_plan import plan
 from treadle.errors import NotFound, TaskStateError
 from treadle.ports import AT_ONCE, InboxItem, JournalStore
 
-SURVIVED: Final = "survived"
+SURVIVED: Final = e.DriverSurvived.command
 """The kind of item by which a driver that lost a task reports that the task did not crash it."""
 
 NOTED: Final = "noted"
@@ -185,33 +188,19 @@ def as_event(
 
 
 def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf, harmless: Container[str]) -> e.Event:
-    inbox, data = item.item_id, item.data
-    if item.kind == SURVIVED:
-        return e.DriverSurvived(int(data["epoch"]), inbox)
-    by, reason = data.get("by"), data.get("reason")
+    data, cls = item.data, e.COMMANDS.get(item.kind)
     if (expect := data.get("expect")) is not None and expect != state.seq:
         return e.CommandRejected(
             item.kind,
             f"event {state.seq} is the last of the journal, and event {expect} was expected",
-            inbox,
+            item.item_id,
         )
-    if state.cancelling and item.kind not in (
-        "cancel",
-        "send",
-    ):  # a message is journalled all the same
-        return e.CommandRejected(item.kind, "the task is being cancelled", inbox)
+    if state.cancelling and not (cls is not None and cls.while_cancelling):
+        return e.CommandRejected(item.kind, "the task is being cancelled", item.item_id)
+    if cls is not None:
+        names = {field.name for field in fields(cls)} & data.keys()
+        return event_of(cls, {**{name: data[name] for name in names}, "inbox": item.item_id})
     match item.kind:
-        case "cancel":
-            return e.CancelRequested(by, reason, inbox)
-        case "interrupt":
-            return e.InterruptRequested(by, reason, inbox)
-        case "pause":
-            return e.PauseRequested(by, reason, inbox)
-        case "resume":
-            return e.Resumed(by, inbox)
-        case "send":
-            parts = tuple([decode_part(part) for part in copied(data["parts"])])
-            return e.InputReceived(parts, data.get("role", "user"), data.get("observation", False), by, inbox)
         case "settle":
             return _settled(state, item)
         case "approve" | "deny":
@@ -223,7 +212,7 @@ def _event(state: TaskState, item: InboxItem, expiry_of: ExpiryOf, harmless: Con
         case "undo":
             return _undone(state, item, harmless)
         case _:
-            return e.CommandRejected(item.kind, "this version does not know the command", inbox)
+            return e.CommandRejected(item.kind, "this version does not know the command", item.item_id)
 
 
 def _undone(state: TaskState, item: InboxItem, harmless: Container[str]) -> e.Event:

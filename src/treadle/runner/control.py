@@ -8,6 +8,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Final
 
+from treadle.core import codec
 from treadle.core import events as e
 from treadle.core.checks import Check, check_edit
 from treadle.core.events import END_STATES
@@ -19,7 +20,7 @@ from treadle.core.steps import CallState
 from treadle.core.stop_requests import StopKind
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.commands import encoded
+from treadle.drivers.commands import NOT_CONTENT, encoded
 from treadle.drivers.continuing import reopen
 from treadle.drivers.ownership import check_unmoved
 from treadle.engine.options import from_json
@@ -31,6 +32,7 @@ from treadle.errors import (
     StepNotFound,
     TaskBusy,
     TaskFinished,
+    TaskStateError,
     ToolArgumentsInvalid,
 )
 from treadle.ports import OutputT, Tool
@@ -70,31 +72,50 @@ class ControlVerbs(ViewVerbs):
             TaskFinished: the task is completed, degraded or cancelled.
         """
         parts = self._load_parts(parts_of(message))
-        task_id = id_of(task)
-        data: dict[str, Json] = {"parts": encoded(parts), "by": by}
-        data["role"] = "user" if role == "observation" else role
-        data["observation"] = role == "observation"
+        is_data, speaker = role == "observation", "user" if role == "observation" else role
+        await self._post(task, e.InputReceived(parts, speaker, is_data, by), command_id, reopens=True)
 
-        async def sent(event: e.Event) -> None:
-            assert isinstance(event, e.InputReceived), "no other kind is asked for"
-            recorded = [encoded(event.parts), event.role, event.observation]
-            self._commands.check_same(
-                task_id, command_id, event, recorded, [data["parts"], data["role"], data["observation"]]
-            )
+    async def _post(
+        self, task: Ref, command: e.CommandEvent, command_id: str | None, *, reopens: bool = False
+    ) -> None:
+        """Post a command to the inbox of a task that has not ended; it is durable when this returns.
+
+        Args:
+            task: the task, or its id.
+            command: the event that the command becomes.
+            command_id: the id that the caller chose; None if it chose none.
+            reopens: whether a failed task goes on.
+
+        Raises:
+            ConfigurationError: no journal can hold the arguments of the command.
+            TaskFinished: the task has ended.
+            TaskStateError: the task rejected the command.
+        """
+        task_id, content = id_of(task), _content(command)
+        try:
+            codec.check_fit(command)
+        except codec.UnreadableRecord as error:
+            raise ConfigurationError(f"{command.command}: {error}") from None
+
+        async def posted(event: e.Event) -> None:
+            self._commands.check_same(task_id, command_id, event, _content(event), content)
 
         await self._commands.once(
             task_id,
             command_id,
-            (e.InputReceived,),
-            lambda: self._send(task_id, data, by, command_id),
-            sent,
+            (type(command),),
+            lambda: self._send(task_id, command, command_id, reopens=reopens),
+            posted,
         )
 
     async def _send(
-        self, task_id: str, data: dict[str, Json], by: str | None, command_id: str | None
+        self, task_id: str, command: e.CommandEvent, command_id: str | None, *, reopens: bool
     ) -> None:
-        row = await self._cache.row(task_id)
-        if row.state in END_STATES and row.state != "failed":
+        kind, data, row = command.command, codec.all_fields_of(command), await self._cache.row(task_id)
+        by = data.get("by")
+        del data["inbox"]
+        over = [state for state in END_STATES if not (reopens and state == "failed")]
+        if row.state in over:
             raise TaskFinished(
                 f"task {task_id} is {row.state}; fork it to go on", task_id=task_id, state=row.state
             )
@@ -102,14 +123,16 @@ class ControlVerbs(ViewVerbs):
             if row.state == "failed":
                 await self._commands.check_new(task_id, command_id)
                 await self._take_up(task_id, by)
-            item_id = await self._commands.send(task_id, "send", data, command_id=command_id, number=number)
+            item_id = await self._commands.send(task_id, kind, data, command_id=command_id, number=number)
             now = await self._cache.row(task_id)
             if now.state not in END_STATES and await self._commands.is_unread(task_id, item_id):
                 return  # the task does not end before the item is read
-            if await self._commands.answer(task_id, item_id, after=row.head) is not None:
+            if (answer := await self._commands.answer(task_id, item_id, after=row.head)) is not None:
+                if isinstance(answer, e.CommandRejected):
+                    raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
                 return
             row = now  # the task had ended before it could read this
-            if row.state in END_STATES and row.state != "failed":
+            if row.state in over:
                 message = f"task {task_id} ended ({row.state}) before it could read this"
                 raise TaskFinished(message, task_id=task_id, state=row.state)
 
@@ -510,6 +533,12 @@ class ControlVerbs(ViewVerbs):
             raise CallNotFound(f"task {state.task_id} has nothing to settle under {request_id!r}")
         message = f"task {state.task_id}: call {request_id} {how}"
         raise AlreadyDecided(message, task_id=state.task_id)
+
+
+def _content(event: e.Event) -> dict[str, Json]:
+    """Return the data of an event that a repeat of its command has too."""
+    own = NOT_CONTENT | {"inbox"}
+    return {name: value for name, value in codec.all_fields_of(event).items() if name not in own}
 
 
 def several_pending(

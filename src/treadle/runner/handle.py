@@ -3,58 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, Literal, overload
 
 from treadle.core.events import Ephemeral, Event
 from treadle.core.messages import Json
 from treadle.core.refused_uses import refuses
 from treadle.core.unknown_names import explains_arguments, explains_names, refuses_assignment
 from treadle.errors import StoreUnavailable, TaskNotFound
-from treadle.ports import OutputT, OutputT_co
+from treadle.ports import OutputT_co
 from treadle.results.results import PendingPage, RunResult
-from treadle.runner.background import BackgroundVerbs
-from treadle.runner.history import HistoryVerbs
-from treadle.runner.run_and_resume import RunVerbs
+from treadle.runner.faces import HandleVerbs, TaskVerbs
 from treadle.runner.stream import EventStream
 from treadle.runner.subscription import in_event_loop
-from treadle.runner.undo_fork import UndoForkVerbs
-from treadle.runner.verbs import called_on, documented_by, face, on_instances
-from treadle.runner.views import Ref, driver_of
+from treadle.runner.verbs import called_on, documented_by, on_instances
+from treadle.runner.views import driver_of
 from treadle.runner.watching import WatchedEvents
 from treadle.runner.watching import follow as follow_task
-
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
-
-
-class TaskVerbs(RunVerbs, BackgroundVerbs, UndoForkVerbs, HistoryVerbs):
-    """The verbs on one task."""
-
-
-def of_task(
-    verb: Callable[Concatenate[Any, Ref[T], P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[RunHandle[T], P], Coroutine[Any, Any, R]]:
-    """Return the method of a handle that calls a verb on the handle's task; see `verbs`."""
-    function: Callable[..., Any] = inspect.unwrap(verb)
-    name = function.__name__
-
-    def call(handle: RunHandle[Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
-        function(handle, handle.task_id, *args, **kwargs).close()
-        return getattr(handle._runner, name)(handle.task_id, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its own
-
-    return face("handle", call, function, knows_task=True)
-
-
-def of_task_with_agent(
-    verb: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, RunResult[Any]]],
-) -> Callable[Concatenate[RunHandle[OutputT], P], Coroutine[Any, Any, RunResult[OutputT]]]:
-    """Return the same for a verb that may get an agent with any output type: that of the handle stays."""
-    return of_task(cast("Any", verb))
 
 
 @called_on("handle")
@@ -67,7 +34,7 @@ def of_task_with_agent(
 @explains_names("handle")
 @refuses_assignment("task_id")
 @documented_by(Runner=TaskVerbs, EventStream=EventStream)
-class RunHandle(Generic[OutputT_co]):
+class RunHandle(HandleVerbs[OutputT_co], Generic[OutputT_co]):
     """A task under its id. Watching never affects it; the verbs are those of the runner."""
 
     def __init__(
@@ -154,25 +121,9 @@ class RunHandle(Generic[OutputT_co]):
                 False  # the store was closed, or the task deleted, after that drive: its result is the last
             )
 
-    get_events = of_task(TaskVerbs.get_events)
-    get_steps = of_task(TaskVerbs.get_steps)
-    get_request = of_task(TaskVerbs.get_request)
-    get_lineage = of_task(TaskVerbs.get_lineage)
-    get_artifact = of_task(TaskVerbs.get_artifact)
-    pause = of_task(TaskVerbs.pause)
-    resume = of_task_with_agent(TaskVerbs.resume)
-    interrupt = of_task(TaskVerbs.interrupt)
-    cancel = of_task(TaskVerbs.cancel)
-    send = of_task(TaskVerbs.send)
-    settle = of_task(TaskVerbs.settle)
-
     async def list_pending(self, *, limit: int = 100, cursor: str | None = None) -> PendingPage:
         """See `Runner.list_pending`. Of this task and of those below it."""
         return await self._runner.list_pending(self.task_id, limit=limit, cursor=cursor)
-
-    approve = of_task(TaskVerbs.approve)
-    deny = of_task(TaskVerbs.deny)
-    answer = of_task(TaskVerbs.answer)
 
     async def complete(
         self, ticket: str, value: Json = None, *, by: str | None = None, command_id: str | None = None
@@ -191,6 +142,3 @@ class RunHandle(Generic[OutputT_co]):
     ) -> None:
         """See `Runner.progress`. A ticket of this task, or of one below it."""
         await self._runner.progress(ticket, value, task=self.task_id, by=by, command_id=command_id)
-
-    undo_step = of_task(TaskVerbs.undo_step)
-    fork = of_task(TaskVerbs.fork)

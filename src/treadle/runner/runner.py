@@ -30,7 +30,8 @@ from treadle.ports import ContextT, Observers, OutputT
 from treadle.results.agent_info import AgentInfo, agent_info
 from treadle.results.results import RunResult, TaskSummary
 from treadle.runner.changes import Changes, TaskChanges
-from treadle.runner.handle import RunHandle, TaskVerbs
+from treadle.runner.faces import TaskVerbs
+from treadle.runner.handle import RunHandle
 from treadle.runner.maintenance import MaintenanceVerbs
 from treadle.runner.scope import Scope
 from treadle.runner.subscription import in_event_loop

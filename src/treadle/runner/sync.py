@@ -17,18 +17,16 @@ from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.policy.verdicts import Judge
 from treadle.ports import OutputT, OutputT_co
-from treadle.results.read_results import Lineage
-from treadle.results.results import Page, RunResult, Task, TaskStepOutput, TaskSummary
+from treadle.results.results import RunResult, Task, TaskStepOutput, TaskSummary
 from treadle.runner.bridge import BRIDGE, one_by_one
-from treadle.runner.handle import RunHandle, TaskVerbs
+from treadle.runner.faces import SyncHandleVerbs, SyncTaskVerbs, blocking, waiting
+from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, TaskStream
 from treadle.runner.verbs import called_on, documented_by, face
 from treadle.runner.views import Input, Ref
 
 P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
 S_co = TypeVar("S_co", covariant=True, bound="TaskStream[Any]")
 
 
@@ -86,18 +84,15 @@ class SyncStep(SyncStream[StepStream[OutputT_co]], Generic[OutputT_co]):
         return self.inner.output
 
 
-def blocking(
-    verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Any, P], R]:
-    """Return the method that waits for a verb of the object behind it; see `verbs`."""
-    return _waiting("runner.sync", verb)
-
-
 def starting(
     verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, RunHandle[OutputT]]], remark: str
 ) -> Callable[Concatenate[Any, P], SyncHandle[OutputT]]:
     """Return the method that waits for a verb and returns the handle without asyncio."""
-    return _waiting("runner.sync", verb, returns="SyncHandle[OutputT]", remark=remark)
+
+    def made(handle: RunHandle[Any]) -> SyncHandle[Any]:
+        return SyncHandle(handle)
+
+    return waiting("runner.sync", verb, made, returns="SyncHandle[OutputT]", remark=remark)
 
 
 @overload
@@ -124,50 +119,11 @@ def streaming(verb: Callable[..., Any], remark: str = "") -> Callable[..., Any]:
     return face("runner.sync", call, function, returns=f"{made.__name__}[OutputT]", remark=remark)
 
 
-def blocking_of_task(
-    verb: Callable[Concatenate[Any, Ref[T], P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[SyncHandle[T], P], R]:
-    """Return the method that waits for a verb on the task of a handle."""
-    return _waiting("runner.sync.handle(task)", verb, knows_task=True)
-
-
-def blocking_of_task_with_agent(
-    verb: Callable[Concatenate[Any, Any, P], Coroutine[Any, Any, RunResult[Any]]],
-) -> Callable[Concatenate[SyncHandle[OutputT], P], RunResult[OutputT]]:
-    """Return the same for a verb that may get an agent with any output type: that of the handle stays."""
-    return blocking_of_task(cast("Any", verb))
-
-
-def _waiting(receiver: str, verb: Callable[..., Any], **differences: Any) -> Any:
-    """Return the method that waits for a verb; the arguments are those of `verbs.face`."""
-    function: Callable[..., Any] = inspect.unwrap(verb)
-    name, known = function.__name__, ("the task",) if "knows_task" in differences else ()
-
-    def call(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
-        function(instance, *known, *args, **kwargs).close()
-        return _waited(getattr(instance._inner, name)(*args, **kwargs))  # noqa: SLF001  that of a class here
-
-    return face(receiver, call, function, **differences)
-
-
-def _waited(work: Coroutine[Any, Any, Any]) -> Any:
-    """Return the result of a verb without asyncio: a plain `for` over a page iterates over all pages."""
-    result: object = BRIDGE.run(work)
-    if isinstance(result, Page):
-        cast("Page[Any, Any]", result).followed_by(waits=one_by_one)
-    elif isinstance(result, Lineage):
-        result.children.followed_by(waits=one_by_one)
-        result.forks.followed_by(waits=one_by_one)
-    elif isinstance(result, RunHandle):
-        return SyncHandle(cast("RunHandle[Any]", result))
-    return cast("Any", result)
-
-
 @called_on("runner.sync.handle(task)")
 @explains_names("sync handle")
 @refuses_assignment("task_id")
 @documented_by(RunHandle=RunHandle, Runner=TaskRunner)
-class SyncHandle(Generic[OutputT_co]):
+class SyncHandle(SyncHandleVerbs[OutputT_co], Generic[OutputT_co]):
     """A `RunHandle` without asyncio."""
 
     def __init__(self, handle: RunHandle[OutputT_co]) -> None:
@@ -199,26 +155,10 @@ class SyncHandle(Generic[OutputT_co]):
         """See `RunHandle.result`."""
         return BRIDGE.run(self._inner.result())
 
-    get_events = blocking_of_task(TaskVerbs.get_events)
-    get_steps = blocking_of_task(TaskVerbs.get_steps)
-    get_request = blocking_of_task(TaskVerbs.get_request)
-    get_lineage = blocking_of_task(TaskVerbs.get_lineage)
-    get_artifact = blocking_of_task(TaskVerbs.get_artifact)
-    pause = blocking_of_task(TaskVerbs.pause)
-    resume = blocking_of_task_with_agent(TaskVerbs.resume)
-    interrupt = blocking_of_task(TaskVerbs.interrupt)
-    cancel = blocking_of_task(TaskVerbs.cancel)
-    send = blocking_of_task(TaskVerbs.send)
-    settle = blocking_of_task(TaskVerbs.settle)
     list_pending = blocking(RunHandle.list_pending)
-    approve = blocking_of_task(TaskVerbs.approve)
-    deny = blocking_of_task(TaskVerbs.deny)
-    answer = blocking_of_task(TaskVerbs.answer)
     complete = blocking(RunHandle.complete)
     fail = blocking(RunHandle.fail)
     progress = blocking(RunHandle.progress)
-    undo_step = blocking_of_task(TaskVerbs.undo_step)
-    fork = blocking_of_task(TaskVerbs.fork)
 
 
 @called_on("runner.sync")
@@ -229,7 +169,7 @@ class SyncHandle(Generic[OutputT_co]):
 @explains_names("runner.sync")
 @refuses_assignment()
 @documented_by(Runner=TaskRunner)
-class SyncRunner:
+class SyncRunner(SyncTaskVerbs):
     """The verbs of a runner, each waiting for its end. Ctrl-C interrupts the task durably and is raised again."""
 
     def __init__(self, runner: TaskRunner) -> None:
@@ -293,25 +233,11 @@ class SyncRunner:
         return SyncHandle(self._inner.handle(task))
 
     submit = blocking(TaskRunner.submit)
-    resume = blocking(TaskRunner.resume)
-    result = blocking(TaskRunner.result)
     create_task = blocking(TaskRunner.create_task)
-    run_step = blocking(TaskRunner.run_step)
-    run_ready_steps = blocking(TaskRunner.run_ready_steps)
-    finalize = blocking(TaskRunner.finalize)
     get_agents = blocking(TaskRunner.get_agents)
-    get_task = blocking(TaskRunner.get_task)
-    get_request = blocking(TaskRunner.get_request)
-    get_lineage = blocking(TaskRunner.get_lineage)
     list_tasks = blocking(TaskRunner.list_tasks)
     count_tasks = blocking(TaskRunner.count_tasks)
     usage = blocking(TaskRunner.usage)
-    get_upcoming_steps = blocking(TaskRunner.get_upcoming_steps)
-    get_completed_steps = blocking(TaskRunner.get_completed_steps)
-    get_step = blocking(TaskRunner.get_step)
-    get_events = blocking(TaskRunner.get_events)
-    get_steps = blocking(TaskRunner.get_steps)
-    get_artifact = blocking(TaskRunner.get_artifact)
     get_thread = blocking(TaskRunner.get_thread)
     list_threads = blocking(TaskRunner.list_threads)
     compact_thread = blocking(TaskRunner.compact_thread)
@@ -321,25 +247,8 @@ class SyncRunner:
     verify = blocking(TaskRunner.verify)
     export_tasks = blocking(TaskRunner.export_tasks)
     import_tasks = blocking(TaskRunner.import_tasks)
-    delete_task = blocking(TaskRunner.delete_task)
-    send = blocking(TaskRunner.send)
-    edit_step = blocking(TaskRunner.edit_step)
-    edit_call = blocking(TaskRunner.edit_call)
-    skip_step = blocking(TaskRunner.skip_step)
-    pause = blocking(TaskRunner.pause)
-    interrupt = blocking(TaskRunner.interrupt)
-    cancel = blocking(TaskRunner.cancel)
-    settle = blocking(TaskRunner.settle)
-    list_pending = blocking(TaskRunner.list_pending)
-    approve = blocking(TaskRunner.approve)
-    deny = blocking(TaskRunner.deny)
-    answer = blocking(TaskRunner.answer)
     list_grants = blocking(TaskRunner.list_grants)
     revoke = blocking(TaskRunner.revoke)
-    complete = blocking(TaskRunner.complete)
-    fail = blocking(TaskRunner.fail)
-    progress = blocking(TaskRunner.progress)
-    undo_step = blocking(TaskRunner.undo_step)
     diff = blocking(TaskRunner.diff)
 
     # By hand: pyright lets the type variable of an overload that derives escape, in `fork("id")`.

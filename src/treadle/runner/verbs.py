@@ -11,8 +11,8 @@ The other faces derive from it, one line a verb:
     client.cancel(task, by=)             made by `client.client`                         sends a request
 
 - Types: each function that derives is typed with `Concatenate` and a `ParamSpec`, so a type checker and an editor see
-  the parameters, the overloads and the output type of the verb. It stands beside the class whose instances it is for:
-  `of_task` in `handle`; `blocking`, `starting` and `streaming` in `sync`.
+  the parameters, the overloads and the output type of the verb. The lines of the verbs on one task are in `faces`,
+  those of all others in `sync`.
 - At run time it returns what `face` makes: a method that shows what the verb shows and calls another function. The
   signature without `task` is made when it is asked for, and import makes none.
 - A call first binds its arguments to the function of the verb. That function is async, so calling it runs nothing, and

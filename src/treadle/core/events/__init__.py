@@ -41,6 +41,7 @@ from treadle.core.events.live import *
 from treadle.core.events.live import Channel as Channel
 from treadle.core.events.occurrence import *
 from treadle.core.events.occurrence import JOURNAL_FORMAT as JOURNAL_FORMAT
+from treadle.core.events.occurrence import CommandEvent as CommandEvent
 from treadle.core.events.occurrence import Event
 from treadle.core.events.occurrence import IllegalEvent as IllegalEvent
 from treadle.core.events.occurrence import Occurrence as Occurrence
@@ -100,6 +101,10 @@ TaskEvent: TypeAlias = (
 """The closed union of journalled events."""
 EVENTS: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(TaskEvent) if cls is not UnknownEvent}
 """Every journalled event by its tag."""
+COMMANDS: dict[str, type[CommandEvent]] = {
+    cls.command: cls for cls in EVENTS.values() if issubclass(cls, CommandEvent)
+}
+"""The events that describe their commands, by the kinds of the inbox items."""
 END_STATES: tuple[str, ...] = get_args(EndState)
 
 if not TYPE_CHECKING:  # type checkers see the names that the star imports bring

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from treadle.core.data import frozen, mutable
-from treadle.core.events.occurrence import Event
+from treadle.core.events.occurrence import CommandEvent, Event
 
 __all__ = [
     "CancelRequested",
@@ -20,12 +21,44 @@ __all__ = [
     "UndoneCall",
 ]
 
+E = TypeVar("E", bound=Event)
+
+RUNNER: Final = "runner"
+"""The requester of an interrupt by a driver's shutdown."""
+
+
+class StopRequests(Protocol):
+    """The requests to stop that the state of a task holds."""
+
+    pausing: bool
+    interrupting: bool
+    cancelling: bool
+    shutdown: bool
+    stop_reason: str | None
+
+
+Rule: TypeAlias = Callable[[StopRequests, E], None]
+
+RULES: Final[dict[type[Event], Callable[[Any, Any], None]]] = {}
+"""The rules of this module: how an event changes the state. Rules that need more of the state are in `rules.fold`."""
+
+
+def rule_of(cls: type[E]) -> Callable[[Rule[E]], Rule[E]]:
+    """Return a decorator that makes a function the rule of a class of events."""
+
+    def register(rule: Rule[E]) -> Rule[E]:
+        RULES[cls] = rule
+        return rule
+
+    return register
+
 
 @mutable
-class PauseRequested(Event):
+class PauseRequested(CommandEvent):
     """A pause was requested: running calls may end, but no call starts."""
 
     says = "a pause was requested"
+    command = "pause"
 
     by: str | None = None
     reason: str | None = None
@@ -33,21 +66,29 @@ class PauseRequested(Event):
 
 
 @mutable
-class InterruptRequested(Event):
+class InterruptRequested(CommandEvent):
     """An interrupt was requested: running calls are stopped; the task can be resumed."""
 
     says = "an interrupt was requested"
+    command = "interrupt"
 
     by: str | None = None
     reason: str | None = None
     inbox: str | None = None
 
 
+@rule_of(InterruptRequested)
+def _interrupt(state: StopRequests, event: InterruptRequested) -> None:
+    state.interrupting, state.stop_reason = True, event.reason
+    state.shutdown = event.by == RUNNER and event.inbox is None
+
+
 @mutable
-class Resumed(Event):
+class Resumed(CommandEvent):
     """A paused or interrupted task goes on."""
 
     says = "the task goes on"
+    command = "resume"
 
     by: str | None = None
     inbox: str | None = None
@@ -70,14 +111,21 @@ class StepRequested(Event):
 
 
 @mutable
-class CancelRequested(Event):
+class CancelRequested(CommandEvent):
     """A cancel was requested: the task will end for good."""
 
     says = "a cancel was requested"
+    command = "cancel"
+    while_cancelling = True
 
     by: str | None = None
     reason: str | None = None
     inbox: str | None = None
+
+
+@rule_of(CancelRequested)
+def _cancel(state: StopRequests, event: CancelRequested) -> None:
+    state.cancelling, state.stop_reason = True, event.reason
 
 
 @mutable
@@ -92,10 +140,12 @@ class CommandRejected(Event):
 
 
 @mutable
-class DriverSurvived(Event):
+class DriverSurvived(CommandEvent):
     """The driver of `epoch` lost or released the task and is alive: the task did not crash it."""
 
     says = "the driver of epoch {it.epoch} is alive"
+    command = "survived"
+    while_cancelling = True
 
     epoch: int
     inbox: str | None = None

@@ -199,6 +199,21 @@ class Event(OfTask):
             cls.format = 1 if cls.ignorable else cls.since
 
 
+class CommandEvent(Event):
+    """The base of an event that a command becomes; the class describes the command.
+
+    The data of its inbox item are the fields of the event, by their names. Its rule is in `RULES` of `control` or in
+    `fold`. Without a rule, the event is a record that changes nothing.
+    """
+
+    __slots__ = ()
+    command: ClassVar[str] = ""
+    """the kind of the inbox item"""
+
+    while_cancelling: ClassVar[bool] = False
+    """whether a task that is being cancelled accepts the command"""
+
+
 class IllegalEvent(ValueError):
     """An event that cannot follow the events before it."""
 

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from treadle.core.data import frozen, mutable
 from treadle.core.events.occurrence import (
+    CommandEvent,
     Event,
     Failure,
     StateChange,
@@ -213,10 +214,12 @@ class OptionsChanged(Event):
 
 
 @mutable
-class InputReceived(Event):
+class InputReceived(CommandEvent):
     """Input arrived; the next step that starts reads it."""
 
     says = "input arrived, as {it.role}"
+    command = "send"
+    while_cancelling = True
 
     parts: tuple[Content, ...]
     role: Role = "user"

@@ -3,7 +3,7 @@
     event --> apply --> common to all events: sequence, epoch, driven time, progress
                  |
                  +----> RULES of `schedule`, if the task has a graph and the event differs there
-                 +----> _RULES here, for all other events
+                 +----> _RULES here, for all other events; those of requests to stop are in `core.events.control`
                             |
                             +----> `model_calls`, for the requests of both
 
@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 from treadle.core import events as e
 from treadle.core import origins
-from treadle.core.events import IllegalEvent
+from treadle.core.events import IllegalEvent, control
 from treadle.core.extra_state import ExtraState, Writer
 from treadle.core.framing import nonce_of
 from treadle.core.graph import Graph
@@ -68,9 +68,6 @@ from treadle.core.steps import CallState, Checkpoint, FailedChild, StepState, re
 
 E = TypeVar("E", bound=e.Event)
 
-
-RUNNER = "runner"
-"""The requester of an interrupt by a driver's shutdown."""
 
 INVALID_OUTPUT = "invalid_output"
 """The kind of failure of a step whose answers repeatedly did not fit the agent's output type."""
@@ -705,15 +702,6 @@ def _pause_requested(state: TaskState, event: e.PauseRequested) -> None:
             step.paused = step.paused or state.graph is None or step.status == "failed"
 
 
-def _interrupt_requested(state: TaskState, event: e.InterruptRequested) -> None:
-    state.interrupting, state.stop_reason = True, event.reason
-    state.shutdown = event.by == RUNNER and event.inbox is None
-
-
-def _cancel_requested(state: TaskState, event: e.CancelRequested) -> None:
-    state.cancelling, state.stop_reason = True, event.reason
-
-
 def _resumed(state: TaskState, event: e.Resumed) -> None:
     if state.pausing:
         model_calls.allow_asked(state)
@@ -913,6 +901,8 @@ def _call_being_undone(state: TaskState, call_id: str) -> CallState:
 
 
 _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
+    **dict.fromkeys(e.COMMANDS.values(), _ignore),  # unless a rule follows
+    **control.RULES,
     e.TaskCreated: _task_created,
     e.TaskForked: _task_forked,
     e.ThreadAwaited: _thread_awaited,
@@ -972,11 +962,8 @@ _RULES: dict[type[e.Event], Callable[[TaskState, Any], None]] = {
     e.ResultReplaced: _result_replaced,
     e.LimitReached: _limit_reached,
     e.PauseRequested: _pause_requested,
-    e.InterruptRequested: _interrupt_requested,
     e.Resumed: _resumed,
-    e.CancelRequested: _cancel_requested,
     e.CommandRejected: _ignore,
-    e.DriverSurvived: _ignore,
     e.StepRequested: _ignore,
     e.UndoRequested: _undo_requested,
     e.Rewound: _rewound,
