@@ -172,7 +172,7 @@ class AgentRuntime:
     """An agent resolved under certain options; computed once for all its tasks.
 
     Attributes:
-        tell_steps: the limit on steps, if the model is told how many are left.
+        tell_steps: the limit on steps, if requests state how many are left.
         typed: how typed answers are requested and read; None for text.
         final_specs: the tools offered for a last answer.
         layers: the middleware of each tool that has any, by name; None if no tool has.
@@ -244,7 +244,7 @@ class EffectContext:
     """the estimated sizes of requests, by call or step; only if limits need them and no account holds them"""
 
     streamed: set[str] = field(default_factory=set[str])
-    """requests without an answer yet, of whose answers watchers have received a part"""
+    """requests whose answers are not complete, and in part already sent to watchers"""
 
     subagents: Subagents | None = None
     """the children of the task, if its agent may call others"""

@@ -32,7 +32,7 @@ class HeldDeltas:
     Args:
         channel: the channel of the watchers.
         state: the state of the task.
-        streamed: requests of whose answers watchers have received a part; this one is added.
+        streamed: requests whose answers were in part sent to watchers; this one is added.
         key: the step or the request of the answer.
         label: an empty delta of the answer's text.
         judge: judges the whole text so far; None if no guardrail checks answers.

@@ -42,7 +42,7 @@ def apply_all_checked(state: TaskState, events: Sequence[e.Event], epoch: int) -
 _EXAMINED: Final[frozenset[type[e.Event]]] = frozenset(
     (e.TaskCreated, e.TaskForked, e.OptionsChanged, e.TaskEnded, e.UnknownEvent)
 )
-"""The events of which more is demanded than the rules of the fold do."""
+"""The events that need more checks than the fold makes."""
 
 
 def _examine_and_apply(state: TaskState, event: e.Event, epoch: int) -> None:

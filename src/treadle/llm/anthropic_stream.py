@@ -1,4 +1,4 @@
-"""Anthropic's Messages, also from servers that report no usage: the usage is then unknown, which is no error."""
+"""Anthropic's Messages, also from servers that report no usage: the usage is then unknown, without an error."""
 
 from __future__ import annotations
 

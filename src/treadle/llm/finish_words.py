@@ -82,7 +82,7 @@ def checked_words(where: str, words: Any) -> Mapping[str, Finish]:
     """Return the words of `finish_reasons=`.
 
     Raises:
-        ConfigurationError: they are no words with a meaning, or make an answer whole that is known not to be.
+        ConfigurationError: a word or its meaning is invalid, or marks incomplete answers as complete.
     """
     if words is None:
         return {}

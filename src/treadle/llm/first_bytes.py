@@ -1,6 +1,6 @@
 """The first bytes of a streamed answer: they show an answer in place of a stream of events.
 
-The SDKs skip lines that are no events, so such an answer looks empty to them. The content type tells nothing: some
+The SDKs skip lines other than events, so such an answer looks empty to them. The content type does not help: some
 servers send a stream as `application/json`.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 from treadle.core.lazy_pattern import lazy_pattern
 
 _MOST: Final = 16_000
-"""Bytes that are kept; of a longer document it is not said whether it is whole."""
+"""Number of bytes kept; a longer document is not checked for completeness."""
 
 
 class FirstBytes:

@@ -79,7 +79,7 @@ def _usual_name(provider: str) -> str:
 
 
 def _meant(model: str) -> str | None:
-    """Return the name that a text without a colon probably stands for: of another notation, or of a known family."""
+    """Return the name that a text without a colon probably means: in another notation, or of a known family."""
     from treadle.llm.other_providers import OTHER_PROVIDERS
     from treadle.llm.providers import PROVIDERS
 

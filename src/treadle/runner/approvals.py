@@ -231,7 +231,7 @@ class ApprovalVerbs(ControlVerbs):
             same: with scope `task`: names of arguments, or paths such as `message.to`, that must be the same in a later
                 call, such as `("to",)`. Those that the rule names (`Pending.same`) count too.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again decides nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat decides nothing.
 
         Raises:
             CallNotFound: no such request was made.
@@ -264,7 +264,7 @@ class ApprovalVerbs(ControlVerbs):
             reason: the reason, for the model and the record.
             stop: also cancel the named task, with those below it; then this returns once it has ended.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again decides nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat decides nothing.
 
         Raises:
             CallNotFound: no such request was made.
@@ -297,7 +297,7 @@ class ApprovalVerbs(ControlVerbs):
             value: the answer, which must fit the schema of the question: JSON data, or a value that pydantic converts
                 to such data, such as a model, a dataclass or a date.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again answers nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat answers nothing.
 
         Raises:
             ConfigurationError: the answer does not fit, and the question stays open; or several questions are pending

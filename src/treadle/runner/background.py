@@ -52,7 +52,7 @@ class BackgroundVerbs(ApprovalVerbs):
             value: the result, JSON data.
             task: refuse a ticket of any task other than this one and those below it.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again tells nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat records nothing.
 
         Raises:
             TicketNotFound: no call has such a ticket.
@@ -80,7 +80,7 @@ class BackgroundVerbs(ApprovalVerbs):
             error: the error message.
             task: refuse a ticket of any task other than this one and those below it.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again tells nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat records nothing.
 
         Raises:
             TicketNotFound: no call has such a ticket.
@@ -107,7 +107,7 @@ class BackgroundVerbs(ApprovalVerbs):
             value: JSON data, such as a text or a number.
             task: refuse a ticket of any task other than this one and those below it.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again tells nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat records nothing.
 
         Raises:
             TicketNotFound: no call has such a ticket.

@@ -25,7 +25,7 @@ ROWS_AT_ONCE: Final = 16
 """Number of rows that are read before other work of the event loop gets its turn."""
 
 REMEMBERED: Final = 2_000
-"""The number of tasks of which the last yielded state is cached."""
+"""The number of tasks whose last yielded state is cached."""
 
 PAGE: Final = 200
 """Number of rows of a page when the changed tasks are unknown."""

@@ -66,7 +66,7 @@ class ControlVerbs(ViewVerbs):
             message: text or content parts.
             role: `user`, `system`, or `observation`: data from outside, not an instruction.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again sends nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat sends nothing.
 
         Raises:
             TaskFinished: the task is completed, degraded or cancelled.
@@ -163,7 +163,7 @@ class ControlVerbs(ViewVerbs):
             input: text or content parts.
             expect: the last event that the caller saw, `Task.head`: nothing is edited unless it still is the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again edits nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat edits nothing.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
@@ -213,7 +213,7 @@ class ControlVerbs(ViewVerbs):
             arguments: the new arguments of the tool.
             expect: the last event that the caller saw, `Task.head`: nothing is edited unless it still is the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again edits nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat edits nothing.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
@@ -296,7 +296,7 @@ class ControlVerbs(ViewVerbs):
             step: id of the step, if several failed; by default the first.
             expect: the last event that the caller saw, `Task.head`: nothing is skipped unless it still is the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again skips nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat skips nothing.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
@@ -342,7 +342,7 @@ class ControlVerbs(ViewVerbs):
             task: the task, or its id.
             reason: why, for the record and for `pending`.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again does not pause a task that went on.
+            command_id: an id of your own, 1 to 200 characters: a repeat does not pause a task that went on.
         """
         return await self._control(task, "pause", reason, by, command_id)
 
@@ -361,7 +361,7 @@ class ControlVerbs(ViewVerbs):
             task: the task, or its id.
             reason: why, for the record and for `pending`.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again does not stop a task that went on.
+            command_id: an id of your own, 1 to 200 characters: a repeat does not stop a task that went on.
         """
         return await self._control(task, "interrupt", reason, by, command_id)
 
@@ -380,7 +380,7 @@ class ControlVerbs(ViewVerbs):
             task: the task, or its id.
             reason: why, for the record.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again does not cancel a later attempt.
+            command_id: an id of your own, 1 to 200 characters: a repeat does not cancel a later attempt.
         """
         return await self._control(task, "cancel", reason, by, command_id)
 
@@ -415,7 +415,7 @@ class ControlVerbs(ViewVerbs):
             expect: the last event that the caller saw of the task that made the call: nothing is settled unless it
                 still is the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again settles nothing again.
+            command_id: an id of your own, 1 to 200 characters: a repeat settles nothing.
 
         Raises:
             TaskMoved: the journal of the task that made the call does not end with the event in `expect`.

@@ -115,7 +115,7 @@ class StepVerbs(ViewVerbs):
             observers: as in `run`, for this step.
             expect: the last event that the caller saw, `Task.head`: the step runs only if it still is the last.
             by: the name of the caller, for the record: with the input, and if the step reopens a task.
-            command_id: an id of your own, 1 to 200 characters: the same one again adds no second input and runs no
+            command_id: an id of your own, 1 to 200 characters: a repeat adds no second input and runs no
                 second step. It returns the step that ran, or completes the step that a crash cut off.
 
         Raises:
@@ -287,7 +287,7 @@ class StepVerbs(ViewVerbs):
             observers: as in `run`, for these steps.
             expect: the last event that the caller saw, `Task.head`: the steps run only if it still is the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again runs no other steps, and returns
+            command_id: an id of your own, 1 to 200 characters: a repeat runs no other steps, and returns
                 those that ran.
 
         Raises:
@@ -335,7 +335,7 @@ class StepVerbs(ViewVerbs):
             task: the task, or its id.
             expect: the last event that the caller saw, `Task.head`: the task ends only if it still is the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again does not end a task that went on
+            command_id: an id of your own, 1 to 200 characters: a repeat does not end a task that went on
                 since.
 
         Raises:

@@ -311,7 +311,7 @@ class RunVerbs(StepVerbs):
                 at once, and this runner needs no agent.
             expect: the last event that the caller saw, `Task.head`: the task goes on only if it still is the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again waits for the run that the first
+            command_id: an id of your own, 1 to 200 characters: a repeat waits for the run that the first
                 one began, and does not resume a task that was stopped since.
 
         Raises:

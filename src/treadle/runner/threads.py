@@ -98,7 +98,7 @@ class ThreadVerbs(RunVerbs):
             thread_id: the thread; it may be new.
             messages: whole turns: each tool call is followed by its result.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again adds nothing again to that thread.
+            command_id: an id of your own, 1 to 200 characters: a repeat adds nothing to that thread.
 
         Raises:
             ConfigurationError: the messages are not well-formed; the text names the first fault.

@@ -93,7 +93,7 @@ class UndoForkVerbs(ForkVerbs):
             context: passed to compensations.
             expect: the last event that the caller saw, `Task.head`: nothing is undone unless it still is the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: the same one again undoes nothing more.
+            command_id: an id of your own, 1 to 200 characters: a repeat undoes nothing.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.

@@ -22,7 +22,7 @@ class _Place:
 
     Items that are not stored are held back until the events before them were yielded. A delta is dropped if the end
     of its answer was yielded, any other item if later events were. Of a repeated delta only the new part is yielded.
-    Events that the watcher missed are read from the journal, and answers of which it missed a part are taken anew.
+    Missed events are read from the journal; an answer that was missed in part is sent again from its start.
 
     Args:
         tasks: the tasks of this process, with the channel of the task.

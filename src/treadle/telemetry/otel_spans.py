@@ -28,7 +28,7 @@ _GOES_ON_LATER: Final[dict[str, str]] = {
     "sleep_started": "sleeps",
     "call_deferred": "deferred",
 }
-"""What is said of an attempt that did not end its call."""
+"""The outcomes of an attempt that did not end its call, by kind of its last event."""
 
 _OTHER_TOOL: Final = "_OTHER"
 """The name in metrics of a tool that never ran: the model may have made its name up."""

@@ -332,7 +332,7 @@ def _filled_in(text: str, origin: str | None) -> Text:
 
 
 def names_in(template: Json) -> set[str]:
-    """Return the names in a template; raises `ValueError` for a field that is no name."""
+    """Return the names in a template; raises `ValueError` if a field is not a name."""
     if isinstance(template, dict):
         return {name for item in cast("dict[str, Json]", template).values() for name in names_in(item)}
     if isinstance(template, list):

@@ -63,7 +63,7 @@ class Hedge(Layer):
             async for item in inner:
                 if scope.waiting:
                     if request.raw and type(item) is RawDelta:
-                        early.append(item)  # raw chunks are no part of an answer
+                        early.append(item)  # raw chunks do not belong to the answer
                         continue
                     scope.waiting = False
                     scope.take_back()

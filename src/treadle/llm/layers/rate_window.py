@@ -259,7 +259,7 @@ class RateWindow:
     def _pass(self, waiter: Waiter) -> list[Slot] | None:
         """Let a waiter pass, if it is the first and all windows allow it."""
         waiter.called_at = waiter.call_due = None
-        if waiter not in self._waiting:  # removed because its event loop stood still
+        if waiter not in self._waiting:  # removed because its event loop was blocked
             insort(self._waiting, waiter, key=_order)
         now = self._clock()
         if self._waiting[0] is not waiter or self._wait(now, waiter.tokens) > 0:
@@ -288,7 +288,7 @@ class RateWindow:
                 if first.called_at is not None:
                     if now - first.called_at <= CALL_SECONDS:
                         return
-                    del self._waiting[0]  # its event loop stands still
+                    del self._waiting[0]  # its event loop is blocked
                     continue
                 wait = self._wait(now, first.tokens)
                 if wait <= 0:

@@ -58,7 +58,7 @@ class Timeout(Layer):
                 yield item
                 if watch.missed and type(item) is not ModelAnswer:
                     raise watch.error()
-                if raw and type(item) is RawDelta:  # raw chunks are no part of an answer
+                if raw and type(item) is RawDelta:  # raw chunks do not belong to the answer
                     watch.waiting = True
                     continue
                 watch.since, watch.limit, watch.begun, watch.waiting = time(), between, True, True
