@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {  # a name is imported when it is first used, and with it only what it needs
-    "Agent": "treadle.agents.agent",
+    "Agent": "treadle.model_names",
     "AgentWorker": "treadle.agents.workers.worker",
     "Allow": "treadle.policy.verdicts",
     "Ask": "treadle.agents.workers.node",

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
-from treadle.agents.agent import Agent, ModelText, checked_model
+from treadle.agents.agent import checked_model
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.context.recall import Recall
 from treadle.core.messages import Content, File, Json, Message, Text, copied
@@ -23,10 +23,10 @@ from treadle.engine.options import RunOptions
 from treadle.engine.pending_callback import OnPending
 from treadle.engine.vault import SecretSource, Vault, checked_sources
 from treadle.errors import ConfigurationError
-from treadle.llm.default_layers import resolve, shown
+from treadle.llm.default_layers import resolve
 from treadle.llm.prices import Price, PriceFunction, pricing
-from treadle.llm.registry import check_name
 from treadle.llm.sdk_logs import watch_logs
+from treadle.model_names import Agent
 from treadle.policy.guardrails import Guardrail, checked_guardrails
 from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import JournalStore, Model, Observer, Observers, TaskStore, missing_methods
@@ -36,9 +36,6 @@ from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner
 
 DEFAULT_STORE = Path(".treadle") / "journal.db"
-
-ModelText.show = staticmethod(shown)
-ModelText.check = staticmethod(check_name)
 
 
 @explains_arguments

@@ -513,10 +513,10 @@ class ModelText(str):
     __slots__ = ()
 
     show: ClassVar[Callable[[str], str]] = str.__repr__
-    """Return the `repr` of a name; set by the composition root, which resolves model names."""
+    """Return the `repr` of a name; set by `treadle.model_names`."""
 
     check: ClassVar[Callable[[str], None]] = _accept
-    """Raise `ConfigurationError` for a name without a model; set by the composition root."""
+    """Raise `ConfigurationError` for a name without a model; set by `treadle.model_names`."""
 
     def __repr__(self) -> str:
         return type(self).show(str(self)) if self else "''"
