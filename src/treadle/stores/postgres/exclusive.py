@@ -14,8 +14,9 @@ from typing import Any, Final
 from treadle.ports import InboxItem, Record, TaskRow, ThreadMember, ThreadMoved
 from treadle.stores import rules
 from treadle.stores.listing import figures_column, label_rows
-from treadle.stores.postgres import deletion
+from treadle.stores.postgres.dialect import POSTGRES
 from treadle.stores.postgres.schema import BoundedConnection
+from treadle.stores.sql.deletion import Deletion
 from treadle.stores.writer_thread import Item
 
 OPERATIONS: Final = ("delete", "delete_thread", "restore", "restore_thread")
@@ -47,9 +48,9 @@ def run(connection: BoundedConnection, item: Item, own_driver: int | None) -> li
     """
     match item.operation:
         case "delete":
-            return deletion.delete(connection, item.argument, own_driver)
+            return Deletion(POSTGRES, connection, own_driver).task(item.argument)
         case "delete_thread":
-            return deletion.delete_thread(connection, item.argument, own_driver)
+            return Deletion(POSTGRES, connection, own_driver).thread(item.argument)
         case "restore":
             _restore(connection, *item.argument)
         case _:

@@ -31,6 +31,7 @@ from treadle.ports import (
 from treadle.stores import rules
 from treadle.stores.postgres import reading
 from treadle.stores.postgres.batch import Batch, Head
+from treadle.stores.postgres.dialect import is_alive
 from treadle.stores.postgres.schema import Address, BoundedConnection, outdated
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, Process
 from treadle.stores.rules import IN_PARALLEL, QueuedTask, QueueEntry
@@ -246,7 +247,7 @@ class Group:
         self._threads = set(self._versions)
         for thread, row, key, turn, driver, *facts in turns.fetchall() if turns else ():
             self._turns[thread][row] = QueuedTask(row, key, turn, driver)
-            if driver != self._driver and not reading.is_alive(*facts):
+            if driver != self._driver and not is_alive(*facts):
                 self._dead_drivers.add(driver)
         for task, key in unread.fetchall() if unread else ():
             self._unread[task].add(key)
@@ -508,7 +509,7 @@ class Group:
             process = self._owner.process
             raise rules.task_busy(key, process.pid, process.host, is_own=True)
         facts = self._drivers.get(driver)
-        if facts is not None and reading.is_alive(*facts):
+        if facts is not None and is_alive(*facts):
             raise rules.task_busy(key, facts[2], facts[0], is_own=False)
 
     def _driver_row(self) -> int:

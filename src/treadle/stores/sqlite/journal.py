@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.core.data import mutable
-from treadle.errors import ThreadNotFound
 from treadle.ports import (
     AT_ONCE,
     Claim,
@@ -32,8 +31,10 @@ from treadle.stores import rules
 from treadle.stores.listing import figures_column, label_rows
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, Process, alive, lease_from_now
 from treadle.stores.rules import IN_PARALLEL, QueueEntry
-from treadle.stores.sqlite import deletion, reading, thread_queue
+from treadle.stores.sql.deletion import Deletion
+from treadle.stores.sqlite import reading, thread_queue
 from treadle.stores.sqlite.changes import FileChanges
+from treadle.stores.sqlite.dialect import SQLITE
 from treadle.stores.sqlite.schema import Connection
 
 CACHED_HEADS = 10_000
@@ -105,10 +106,7 @@ class Journal:
 
     def tasks_with_mail(self) -> tuple[str, ...]:
         """Return the ids of the tasks with untaken items in their inboxes."""
-        rows = self._connection.execute(
-            "SELECT DISTINCT tasks.key FROM inbox JOIN tasks ON tasks.id = inbox.task WHERE inbox.taken = 0"
-        )
-        return tuple([str(key) for (key,) in rows])
+        return reading.tasks_with_mail(self._connection)
 
     def committed(self) -> None:
         """Apply the changes of ownership of a committed transaction to `held`."""
@@ -492,22 +490,17 @@ class Journal:
 
     def delete(self, key: str) -> list[str]:
         """Remove a task, and return the ids of all tasks deleted with it; see `JournalStore.delete`."""
-        return self._delete(deletion.family(self._connection, self._listed(key).row))
+        return self._forget_deleted(Deletion(SQLITE, self._connection, self._driver).task(key))
 
     def delete_thread(self, key: str) -> list[str]:
         """Remove a thread and all its tasks, and return their ids; see `JournalStore.delete_thread`."""
-        family = deletion.family_of_thread(self._connection, key)
-        if not family and self._one("SELECT id FROM threads WHERE key = ?", key) is None:
-            raise ThreadNotFound(f"no thread {key!r} in this store")
-        return self._delete(family, key)
+        return self._forget_deleted(Deletion(SQLITE, self._connection, self._driver).thread(key))
 
-    def _delete(self, family: list[deletion.FamilyTask], thread: str | None = None) -> list[str]:
-        for member in family:
-            if member.driver is not None:
-                self._refuse_if_alive(member.key, member.driver)
-        deletion.delete(self._connection, family, thread)
+    def _forget_deleted(self, deleted: list[str]) -> list[str]:
+        """Count a deletion, and forget cached heads: others of its thread may have changed too."""
+        self._run("UPDATE deletions SET times = times + 1")
         self._heads.clear()
-        return [member.key for member in family]
+        return deleted
 
     def _listed(self, key: str) -> _Head:
         head = self._head(key)

@@ -1,0 +1,44 @@
+"""The SQL of SQLite, for the statements that the stores in databases share."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from typing import Any, Final
+
+from treadle.stores.processes import alive
+from treadle.stores.sql.dialect import Dialect
+
+
+def _no_transaction(_: Any) -> nullcontext[None]:
+    return nullcontext()
+
+
+SQLITE: Final = Dialect(
+    {
+        "?": "?",
+        "FALSE": "0",
+        "TRUE": "1",
+        "IN_ARRAY": "IN (SELECT value FROM json_each(?))",
+        "JOIN_IN_ORDER": "CROSS JOIN",
+        "UNINDEXED": "+",
+        "UNLIKELY": "unlikely",
+        "POSITION": "instr",
+        "ENDING": "substr(t.key, -?)",
+        "DAY": "date(t.created / 1000000, 'unixepoch')",
+        "TOKENS": "t.figures ->> '$.t'",
+        "COST": "t.figures ->> '$.c'",
+        "UPDATED": "t.figures ->> '$.u'",
+        "PENDING": "t.figures ->> '$.p'",
+        "THREAD_ROW": "id",
+        "LEASED": "d.lease",
+        "LEASE_END": "d.lease",
+    },
+    array=json.dumps,
+    is_alive=alive,
+    same_snapshot=_no_transaction,
+    referred_blobs="""SELECT DISTINCT blob FROM records JOIN blob_refs ON record = pos
+    WHERE task = ? AND seq - count >= ? AND blobs > 0""",
+    drop_blobs="""DELETE FROM blobs WHERE id IN_ARRAY
+    AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob = blobs.id)""",
+)
