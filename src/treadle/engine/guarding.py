@@ -172,11 +172,11 @@ class Guarding:
         check = self._context.state.checks.get(place.place)
         content = check.arguments if check is not None and check.changed else {"answer": output}
         verdicts = list[e.Event]()
-        stands = standing(check)
-        if stands == "refused" and check is not None:
+        status = standing(check)
+        if status == "refused" and check is not None:
             return [e.StepFailed(step, refusal(check))], None
-        if stands != "open":
-            return [], content if stands == "passed" else None
+        if status != "open":
+            return [], content if status == "passed" else None
         for _ in range(MAX_REWRITES + 1):
             judged = await self.judged(place, content)
             verdicts += judged
@@ -321,13 +321,13 @@ class Guarding:
 
 def _judged(
     place: JudgedPlace,
-    word: e.GuardrailWord,
+    kind: e.GuardrailWord,
     verdict: PolicyVerdict | None,
     content: dict[str, Json] | None = None,
     previous: dict[str, Json] | None = None,
 ) -> e.GuardrailJudged:
     rule, reason = (verdict.rule, verdict.reason) if verdict is not None else (None, "")
-    judged = e.GuardrailJudged(place.step, place.place, place.guards, word, rule, reason, content, previous)
+    judged = e.GuardrailJudged(place.step, place.place, place.guards, kind, rule, reason, content, previous)
     if isinstance(verdict, Deny):
         judged.traceback = verdict.traceback
     return judged

@@ -249,10 +249,10 @@ def _settled(state: TaskState, item: InboxItem) -> e.Event:
 def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
     """Return the decision on a call; `CommandRejected` if the request is decided, expired or foreign."""
     data, request_id, by = item.data, str(item.data["request_id"]), item.data.get("by")
-    asked = approved_call(request_id)
-    call = state.open_approvals.get(asked[0]) if asked is not None else None
+    target = approved_call(request_id)
+    call = state.open_approvals.get(target[0]) if target is not None else None
     request = call.permit.request if call is not None and call.permit is not None else None
-    if call is None or request is None or asked is None or request.number != asked[1]:
+    if call is None or request is None or target is None or request.number != target[1]:
         reason = f"no approval is pending under {request_id}"
     elif item.created >= expiry_of(request):
         reason = f"the request {request_id} has expired"

@@ -98,7 +98,7 @@ class JournalWriter:
         store: JournalStore,
         channel: Channel,
         state: TaskState,
-        own: Lease,
+        lease: Lease,
         clock: Callable[[], int],
         vault: Vault = NO_VAULT,
     ) -> None:
@@ -109,15 +109,15 @@ class JournalWriter:
         self.loop = asyncio.get_running_loop()
         self._time, self._monotonic_start = self.loop.time, self.loop.time()
         self._system = clock
-        self._base_time = _time_at_start(state, own.wanted, clock())
+        self._base_time = _time_at_start(state, lease.wanted, clock())
         self.head = state.seq
         """the last durable event"""
 
-        self.epoch = own.epoch
-        self.digest = own.digest
-        self._create = own.create
-        self._is_made = own.create is None
-        self._enter: OnBusyThread | None = own.enter
+        self.epoch = lease.epoch
+        self.digest = lease.digest
+        self._create = lease.create
+        self._is_made = lease.create is None
+        self._enter: OnBusyThread | None = lease.enter
         self.place: QueuePosition | None = None
         """the position of the task in its thread, from the first commit"""
 
@@ -153,8 +153,8 @@ class JournalWriter:
 
     def to_system_time(self, time: int) -> int:
         """Return a time of this task as system time, provided that the system's clock is not changed until then."""
-        ahead = self._system() - self.clock()
-        return time if abs(ahead) < TOLERANCE else time + ahead
+        offset = self._system() - self.clock()
+        return time if abs(offset) < TOLERANCE else time + offset
 
     def advance_to(self, time: int) -> None:
         """Advance this task's time to `time`, if it is earlier."""

@@ -346,8 +346,8 @@ class TaskObservation:
                 if type(item) is Rewound and task.agent != self._state.agent:
                     self._task = replace(task, agent=self._state.agent)
             elif isinstance(item, Stopped) and self._task is not None:
-                word = "lost" if item.seq is None else state_at_rest(self._state)
-                self._to.hear(Notice(self._task, DriveEnded(word, self._state.seq)))
+                outcome = "lost" if item.seq is None else state_at_rest(self._state)
+                self._to.hear(Notice(self._task, DriveEnded(outcome, self._state.seq)))
 
     def tell(self, item: Ephemeral) -> None:
         """Notify of a delta; raw chunks are only for watchers that request them."""

@@ -113,7 +113,7 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
             ),
         ]
 
-    def _judged(self, word: e.RequestVerdict, verdict: PolicyVerdict | None) -> e.RequestJudged:
+    def _judged(self, kind: e.RequestVerdict, verdict: PolicyVerdict | None) -> e.RequestJudged:
         rule, reason = (verdict.rule, verdict.reason) if verdict is not None else (None, "")
         effect = self.effect
-        return e.RequestJudged(effect.step.id, word, self._model, rule, reason, effect.call.id, self._policy)
+        return e.RequestJudged(effect.step.id, kind, self._model, rule, reason, effect.call.id, self._policy)

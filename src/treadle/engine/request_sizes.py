@@ -96,7 +96,7 @@ def _has_room(context: EffectContext, final: CallModel, model: str) -> bool:
 def _reserve(context: EffectContext, effect: CallModel, estimate: Spending) -> None:
     subagents = context.subagents
     estimates = context.estimates if subagents is None else subagents.account.estimates
-    begun = {call.id or step.id for step, call in context.state.begun_model_calls()}
-    for key in estimates.keys() - begun:
+    begun_keys = {call.id or step.id for step, call in context.state.begun_model_calls()}
+    for key in estimates.keys() - begun_keys:
         del estimates[key]
     estimates[effect.call.id or effect.step.id] = estimate

@@ -131,14 +131,14 @@ def kind_of_status(status: int) -> ModelErrorKind:
 
 
 def model_error(
-    error: Exception, *, secrets: Secrets = NO_SECRETS, begun: FirstBytes | None = None
+    error: Exception, *, secrets: Secrets = NO_SECRETS, beginning: FirstBytes | None = None
 ) -> ModelError:
     """Return an error of an SDK, pydantic-ai or the HTTP client as a `ModelError`, without its causes.
 
     Args:
         error: the error.
         secrets: values that must not appear in the message.
-        begun: the first bytes of the answer, if it was to be streamed; they explain an answer that cannot be read.
+        beginning: the first bytes of the answer, if it was to be streamed; they explain an answer that cannot be read.
     """
     known_error = next((cause for cause in _chain(error) if isinstance(cause, ModelError)), None)
     if known_error is None:
@@ -147,8 +147,8 @@ def model_error(
         message = _message(error, status)
         if kind in ("connection", "timeout") and status is None:
             message = _about_connection(error, message)
-        if kind == "unparsable" and begun is not None:
-            message = begun.problem() or message
+        if kind == "unparsable" and beginning is not None:
+            message = beginning.problem() or message
         return ModelError(
             shortened(message, secrets),
             kind=kind,

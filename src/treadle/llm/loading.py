@@ -34,9 +34,9 @@ def begin(home: str) -> Loading:
             during the first request; its `prepare_answers` builds the readers of answers.
     """
     with _state.lock:
-        loading = _state.begun.get(home)
+        loading = _state.loadings.get(home)
         if loading is None or (loading.answers.done() and loading.answers.exception() is not None):
-            loading = _state.begun[home] = Loading(Future(), Future())
+            loading = _state.loadings[home] = Loading(Future(), Future())
             for future in (loading.requests, loading.answers):
                 future.set_running_or_notify_cancel()  # a waiter that is cancelled does not cancel it
             # Not a daemon: a daemon thread stopped inside a Rust extension aborts the process at exit.
@@ -48,7 +48,7 @@ def begin(home: str) -> Loading:
 
 def has_begun(home: str) -> bool:
     """Return whether the model class of a module is loaded or being loaded."""
-    return home in _state.begun
+    return home in _state.loadings
 
 
 async def until(loaded: Future[None]) -> None:
@@ -63,7 +63,7 @@ class _State:
     def __init__(self) -> None:
         self.lock = Lock()
         self.importing = Lock()
-        self.begun: dict[str, Loading] = {}
+        self.loadings: dict[str, Loading] = {}
 
 
 _state: Final = _State()

@@ -428,10 +428,10 @@ def our_finish(
         words: the meanings of finish reasons that only this server uses.
     """
     details = response.provider_details or {}
-    word: str | None = details.get("finish_reason")
-    if "refusal" in details or word == "refusal":
+    finish_word: str | None = details.get("finish_reason")
+    if "refusal" in details or finish_word == "refusal":
         return "refusal"
-    stated = word is not None or (
+    stated = finish_word is not None or (
         response.finish_reason == "content_filter"
         if wire is None or wire.finish_word
         else response.finish_reason is not None
@@ -440,11 +440,11 @@ def our_finish(
         if not streamed:
             raise ModelError("the response is not an answer: it states no finish reason", kind="unparsable")
         raise ModelError("the stream ended before the answer was complete", kind="connection")
-    finish = meaning(word, words) if word is not None else None
+    finish = meaning(finish_word, words) if finish_word is not None else None
     if finish is None and response.finish_reason is not None:
         finish = _FINISHES[response.finish_reason]
     if finish is None:
-        finish = "unknown" if word is not None else "stop"
+        finish = "unknown" if finish_word is not None else "stop"
     if any(isinstance(part, theirs.ToolCallPart) for part in response.parts):
         return "tool_calls" if finish == "stop" else finish
     if finish != "tool_calls":

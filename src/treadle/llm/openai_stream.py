@@ -123,12 +123,12 @@ class ChatModel(OpenAIChatModel):
 
     def _validate_completion(self, response: ChatCompletion) -> Any:
         # Not all versions of the parent class let other words than OpenAI's through.
-        word: Any = response.choices[0].finish_reason if response.choices else None
-        if word is None or word in _OPENAI_WORDS:
+        finish_word: Any = response.choices[0].finish_reason if response.choices else None
+        if finish_word is None or finish_word in _OPENAI_WORDS:
             return super()._validate_completion(response)
         response.choices[0].finish_reason = "stop"
         validated: Any = super()._validate_completion(response)
-        validated.choices[0].finish_reason = word
+        validated.choices[0].finish_reason = finish_word
         return validated
 
     def _process_provider_details(self, response: ChatCompletion) -> dict[str, Any] | None:

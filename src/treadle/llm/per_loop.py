@@ -33,7 +33,7 @@ class PerLoop(Generic[T]):
         entry = self._values.get(loop)
         if entry is not None and not entry[1]:
             return entry[0]
-        for stale in [known for known in list(self._values) if known is loop or known.is_closed()]:
+        for stale in [other for other in list(self._values) if other is loop or other.is_closed()]:
             _, _, detach = self._values.pop(stale)
             detach()
         value, closed = self._make(), list[bool]()

@@ -120,11 +120,11 @@ class PydanticAIModel:
         hiding = HiddenDeltas(secrets)
         hidden_in_logs.set(secrets)
         watch_logs()
-        begun = FirstBytes() if self._streams and can_stream(model) else None
-        first_bytes.set(begun)
+        beginning = FirstBytes() if self._streams and can_stream(model) else None
+        first_bytes.set(beginning)
         try:
             history = model.prepare_messages(history, parameters)
-            if begun is not None:
+            if beginning is not None:
                 async with model.request_stream(history, settings, parameters) as response:
                     recorder = record_chunks(response) if request.raw else None
                     async for event in response:
@@ -143,7 +143,7 @@ class PydanticAIModel:
                         yield safe
             answer = hidden_answer(answer, secrets)
         except Exception as error:  # noqa: BLE001  (SDKs raise errors of any type for a malformed answer)
-            answer = model_error(error, secrets=secrets, begun=begun)
+            answer = model_error(error, secrets=secrets, beginning=beginning)
         if isinstance(answer, ModelError):
             raise answer  # outside of `except`: a chained error would show the secrets
         yield answer

@@ -47,8 +47,8 @@ def check_name(model: str) -> None:
 def _named(model: str) -> NamedModel:
     provider, colon, name = model.partition(":")
     if not colon or not name.strip() or not provider:
-        meant = None if colon else _meant(model)
-        hint = f"did you mean {meant}?" if meant else f"write provider:model, such as {EXAMPLES}"
+        suggestion = None if colon else _probable_name(model)
+        hint = f"did you mean {suggestion}?" if suggestion else f"write provider:model, such as {EXAMPLES}"
         raise ModelUnknown(f"{model!r} does not name a provider and a model; {hint}")
     if name != name.strip():
         raise ModelUnknown(f"{model!r} has white space in it; did you mean {provider}:{name.strip()}?")
@@ -78,7 +78,7 @@ def _usual_name(provider: str) -> str:
     return _OTHER_NAMES.get(lower, lower)
 
 
-def _meant(model: str) -> str | None:
+def _probable_name(model: str) -> str | None:
     """Return the name that a text without a colon probably means: in another notation, or of a known family."""
     from treadle.llm.other_providers import OTHER_PROVIDERS
     from treadle.llm.providers import PROVIDERS

@@ -520,8 +520,8 @@ def _outcome_of_step(
     state_word = results.state_at_rest(state)
     if drive.step_done is not None:
         return results.step_output(state, drive.step_done, state_word, upcoming_steps(state), typed)
-    begun = [step for step in state.under_way() if only is None or step.id in only]
-    step = begun[0] if begun else next_step(state)
+    begun_steps = [step for step in state.under_way() if only is None or step.id in only]
+    step = begun_steps[0] if begun_steps else next_step(state)
     output = results.step_output(state, step, state_word, (), typed)
     if step.status == "failed" and state.ended == "failed":
         raise _failed(state, output) from cause_of(state.error)

@@ -136,8 +136,8 @@ def _pieces(line: str, width: int | None) -> Iterable[str]:
     for character in line:
         size = cells(character)
         if used + size > width:
-            whole, rest = _whole_words("".join(piece))
-            pieces.append(whole)
+            words, rest = _whole_words("".join(piece))
+            pieces.append(words)
             piece, used = [*rest], cells(rest)
         piece.append(character)
         used += size
@@ -217,12 +217,12 @@ class Dialogue:
     async def _approval(self, item: Pending) -> bool:
         while True:
             written = (await self._keyboard.answer("may it run? [y/n/e, ? lists all, Enter: later] ")).strip()
-            word, _, rest = written.partition(" ")
-            act = self.ANSWERS.get(word.lower())
+            answer, _, rest = written.partition(" ")
+            act = self.ANSWERS.get(answer.lower())
             if not written:
                 return False
             if act is None:
-                self._line((f"  {word!a} is no answer: ? lists all", "yellow"))
+                self._line((f"  {answer!a} is no answer: ? lists all", "yellow"))
             elif await act[1](self, item, rest.strip()):
                 return True
 
@@ -335,9 +335,9 @@ class Dialogue:
         return False
 
     async def _list(self, item: Pending, _: str) -> bool:
-        for word, (text, _act) in self.ANSWERS.items():
-            if text and word not in (_FOR_LATER if item.every_call else _FOR_LATER[1:] if item.same else ()):
-                self._line((f"  {word:<9}", "bold"), text)
+        for name, (text, _act) in self.ANSWERS.items():
+            if text and name not in (_FOR_LATER if item.every_call else _FOR_LATER[1:] if item.same else ()):
+                self._line((f"  {name:<9}", "bold"), text)
         self._line(("  Enter    ", "bold"), "leave it open: decide later, here or with `treadle approve`")
         return False
 

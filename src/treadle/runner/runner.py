@@ -264,10 +264,10 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
 
     def _in_background(self, work: Coroutine[Any, Any, RunResult]) -> asyncio.Task[RunResult]:
         """Start work in this event loop, and refer to it, so that it is not collected; the handle raises its error."""
-        begun = asyncio.ensure_future(work)
-        self._background.add(begun)
-        begun.add_done_callback(self._background.discard)
-        return begun
+        background_task = asyncio.ensure_future(work)
+        self._background.add(background_task)
+        background_task.add_done_callback(self._background.discard)
+        return background_task
 
     @on_instances
     def handle(self, task: Ref[OutputT]) -> RunHandle[OutputT]:

@@ -51,7 +51,7 @@ class Scope:
         return Scope(tenant, by if by is not None else self.by, ceiling, self.defaults)
 
     def stamped(
-        self, verb: str, takes: Collection[str], args: tuple[Any, ...], given: Mapping[str, Any]
+        self, verb: str, takes: Collection[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the keyword arguments of a call with this scope's `by`, and its options under the ceiling.
 
@@ -59,12 +59,12 @@ class Scope:
             verb: the name of the verb.
             takes: which of `by` and `options` it takes.
             args: the positional arguments; the first one of a verb that creates a task is the agent.
-            given: the caller's keyword arguments.
+            kwargs: the caller's keyword arguments.
 
         Raises:
             ConfigurationError: the caller passes another `by`.
         """
-        stamped = dict(given)
+        stamped = dict(kwargs)
         if self.by is not None and "by" in takes:
             if (by := stamped.get("by")) not in (None, self.by):
                 raise ConfigurationError(

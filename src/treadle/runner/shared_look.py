@@ -81,7 +81,7 @@ class SharedLook:
             if self._timer is not None:
                 self._timer.cancel()
 
-    async def stands(self) -> TaskStood:
+    async def current(self) -> TaskStood:
         """Return the state of the task; raises `TaskNotFound`, or the error of the store."""
         if self._looking is not None and self._is_stale:
             await asyncio.shield(self._looking)  # it began before the change that the caller learned of

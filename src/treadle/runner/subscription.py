@@ -19,20 +19,20 @@ class Subscription(AsyncGenerator[T, None], Generic[T]):
             subscription begins with the first item.
     """
 
-    __slots__ = ("_begun", "_items", "_leave", "_loop")
+    __slots__ = ("_is_read", "_items", "_leave", "_loop")
 
     def __init__(self, items: AsyncGenerator[T, None], leave: Callable[[], None] | None) -> None:
         self._items = items
         self._leave = leave
         self._loop = asyncio.get_running_loop() if leave is not None else None
-        self._begun = False
+        self._is_read = False
 
     def __anext__(self) -> Coroutine[Any, Any, T]:
-        self._begun = True
+        self._is_read = True
         return self._items.__anext__()
 
     def asend(self, value: None) -> Coroutine[Any, Any, T]:
-        self._begun = True
+        self._is_read = True
         return self._items.asend(value)
 
     def athrow(self, typ: Any, val: Any = None, tb: Any = None) -> Coroutine[Any, Any, T]:
@@ -44,11 +44,11 @@ class Subscription(AsyncGenerator[T, None], Generic[T]):
         return self._items.aclose()
 
     def _leave_unread(self) -> None:
-        if not self._begun and self._leave is not None:
+        if not self._is_read and self._leave is not None:
             self._leave()
 
     def __del__(self) -> None:
-        if not self._begun and self._leave is not None and self._loop is not None:
+        if not self._is_read and self._leave is not None and self._loop is not None:
             # The garbage collector may call this where a lock is held that leaving takes.
             with suppress(RuntimeError):  # the loop is closed, and with it the subscription
                 self._loop.call_soon_threadsafe(self._leave)

@@ -472,12 +472,12 @@ def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
 def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
     """Return the steps that run, have failed, or are planned: first those that may run now, in order."""
     under_way = [step for step in state.under_way() if step.id not in graph.unneeded]
-    begun = [results.step_info(state, step) for step in graph.in_order(under_way)]
+    begun_steps = [results.step_info(state, step) for step in graph.in_order(under_way)]
     planned = [node for node in graph.nodes.values() if node.status == "planned"]
     planned = [*graph.ready, *sorted(planned, key=lambda node: node.path)]
     planned = [node for node in planned if node.id not in graph.unneeded]
     unread = unread_input(state)
-    if unread and not begun and not planned:  # the graph begins anew
+    if unread and not begun_steps and not planned:  # the graph begins anew
         step = next_step(state)
         return (StepInfo(step.id, step.index, unread, 1, "next"),)
     waiting = [
@@ -493,7 +493,7 @@ def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
         )
         for node in planned
     ]
-    return (*begun, *waiting)
+    return (*begun_steps, *waiting)
 
 
 def unread_input(state: TaskState) -> tuple[Content, ...]:

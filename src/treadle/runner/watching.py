@@ -218,7 +218,7 @@ async def follow(
                     if to_rest and released is not None:
                         stood = TaskStood("", driven=False, live=False, head=released)
                     else:
-                        stood = await look.stands()
+                        stood = await look.current()
                 except TaskNotFound:
                     if last_stood is None or to_rest:
                         raise

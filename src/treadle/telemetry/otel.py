@@ -164,7 +164,7 @@ class OpenTelemetry:
             case e.ToolEnded() | e.ToolStopped():
                 self._measures.tool(*spans.tool_ended(event))
             case e.ApprovalRequested():
-                spans.asked(event)
+                spans.person_asked(event)
                 spans.add_event(event)
             case e.SleepStarted() | e.CallDeferred():
                 if spans.is_begun(event.call):
@@ -173,7 +173,7 @@ class OpenTelemetry:
             case e.QuestionAsked():
                 if spans.is_begun(event.call):
                     self._measures.tool(*spans.tool_ended(event))
-                spans.asked(event)
+                spans.person_asked(event)
                 spans.add_event(event)
             case (
                 e.ApprovalGiven()

@@ -50,7 +50,7 @@ class Spans:
         self._models: dict[str, tuple[Span, int, dict[str, Any]]] = {}
         self._tools: dict[str, tuple[Span, int]] = {}
         self._calls: dict[str, ToolCall] = {}
-        self._asked: dict[str, tuple[int, str | None]] = {}
+        self._person_requests: dict[str, tuple[int, str | None]] = {}
         """when a person was asked about a call, and by which rule"""
 
         self._children: dict[str, str] = {}
@@ -71,7 +71,7 @@ class Spans:
         """Store how the drive began; its span opens with the first event, which has a time."""
         self._drive, self._previous, self._ids = event, previous, ids
         self._calls = {call: ToolCall(call, name, {}) for call, name in event.calls.items()}
-        self._asked = {call: (time, None) for call, time in event.asked.items()}
+        self._person_requests = {call: (time, None) for call, time in event.asked.items()}
 
     def open(self, event: e.Event, parent_task: Spans | None) -> None:
         """Start the drive's span: below the call of the parent task, else below the span of its caller."""
@@ -342,10 +342,10 @@ class Spans:
 
     # ------------------------------------------------------------------------------------------- waits
 
-    def asked(self, event: e.ApprovalRequested | e.QuestionAsked) -> None:
+    def person_asked(self, event: e.ApprovalRequested | e.QuestionAsked) -> None:
         """Note when a person was asked about a call, or by one."""
         rule = event.rule if isinstance(event, e.ApprovalRequested) else None
-        self._asked[_request_key(event)] = event.time, rule
+        self._person_requests[_request_key(event)] = event.time, rule
 
     def decided(
         self,
@@ -359,7 +359,7 @@ class Spans:
 
         Returns its seconds and attributes; None if the question was not observed.
         """
-        request = self._asked.pop(_request_key(event), None)
+        request = self._person_requests.pop(_request_key(event), None)
         if request is None:
             return None
         began, rule = request
@@ -369,14 +369,14 @@ class Spans:
             **self.agent,
             names.OUTCOME: event.kind.removeprefix("approval_").removeprefix("question_"),
         }
-        own = {
+        call_facts = {
             names.CALL: event.call,
             names.STEP: event.step,
             **({names.RULE: rule} if rule is not None else {}),
         }
         kind = names.ANSWER_SPAN if isinstance(event, e.QuestionOccurrence) else names.WAIT_SPAN
         name = f"{kind} {facts[names.TOOL]}".strip()
-        self._start(name, self._step(event.step, {}), {**facts, **own}, began).end(event.time * 1000)
+        self._start(name, self._step(event.step, {}), {**facts, **call_facts}, began).end(event.time * 1000)
         return (event.time - began) / 1e6, facts
 
     # ----------------------------------------------------------------------------------------- content

@@ -97,8 +97,8 @@ def give_up(graph: Graph) -> Closing | None:
         step = node.step
         if step is None:
             return e.StepSkipped(node.id, UNNEEDED)
-        begun = any(call.status == "begun" for call in step.open.values())
-        if not begun and all(call.status != "begun" for call in node.model_calls.values()):
+        has_begun = any(call.status == "begun" for call in step.open.values())
+        if not has_begun and all(call.status != "begun" for call in node.model_calls.values()):
             ended = close_calls_of(step, "its step is not needed any more", "cancelled")
             return ended or e.StepSkipped(step.id, UNNEEDED)
     return None

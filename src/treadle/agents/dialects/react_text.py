@@ -261,11 +261,11 @@ class ReactReader:
     def _take_name(self, text: str) -> None:
         looked_at = len(self._name)
         self._name += text[: _MOST_OF_A_NAME - looked_at]
-        behind = None
+        input_label = None
         if len(self._name) > looked_at:
-            behind = _INPUT_BEHIND.search(self._name, max(0, looked_at - _LONGEST))
-        if behind is not None:
-            rest, self._name = self._name[behind.end() :], self._name[: behind.start()]
+            input_label = _INPUT_BEHIND.search(self._name, max(0, looked_at - _LONGEST))
+        if input_label is not None:
+            rest, self._name = self._name[input_label.end() :], self._name[: input_label.start()]
             self._begin_input()
             self._take(rest)
 

@@ -64,7 +64,7 @@ class Retry(Layer):
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
         time = get_running_loop().time
-        begun = time()
+        started = time()
         inner = self.model.stream(request)
         item: ModelDelta | ModelAnswer | None = None
         try:
@@ -74,7 +74,7 @@ class Retry(Layer):
                 raise no_answer(self.name)
         except ModelError as error:
             if error.again_in is None:
-                error.again_in = self.again_in(request, error, time() - begun)
+                error.again_in = self.again_in(request, error, time() - started)
             raise
         finally:
             await close(inner)
@@ -117,9 +117,9 @@ def _spent(request: ModelRequest, longest: float) -> float:
     """Return the seconds from the first attempt, or the last wait longer than `longest`, to the newest failure."""
     if not request.failures or not request.asked_at:
         return 0.0
-    begun = before = request.asked_at
+    first_at = before = request.asked_at
     for failed in request.failures:
         if failed.at - before > longest * 1e6:
-            begun = failed.at
+            first_at = failed.at
         before = failed.at
-    return max(0.0, (before - begun) / 1e6)
+    return max(0.0, (before - first_at) / 1e6)

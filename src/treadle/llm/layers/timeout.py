@@ -61,7 +61,7 @@ class Timeout(Layer):
                 if raw and type(item) is RawDelta:  # raw chunks do not belong to the answer
                     watch.waiting = True
                     continue
-                watch.since, watch.limit, watch.begun, watch.waiting = time(), between, True, True
+                watch.since, watch.limit, watch.has_begun, watch.waiting = time(), between, True, True
             if watch.missed and type(item) is not ModelAnswer:
                 raise watch.error()
         except (Exception, asyncio.CancelledError):
@@ -77,7 +77,7 @@ class Timeout(Layer):
 class _Watchdog(CancelScope):
     """One timer for all deadlines of an attempt: a delta only notes the time, which the timer checks later."""
 
-    __slots__ = ("_ends", "_timeout", "_timer", "begun", "limit", "loop", "missed", "since", "time")
+    __slots__ = ("_ends", "_timeout", "_timer", "has_begun", "limit", "loop", "missed", "since", "time")
 
     def __init__(self, timeout: Timeout) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class _Watchdog(CancelScope):
         self.time = self.loop.time
         self.since = self.time()
         self.limit = timeout.first_byte
-        self.begun, self.missed = False, ""
+        self.has_begun, self.missed = False, ""
         self._timeout = timeout
         self._ends = None if timeout.total is None else self.since + timeout.total
         self._timer: asyncio.TimerHandle | None = None
@@ -95,7 +95,7 @@ class _Watchdog(CancelScope):
         deadlines = [] if self._ends is None else [self._ends]
         if self.limit is not None:
             deadlines.append(since + self.limit)
-        if not self.begun and self._timeout.between is not None:
+        if not self.has_begun and self._timeout.between is not None:
             # The answer may begin, and fall silent, before then.
             deadlines.append(now + self._timeout.between)
         self._timer = self.loop.call_at(min(deadlines), self._check) if deadlines else None
@@ -105,7 +105,7 @@ class _Watchdog(CancelScope):
         if self._ends is not None and now >= self._ends:
             self.missed = "total"
         elif self.waiting and self.limit is not None and now >= self.since + self.limit:
-            self.missed = "between" if self.begun else "first_byte"
+            self.missed = "between" if self.has_begun else "first_byte"
         else:
             # Silence does not count while the caller handles a delta.
             self._schedule(self.since if self.waiting else now, now)
