@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from treadle.core.permits import StandingGrant
 from treadle.ports import (
     AdoptionQuery,
-    Driver,
     InboxItem,
-    JournalEnd,
     JournalReader,
     Record,
     TaskFilter,
@@ -20,8 +17,6 @@ from treadle.ports import (
     ThreadMember,
     ThreadRow,
 )
-from treadle.stores.listing import figures_of_column
-from treadle.stores.tenants import tenant_of
 
 T = TypeVar("T")
 
@@ -47,34 +42,6 @@ class Queries(Protocol):
     def grants(
         self, connection: Any, tool: str | None, revoked: bool, tenant: str, /
     ) -> list[StandingGrant]: ...
-
-
-def task_row(columns: Sequence[Any], driver: Driver | None) -> TaskRow:
-    """Return a task's row from its first columns, which both databases select in the same order."""
-    key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head, mark, digest = columns[
-        :13
-    ]
-    deleted, wanted, min_format, figures = columns[13:17]
-    return TaskRow(
-        task_id=key,
-        agent=agent,
-        thread_id=thread,
-        state=state,
-        created=created,
-        parent=parent,
-        base=base,
-        base_seq=base_seq,
-        epoch=epoch,
-        labels=json.loads(labels),
-        driver=driver,
-        head=head,
-        mark=None if mark is None else JournalEnd(mark, digest),
-        deleted=bool(deleted),
-        wanted=wanted,
-        format=min_format,
-        figures=figures_of_column(figures),
-        tenant=tenant_of(key),
-    )
 
 
 class QueryReader(JournalReader):

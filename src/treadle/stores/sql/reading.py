@@ -12,6 +12,7 @@ from treadle.ports import (
     AdoptionQuery,
     Driver,
     InboxItem,
+    JournalEnd,
     Record,
     TaskFilter,
     TaskRow,
@@ -22,8 +23,8 @@ from treadle.ports import (
 )
 from treadle.stores import adoption_order, listing, rules
 from treadle.stores.adoption_order import Candidate
-from treadle.stores.query_reader import task_row
 from treadle.stores.sql.dialect import Connection, Dialect
+from treadle.stores.tenants import tenant_of
 
 UNENDED: Final = "state NOT IN ('completed', 'degraded', 'failed', 'cancelled')"
 COLUMNS: Final = """SELECT t.key, t.agent, t.thread, t.state, t.created, t.parent, b.key, t.base_seq, t.epoch,
@@ -99,10 +100,28 @@ class SharedQueries:
 
     def row_of(self, columns: Any) -> TaskRow:
         """Return a task's row from its `COLUMNS`."""
-        driver, *facts, lease = columns[17:]
-        if driver is None:
-            return task_row(columns, None)
-        return task_row(columns, Driver(driver, facts[0], facts[2], self._dialect.is_alive(*facts), lease))
+        key, agent, thread, state, created, parent, base, base_seq, epoch, labels, head = columns[:11]
+        mark, digest, deleted, wanted, min_format, figures, driver, *facts, lease_end = columns[11:]
+        return TaskRow(
+            task_id=key,
+            agent=agent,
+            thread_id=thread,
+            state=state,
+            created=created,
+            parent=parent,
+            base=base,
+            base_seq=base_seq,
+            epoch=epoch,
+            labels=json.loads(labels),
+            driver=driver and Driver(driver, facts[0], facts[2], self._dialect.is_alive(*facts), lease_end),
+            head=head,
+            mark=None if mark is None else JournalEnd(mark, digest),
+            deleted=bool(deleted),
+            wanted=wanted,
+            format=min_format,
+            figures=listing.figures_of_column(figures),
+            tenant=tenant_of(key),
+        )
 
     def dead_drivers(self, connection: Connection) -> list[int]:
         """Return the drivers that are not alive."""

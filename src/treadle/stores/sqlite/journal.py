@@ -104,10 +104,6 @@ class Journal:
         """Drop cached heads: another connection has written."""
         self._heads.clear()
 
-    def tasks_with_mail(self) -> tuple[str, ...]:
-        """Return the ids of the tasks with untaken items in their inboxes."""
-        return reading.tasks_with_mail(self._connection)
-
     def committed(self) -> None:
         """Apply the changes of ownership of a committed transaction to `held`."""
         for key, owned in self._ownership_changes:

@@ -40,6 +40,7 @@ import apsw
 from treadle.errors import StoreFormatError, StoreUnavailable, TreadleError
 from treadle.ports import Refused, StoreChanges
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, this_process
+from treadle.stores.sqlite import reading
 from treadle.stores.sqlite.journal import Journal
 from treadle.stores.sqlite.schema import (
     BUSY_MS,
@@ -171,7 +172,8 @@ class Writer(WriterThread):
             self._journal.changes.forget()
         elif self._has_news and time.monotonic() >= self._notified_at + NEWS_SECONDS:
             self._has_news, self._notified_at = False, time.monotonic()
-            self._wake_watchers(StoreChanges(self._journal.changes.look(), self._journal.tasks_with_mail()))
+            mail = reading.tasks_with_mail(self._connection)
+            self._wake_watchers(StoreChanges(self._journal.changes.look(), mail))
 
     def _run_due_work(self) -> None:
         """Renew the lease if that is due; else see whether other connections wrote."""
