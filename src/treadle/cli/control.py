@@ -1,4 +1,4 @@
-"""`pause`, `interrupt`, `cancel`, `edit`, `send`, `settle`: commands to a task, whichever process drives it."""
+"""`pause`, `interrupt`, `cancel`, `edit`, `settle`: commands to a task, whichever process drives it."""
 
 from __future__ import annotations
 
@@ -146,25 +146,6 @@ async def edit(
             await runner.edit_call(row.task_id, call, cast("dict[str, Json]", value), by=by)
         else:
             await runner.edit_step(row.task_id, text_argument(input or ""), by=by)
-        await print_recorded(session, runner, row)
-    return 0
-
-
-@command
-async def send(
-    session: Session,
-    task: TaskArgument,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message; `-` reads standard input.")],
-    role: Annotated[
-        Literal["user", "observation", "system"],
-        typer.Option("--role", help="Role of the message; an observation is data from outside."),
-    ] = "user",
-    by: ByOption = None,
-) -> int:
-    """Add a message to a task before its next model call, also while the task runs."""
-    async with session.runner() as runner:
-        row = await find_task(runner, task)
-        await runner.send(row.task_id, text_argument(text), role=role, by=by)
         await print_recorded(session, runner, row)
     return 0
 

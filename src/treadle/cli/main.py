@@ -81,7 +81,6 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "interrupt": "control.interrupt",
     "cancel": "control.cancel",
     "edit": "control.edit",
-    "send": "control.send",
     "settle": "control.settle",
     "pending": "approvals.pending",
     "approve": "approvals.approve",
@@ -104,7 +103,10 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "import": "maintenance.import_",
     "demo": demo,
 }
-"""The function of each command; as `module.function` if only this command needs its module."""
+"""The function of each command; as `module.function` if only this command needs its module.
+
+The plain commands are in the table of verbs: see `cli.plain`.
+"""
 
 
 def app(command: str | None = None) -> typer.Typer:
@@ -119,9 +121,15 @@ def app(command: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     application.callback()(treadle)
-    names = [command] if command in _COMMANDS else [] if command == "--version" else [*_COMMANDS]
-    for name in names:
-        function: Any = _COMMANDS[name]
+    functions: dict[str, Any] = {}
+    if command in _COMMANDS:
+        functions = {command: _COMMANDS[command]}
+    elif command != "--version":
+        from treadle.cli.plain import plain_commands
+
+        plain = plain_commands()
+        functions = {command: plain[command]} if command in plain else {**_COMMANDS, **plain}
+    for name, function in functions.items():
         if isinstance(function, str):
             module, _, attribute = function.partition(".")
             function = getattr(import_module(f"treadle.cli.{module}"), attribute)

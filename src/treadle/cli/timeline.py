@@ -661,6 +661,8 @@ class Timeline:
                 self._print_untrusted(of_parts(event.parts))
             case e.UnknownEvent():
                 self._line((f"({event.tag}: of another version)", "dim"))
+            case e.CommandEvent():
+                self._line(("· ", "dim"), (event.description, "dim"))
             case _:
                 pass
 

@@ -63,7 +63,7 @@ class ControlVerbs(ViewVerbs):
 
         Args:
             task: the task, or its id.
-            message: text or content parts.
+            message: the message: text or content parts.
             role: `user`, `system`, or `observation`: data from outside, not an instruction.
             by: the name of the caller, for the record.
             command_id: an id of your own, 1 to 200 characters: a repeat sends nothing.

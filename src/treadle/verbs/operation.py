@@ -39,6 +39,7 @@ class Operation:
         media: the media type of the response.
         streams: whether a client that accepts `text/event-stream` gets an event stream.
         most: how many items of a page a request may ask for.
+        command: the name of its plain command, if it has one; `cli.plain` makes it.
         drives: whether it may run code of agents and tools, and so belongs into the loop in which tasks are driven.
     """
 
@@ -56,6 +57,7 @@ class Operation:
     waits: float | None = None
     repeats: Literal["task", "command", "itself"] | None = None
     media: str = "application/json"
+    command: str = ""
     drives: bool = False
     streams: bool = False
     most: int | None = None
