@@ -221,6 +221,11 @@ def test_data_that_readers_refuse_or_change_has_a_flaw(value: Any) -> None:
     assert codec.flaw(value) is not None
 
 
+def test_a_number_as_a_key_beside_a_long_text_was_an_error_of_the_codec_itself() -> None:
+    with pytest.raises((codec.UnreadableRecord, TypeError)):
+        codec.encode([e.StepCompleted("s1", seq=1, output=[{1: "a"}, "long " * codec.BLOB_OVER])])
+
+
 @given(st.lists(EVENTS, min_size=1, max_size=4), st.integers(1, 10**6), st.lists(st.integers(-5, 10**9)))
 def test_every_event_comes_back_as_it_was(events: list[e.Event], first: int, pauses: list[int]) -> None:
     time = 1_763_700_000_000_000

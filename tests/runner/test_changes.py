@@ -96,7 +96,7 @@ async def test_what_changed_while_the_store_was_not_heard_is_told_after_the_gap(
     new = await runner.create_task(short_agent(), "Hi")
     await until(lambda: told.states(new.task_id)[-1:] == ["created"])
     told.tasks.clear()
-    runner._driver.owned._tell_of(None)  # pyright: ignore[reportPrivateUsage]
+    runner._driver.owned._report_changes(None)  # pyright: ignore[reportPrivateUsage]
     await asyncio.sleep(0.3)
     await told.left()
     assert told.tasks == [], f"{old} did not change, and {new} was told before"
@@ -113,10 +113,10 @@ async def test_what_other_processes_changed_in_a_gap_is_told_also_of_old_tasks(
         await driver.resume(old[0], agent=short_agent())
         await asyncio.sleep(0.3)
         assert told.tasks == []
-        watcher._driver.owned._tell_of(None)  # pyright: ignore[reportPrivateUsage]
+        watcher._driver.owned._report_changes(None)  # pyright: ignore[reportPrivateUsage]
         await until(lambda: told.states(old[0].task_id) == ["completed"])
         await asyncio.sleep(0.3)
-        watcher._driver.owned._tell_of(None)  # pyright: ignore[reportPrivateUsage]
+        watcher._driver.owned._report_changes(None)  # pyright: ignore[reportPrivateUsage]
         await asyncio.sleep(0.3)
         await told.left()
     assert [(task.task_id, task.state) for task in told.tasks] == [(old[0].task_id, "completed")]

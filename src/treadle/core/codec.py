@@ -838,7 +838,7 @@ def _take_out(value: Any, blobs: dict[str, bytes]) -> Any:
         return {"$blob": digest}
     if isinstance(value, dict):
         document = typing.cast("dict[str, Any]", value)
-        return {"$" + k if k.startswith("$") else k: _take_out(v, blobs) for k, v in document.items()}
+        return {"$" + k if str.startswith(k, "$") else k: _take_out(v, blobs) for k, v in document.items()}
     if isinstance(value, (list, tuple)):
         return [_take_out(item, blobs) for item in typing.cast("list[Any]", value)]
     return value
