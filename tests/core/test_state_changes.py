@@ -12,6 +12,7 @@ import pytest
 
 import treadle
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle.core.data import set_field
 from treadle.core.graph import Graph, StepNode
 from treadle.core.state import TaskState, UndoState
 from treadle.core.steps import CallState, ModelCall, StepState
@@ -116,7 +117,7 @@ def guard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         file = frame.f_code.co_filename
         if file != "<string>" and SOURCE / "core" not in Path(file).parents:
             outside.append(f"{type(self).__name__}.{name} by {file}:{frame.f_lineno}")
-        object.__setattr__(self, name, value)
+        set_field(self, name, value)
 
     for record in RECORDS:
         monkeypatch.setattr(record, "__setattr__", set_attribute)

@@ -20,9 +20,9 @@ from treadle.core.unknown_names import (
 from treadle.errors import UnknownAttribute, WrongArguments
 
 
-@explains_arguments
 @explains_names("Agent", subscript=True)
 @frozen(kw_only=True)
+@explains_arguments
 class Value:
     """A value with a property that fails."""
 

@@ -33,8 +33,8 @@ ContextTerms: TypeAlias = Literal["all"] | Sequence[str] | Callable[[Any], Any] 
 """The context that a subagent gets from its caller: all of it, some keys, the result of a function, or nothing."""
 
 
-@explains_arguments
 @frozen
+@explains_arguments
 class Subagent:
     """An agent that another may call, with the terms of the calls.
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, Final, Literal
 
-from treadle.core.data import frozen
+from treadle.core.data import frozen, set_field
 from treadle.core.lazy_pattern import lazy_pattern
 from treadle.errors import ConfigurationError
 
@@ -65,7 +65,7 @@ class Label:
             raise ConfigurationError(f"Label: frame is made by Treadle, got {self.frame!r:.80}")
         if len(self.origin) > ORIGIN_CHARS or _NOT_IN_ORIGIN.search(self.origin):
             origin = _NOT_IN_ORIGIN.sub("_", self.origin[:ORIGIN_CHARS])
-            object.__setattr__(self, "origin", origin)
+            set_field(self, "origin", origin)
 
 
 DEVELOPER: Final = Label("developer", "trusted")

@@ -36,8 +36,8 @@ class Text:
     label: Label | None = None
 
 
-@explains_arguments
 @frozen(kw_only=True)
+@explains_arguments
 class Image:
     """A picture, from exactly one of a local path (read when the task is created), a URL, or bytes.
 
@@ -57,8 +57,8 @@ class Image:
     label: Label | None = None
 
 
-@explains_arguments
 @frozen(kw_only=True)
+@explains_arguments
 class File:
     """A document, from exactly one of a local path (read when the task is created), a URL, or bytes."""
 

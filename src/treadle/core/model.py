@@ -97,8 +97,8 @@ NO_USAGE: Final = Usage()
 """No tokens: the start of sums."""
 
 
-@explains_arguments
 @frozen(kw_only=True)
+@explains_arguments
 class ModelSettings:
     """Settings sent with each request of an agent.
 

@@ -251,8 +251,17 @@ def _unknown_public(module: str, name: str, existing: Iterable[str]) -> str:
 
 
 def explains_arguments(cls: type[T]) -> type[T]:
-    """Decorate a class: wrong arguments of its constructor raise an error with advice."""
-    init: Any = vars(cls)["__init__"]
+    """Decorate a class: wrong arguments of its constructor raise an error with advice.
+
+    Write it below `frozen` or `mutable`, which make the constructor.
+    """
+    open_class: Any = cls
+    init: Any = vars(cls).get("__init__")
+    if "_specified" in vars(cls):
+        raise TypeError(f"{cls.__name__}: write explains_arguments below frozen or mutable")
+    if init is None:
+        open_class._explains_arguments = True  # noqa: SLF001  for `core.data`
+        return cls
 
     @wraps(init)
     def construct(self: Any, /, *args: Any, **kwargs: Any) -> None:
@@ -263,7 +272,6 @@ def explains_arguments(cls: type[T]) -> type[T]:
                 raise problem from None
             raise
 
-    open_class: Any = cls
     open_class.__init__ = construct
     return cls
 

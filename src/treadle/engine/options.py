@@ -34,8 +34,8 @@ from treadle.ports import OnBusyThread
 from treadle.results.caller_tools import CallerTool
 
 
-@explains_arguments
 @frozen(kw_only=True)
+@explains_arguments
 class FailurePolicy:
     """Effects of failures on the task, by the source of the failure.
 
@@ -69,8 +69,8 @@ NEVER_PAUSE: Final = frozenset(
 """Events recorded before or beside a drive, or as the task's end: no breakpoint can pause after them."""
 
 
-@explains_arguments
 @frozen(kw_only=True)
+@explains_arguments
 class Breakpoint:
     """A condition that pauses a task: give exactly one.
 
@@ -123,8 +123,8 @@ class Breakpoint:
             raise ConfigurationError(f"Breakpoint.event must be one of {names}, got {event!r}")
 
 
-@explains_arguments
 @frozen(kw_only=True)
+@explains_arguments
 class RunOptions:
     """Options of a run; a field left at None is taken from the runner's options, or has the default given here.
 

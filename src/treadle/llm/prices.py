@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final, TypeAlias, cast
 
-from treadle.core.data import frozen
+from treadle.core.data import frozen, set_field
 from treadle.core.model import Usage
 from treadle.core.refused_uses import can_be_called, no_function
 from treadle.errors import ConfigurationError
@@ -56,7 +56,7 @@ class Price:
                 raise ConfigurationError(
                     f"Price.{name} must be US dollars for a million tokens, got {value!r}"
                 )
-            object.__setattr__(self, name, dollars)
+            set_field(self, name, dollars)
 
     def of(self, usage: Usage) -> Decimal | None:
         """Return the cost of a usage in US dollars; None if its parts exceed the whole."""

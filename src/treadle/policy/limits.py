@@ -32,8 +32,8 @@ UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked
 """The reason of a limit on cost that counts as reached because the cost is unknown."""
 
 
-@explains_arguments
 @frozen(kw_only=True)
+@explains_arguments
 class Limits:
     """Hard limits of a task and all tasks below it together. Steps and repeats are counted for the task alone.
 

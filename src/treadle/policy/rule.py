@@ -50,8 +50,8 @@ ONLY_FOR: Final[dict[str, RuleVerdict]] = {
 _ID: Final = re.compile(r"[\w.-]{1,100}")
 
 
-@explains_arguments
 @frozen
+@explains_arguments
 class Rule:
     """A rule: the effects that it concerns, and its verdict on them.
 

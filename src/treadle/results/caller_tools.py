@@ -30,8 +30,8 @@ def _any_arguments() -> Json:
     return {"type": "object", "properties": {}}
 
 
-@explains_arguments
 @frozen
+@explains_arguments
 class CallerTool:
     """A tool that the caller of a task runs, for `RunOptions(caller_tools=[...])`.
 

@@ -13,7 +13,7 @@ from treadle.core import origins
 from treadle.core.calls_in_text import text_calls_warning
 from treadle.core.checks import Check
 from treadle.core.children import SpentBy, by_agent
-from treadle.core.data import frozen
+from treadle.core.data import frozen, set_field
 from treadle.core.display import Displayed, Table, View, Word, money, one_line, seconds
 from treadle.core.ids import approval_id, undo_id
 from treadle.core.messages import Content, File, Image, Json, Message, Messages, Text, ToolResult
@@ -420,9 +420,9 @@ def state_text(state: StateWord, *, driven: bool) -> str:
     return BETWEEN_STEPS if state == "running" and not driven else state
 
 
-@explains_arguments
 @explains_names("Task", subscript=True)
 @frozen
+@explains_arguments
 class Task(Displayed, Generic[OutputT_co]):
     """A snapshot of a task: ask again for a newer one. `driven` is true if a process is at work on it now.
 
@@ -583,9 +583,9 @@ class Page(Displayed, Generic[Item_co, Cursor]):
             waits: makes a plain iterator of an asynchronous one: a plain `for` then iterates over all pages.
         """
         if turn is not None:
-            object.__setattr__(self, "turn", turn)
+            set_field(self, "turn", turn)
         if waits is not None:
-            object.__setattr__(self, "_waits", waits)
+            set_field(self, "_waits", waits)
         return self
 
     def __iter__(self) -> Iterator[Item_co]:

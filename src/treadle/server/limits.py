@@ -9,8 +9,8 @@ from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 
 
-@explains_arguments
 @frozen
+@explains_arguments
 class ServerLimits:
     """Limits at which a server process refuses requests, and the times that it waits.
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, cast, get_args
 
 from starlette.requests import HTTPConnection
 
-from treadle.core.data import frozen
+from treadle.core.data import frozen, set_field
 from treadle.core.unknown_names import explains_arguments
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
@@ -44,8 +44,8 @@ LEAST_TOKEN: Final = 32
 """Characters that a token in a file must have."""
 
 
-@explains_arguments
 @frozen
+@explains_arguments
 class Principal:
     """The author of a request.
 
@@ -78,7 +78,7 @@ class Principal:
             raise ConfigurationError(
                 f"Principal: scopes must be some of {', '.join(get_args(Scope))}, got {unknown[0]!r:.80}"
             )
-        object.__setattr__(self, "scopes", frozenset(self.scopes))
+        set_field(self, "scopes", frozenset(self.scopes))
         if self.options is not None and not isinstance(self.options, RunOptions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"Principal: options must be RunOptions, got {self.options!r:.80}")
 

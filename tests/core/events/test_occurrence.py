@@ -1,5 +1,7 @@
 """Events are a closed list, tagged by their class names, each with the journal format it needs."""
 
+import copy
+import pickle
 import re
 import subprocess
 import sys
@@ -18,6 +20,15 @@ def test_tags_are_the_names_of_the_classes() -> None:
 def test_the_envelope_is_not_part_of_what_an_event_says() -> None:
     assert e.Resumed("ann", seq=3, time=5) == e.Resumed("ann", seq=4, time=9)
     assert e.Resumed("ann") != e.Resumed("bob")
+
+
+def test_a_copy_of_an_event_knows_where_the_event_came_from() -> None:
+    event = e.ToolStarted("s1", "s1-0", seq=3, time=5)
+    event.origin, event.tool_name = e.EventOrigin("t", ("a",)), "book"
+    for other in (copy.copy(event), copy.deepcopy(event), pickle.loads(pickle.dumps(event))):
+        assert (other, other.seq, other.time) == (event, 3, 5)
+        assert (other.task_id, other.tool) == ("t", "book")
+    assert copy.copy(e.Resumed("ann")).task_id == ""
 
 
 def test_no_event_needs_a_format_that_this_version_does_not_know() -> None:

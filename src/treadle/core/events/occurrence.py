@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import MISSING, field, fields
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
 from treadle.core.data import frozen, mutable
 from treadle.core.display import LINE, Displayed, View, one_line
@@ -109,6 +109,14 @@ class Occurrence(Displayed):
     def __str__(self) -> str:
         return self.description
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = [getattr(self, item.name) for item in fields(self)]  # pyright: ignore[reportArgumentType]
+        return _restored, (type(self), values, [getattr(self, name, None) for name in Occurrence.__slots__])
+
+    def __copy__(self) -> Self:
+        restore, values = self.__reduce__()
+        return restore(*values)
+
     def _shown(self) -> list[tuple[str, Any]]:
         """Return the fields that differ from their defaults, by name."""
         set_fields: list[tuple[str, Any]] = []
@@ -133,6 +141,16 @@ class Occurrence(Displayed):
     def __repr__(self) -> str:
         shown = [f"{name}={one_line(repr(value))}" for name, value in self._shown()]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _restored(cls: Any, values: list[Any], beside: list[Any]) -> Any:
+    """Return an event or delta with the values of its fields, and what is set beside them."""
+    names = [item.name for item in fields(cls)]
+    event = cls(**dict(zip(names, values, strict=True)))
+    for name, value in zip(Occurrence.__slots__, beside, strict=True):
+        if value is not None:
+            setattr(event, name, value)
+    return event
 
 
 def explain_names() -> None:
@@ -206,7 +224,6 @@ class CommandEvent(Event):
     `fold`. Without a rule, the event is a record that changes nothing.
     """
 
-    __slots__ = ()
     command: ClassVar[str] = ""
     """the kind of the inbox item"""
 

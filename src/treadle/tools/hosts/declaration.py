@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from treadle.core.data import frozen
+from treadle.core.data import frozen, set_field
 from treadle.core.messages import Json
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
@@ -83,8 +83,8 @@ class Launch:
     release: Callable[[], None] | None = None
 
 
-@explains_arguments
 @frozen(kw_only=True)
+@explains_arguments
 class Subprocess:
     """Run each call in a new process, which is killed with all its children when the call is over.
 
@@ -131,7 +131,7 @@ class Subprocess:
             raise ConfigurationError(
                 f"{kind}(env=...) takes names of variables, such as ('PROXY',), not {env!r:.80}"
             )
-        object.__setattr__(self, "env", tuple(env))
+        set_field(self, "env", tuple(env))
 
     @property
     def declared(self) -> str:

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from treadle.core.data import frozen
+from treadle.core.data import frozen, set_field
 from treadle.core.unknown_names import explains_arguments, near_name
 from treadle.errors import ConfigurationError, HostUnavailable
 from treadle.tools.hosts import bubblewrap, cgroup, landlock, seccomp
@@ -64,8 +64,8 @@ _START: Final = (
 )
 
 
-@explains_arguments
 @frozen(kw_only=True)
+@explains_arguments
 class Sandbox(Subprocess):
     """Run each call in a new process that the operating system confines; if it cannot, do not run the call.
 
@@ -128,7 +128,7 @@ class Sandbox(Subprocess):
         if both := sorted(set(read) & set(write)):
             raise ConfigurationError(f"Sandbox: {both[0]} is in read and in write; write holds reading")
         for name, value in (("folder", folder), ("read", read), ("write", write)):
-            object.__setattr__(self, name, value)
+            set_field(self, name, value)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], name: str) -> Sandbox:
