@@ -6,7 +6,7 @@ The other faces derive from it, one line a verb:
     face                                 defined as                                      a call
     runner.cancel(task, by=)             @verb async def cancel(...)                     runs the method
     handle.cancel(by=)                   cancel = of_task(TaskVerbs.cancel)              runner.cancel(task_id, by=)
-    runner.sync.cancel(task, by=)        cancel = blocking(TaskRunner.cancel)            waits for runner.cancel
+    runner.sync.cancel(task, by=)        cancel = blocking(TaskVerbs.cancel)             waits for runner.cancel
     runner.sync.handle(task).cancel(by=) cancel = blocking_of_task(TaskVerbs.cancel)     waits for handle.cancel
     client.cancel(task, by=)             made by `client.client`                         sends a request
 
