@@ -53,7 +53,12 @@ if TYPE_CHECKING:
     from treadle.policy.verdicts import Allow, AskPerson, Deny, EffectRequest, Replace
     from treadle.ports import ToolContext, ToolOutput
     from treadle.results.caller_tools import CallerTool
-    from treadle.results.results import Pending, RunResult, Task, TaskStepOutput, TaskUsage, UndoReport
+    from treadle.results.pending import Pending
+    from treadle.results.reports import UndoReport
+    from treadle.results.run_result import RunResult
+    from treadle.results.step_outputs import TaskStepOutput
+    from treadle.results.tasks import Task
+    from treadle.results.usage import TaskUsage
     from treadle.runner.handle import RunHandle
     from treadle.tools.function import tool
     from treadle.tools.index import ToolIndex
@@ -94,7 +99,7 @@ _HOMES = {  # a name is imported when it is first used, and with it only what it
     "Node": "treadle.agents.workers.pipeline",
     "NodeContext": "treadle.agents.workers.node",
     "NotHappened": "treadle.core.tools",
-    "Pending": "treadle.results.results",
+    "Pending": "treadle.results.pending",
     "Pipeline": "treadle.agents.workers.pipeline",
     "PlanRefine": "treadle.agents.workers.plan_refine",
     "Planner": "treadle.agents.dialects.planner",
@@ -112,15 +117,15 @@ _HOMES = {  # a name is imported when it is first used, and with it only what it
     "RunContext": "treadle.agents.context",
     "RunHandle": "treadle.runner.handle",
     "RunOptions": "treadle.engine.options",
-    "RunResult": "treadle.results.results",
+    "RunResult": "treadle.results.run_result",
     "Runner": "treadle.wiring",
     "ScriptedModel": "treadle.llm.scripted",
     "StepContext": "treadle.agents.workers.step_context",
     "StepResult": "treadle.agents.workers.worker",
     "Subagent": "treadle.agents.subagent",
-    "Task": "treadle.results.results",
-    "TaskStepOutput": "treadle.results.results",
-    "TaskUsage": "treadle.results.results",
+    "Task": "treadle.results.tasks",
+    "TaskStepOutput": "treadle.results.step_outputs",
+    "TaskUsage": "treadle.results.usage",
     "Text": "treadle.core.messages",
     "TextDelta": "treadle.core.model",
     "ToolCall": "treadle.core.messages",
@@ -132,7 +137,7 @@ _HOMES = {  # a name is imported when it is first used, and with it only what it
     "ToolOutput": "treadle.ports",
     "ToolResult": "treadle.core.messages",
     "ToolSpec": "treadle.core.tools",
-    "UndoReport": "treadle.results.results",
+    "UndoReport": "treadle.results.reports",
     "Unknown": "treadle.core.tools",
     "Usage": "treadle.core.model",
     "only_user_messages": "treadle.agents.handoff_filters",

@@ -30,7 +30,7 @@ from treadle.model_names import Agent
 from treadle.policy.guardrails import Guardrail, checked_guardrails
 from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import JournalStore, Model, Observer, Observers, TaskStore, missing_methods
-from treadle.results.results import Pending
+from treadle.results.pending import Pending
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.sync import SyncRunner

@@ -7,7 +7,7 @@ import pytest
 
 from treadle.cli.outcome import usage_summary
 from treadle.cli.screen import dollars
-from treadle.results.results import TaskUsage
+from treadle.results.usage import TaskUsage
 
 
 @pytest.mark.parametrize(

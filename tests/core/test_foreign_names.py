@@ -38,7 +38,9 @@ from treadle.core.foreign_names import ARGUMENTS, ATTRIBUTES, EXAMPLES, ITEMS, V
 from treadle.core.messages import Messages
 from treadle.core.unknown_names import Listed
 from treadle.ports import Notice
-from treadle.results.results import Page, ThreadMessages, ToolExecution
+from treadle.results.calls import ToolExecution
+from treadle.results.pages import Page
+from treadle.results.threads import ThreadMessages
 from treadle.runner.handle import RunHandle
 from treadle.runner.stream import EventStream
 from treadle.runner.sync import SyncHandle, SyncRun, SyncRunner

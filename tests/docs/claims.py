@@ -26,7 +26,7 @@ from treadle.core.events import EVENTS
 from treadle.core.observation import READ_OUTPUT
 from treadle.errors import ModelUnknown
 from treadle.llm.registry import bare_model
-from treadle.results.results import StateWord
+from treadle.results.states import StateWord
 from treadle.runner.stream import EventStream, StepStream
 from treadle.runner.sync import SyncRunner
 from treadle.tools import ToolOptions

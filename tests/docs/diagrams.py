@@ -10,7 +10,7 @@ from html import escape
 from typing import get_args
 
 from tests.docs.tables import DOCS
-from treadle.results.results import StateWord
+from treadle.results.states import StateWord
 
 PICTURES = DOCS / "pictures"
 STYLE = (

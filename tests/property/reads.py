@@ -7,7 +7,8 @@ from treadle.core.journal import events_with_epochs
 from treadle.core.withheld import for_watchers
 from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.ports import TaskFilter
-from treadle.results.results import FOR_PEOPLE, RunResult
+from treadle.results.pending import FOR_PEOPLE
+from treadle.results.run_result import RunResult
 
 
 async def check_reads(runner: Runner, task: str, share: int) -> None:

@@ -10,8 +10,9 @@ import pytest
 from treadle import Agent, Runner, ScriptedModel, errors
 from treadle.core.events import Failure
 from treadle.errors import TreadleError
+from treadle.results.pending import Pending
 from treadle.results.problem_documents import TYPE, error_from_wire, error_to_wire
-from treadle.results.results import Pending, RunResult
+from treadle.results.run_result import RunResult
 from treadle.results.wire import wire_bytes
 
 pytestmark = pytest.mark.anyio

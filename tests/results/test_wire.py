@@ -21,7 +21,26 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.errors import ConfigurationError, InvalidField
 from treadle.events import from_json, to_json
 from treadle.models import call, text
-from treadle.results import results
+from treadle.results import (
+    calls,
+    pages,
+    pending,
+    reports,
+    run_result,
+    step_outputs,
+    steps,
+    tasks,
+    threads,
+    usage,
+)
+from treadle.results.pages import PendingPage, TaskPage, ThreadPage
+from treadle.results.pending import Pending
+from treadle.results.reports import Difference, UndoReport
+from treadle.results.run_result import RunResult
+from treadle.results.step_outputs import StepOutputs
+from treadle.results.tasks import Task, TaskTotals
+from treadle.results.threads import ThreadMessages
+from treadle.results.usage import TaskUsage
 from treadle.results.wire import DERIVED, EPHEMERAL, HEAD, TAGS, from_wire, plain_wire, to_wire, wire_bytes
 from treadle.transfer.exporting import ExportReport
 from treadle.transfer.importing import ImportReport
@@ -37,8 +56,9 @@ DELTAS = st.one_of(
 )
 RESULTS = [
     cls
-    for cls in vars(results).values()
-    if isinstance(cls, type) and is_dataclass(cls) and cls.__module__ == results.__name__
+    for module in (calls, pages, pending, reports, run_result, step_outputs, steps, tasks, threads, usage)
+    for cls in vars(module).values()
+    if isinstance(cls, type) and is_dataclass(cls) and cls.__module__ == module.__name__
 ]
 
 
@@ -184,23 +204,23 @@ async def test_every_result_of_a_task_comes_back_as_it_was() -> None:
         )
         fork = await runner.fork(sold.task_id, at=2)
         made: list[tuple[Any, Any]] = [
-            (results.RunResult, sold),
-            (results.RunResult, waiting),
-            (tuple[results.Pending, ...], waiting.pending),
-            (results.PendingPage, await runner.list_pending()),
-            (results.Task, await runner.get_task(sold.task_id)),
-            (results.Task, fork),
-            (results.StepOutputs, await runner.get_completed_steps(sold.task_id)),
-            (results.TaskPage, await runner.list_tasks()),
-            (results.TaskTotals, await runner.count_tasks()),
-            (results.ThreadMessages, await runner.get_thread(sold.thread_id)),
-            (results.ThreadPage, await runner.list_threads()),
-            (results.Difference, await runner.diff(sold.task_id, fork.task_id)),
-            (results.UndoReport, await runner.undo_step(sold.task_id)),
+            (RunResult, sold),
+            (RunResult, waiting),
+            (tuple[Pending, ...], waiting.pending),
+            (PendingPage, await runner.list_pending()),
+            (Task, await runner.get_task(sold.task_id)),
+            (Task, fork),
+            (StepOutputs, await runner.get_completed_steps(sold.task_id)),
+            (TaskPage, await runner.list_tasks()),
+            (TaskTotals, await runner.count_tasks()),
+            (ThreadMessages, await runner.get_thread(sold.thread_id)),
+            (ThreadPage, await runner.list_threads()),
+            (Difference, await runner.diff(sold.task_id, fork.task_id)),
+            (UndoReport, await runner.undo_step(sold.task_id)),
             (VerifyReport, await runner.verify()),
         ]
     assert waiting.pending
-    assert type(read(results.RunResult, sold).messages) is type(sold.messages)
+    assert type(read(RunResult, sold).messages) is type(sold.messages)
     for cls, value in made:
         back = read(cls, value, strict=True)
         assert back == value, cls
@@ -228,7 +248,7 @@ def test_an_output_of_a_callers_own_class_is_written_as_pydantic_writes_it() -> 
 def test_money_is_decimal_text_and_keeps_every_digit() -> None:
     cost = Decimal("12345.000000000123")
     assert plain_wire({"cost": cost}) == {"cost": "12345.000000000123"}
-    assert read(results.TaskUsage, results.TaskUsage(cost=cost)).cost == cost
+    assert read(TaskUsage, TaskUsage(cost=cost)).cost == cost
     assert plain_wire(Decimal("1E-12")) == "0.000000000001"
 
 

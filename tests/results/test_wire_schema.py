@@ -10,7 +10,9 @@ from tests.results.test_wire import DELTAS, RESULTS, located
 from treadle import events as e
 from treadle.core.messages import Image, Message, Text, ToolCall
 from treadle.events import json_schema, to_json
-from treadle.results.results import RunResult, StepOutputs, ThreadMessages
+from treadle.results.run_result import RunResult
+from treadle.results.step_outputs import StepOutputs
+from treadle.results.threads import ThreadMessages
 from treadle.results.wire import plain_wire
 from treadle.results.wire_schema import WireSchema
 

@@ -11,7 +11,7 @@ from tests.runner.acts import Gate, gate_agent, until
 from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import MisusedVerb
 from treadle.llm.scripted import text
-from treadle.results.results import TaskSummary
+from treadle.results.tasks import TaskSummary
 from treadle.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio

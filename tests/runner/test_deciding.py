@@ -11,7 +11,7 @@ from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
 from treadle.core.display import clean, exact_json, exact_text
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, text
-from treadle.results.results import Pending
+from treadle.results.pending import Pending
 from treadle.runner.deciding import Dialogue, cells, described, edited_text
 
 anyio = pytest.mark.anyio

@@ -12,7 +12,7 @@ from treadle.engine import time_slice
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import turn
 from treadle.models import call
-from treadle.results.results import Pending
+from treadle.results.pending import Pending
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -22,7 +22,7 @@ from tests.server.processes import ServerProcess
 from tests.server.storm import Storm
 from treadle import Client
 from treadle import events as e
-from treadle.results.results import RunResult
+from treadle.results.run_result import RunResult
 
 PATIENCE: Final = 90.0
 """Seconds after which a client may say that no server is there: always one comes back long before."""

@@ -8,7 +8,8 @@ import pytest
 from tests.server.calling import Client, agent, serving
 from treadle import Message, Runner, Text
 from treadle.core.redaction import Secrets
-from treadle.results.results import StepOutputs, ThreadMessages
+from treadle.results.step_outputs import StepOutputs
+from treadle.results.threads import ThreadMessages
 from treadle.results.wire import wire_bytes
 from treadle.server.writing import LARGE, content
 

@@ -25,7 +25,7 @@ from treadle.errors import (
     TreadleError,
 )
 from treadle.ports import TaskRow
-from treadle.results.results import Pending
+from treadle.results.pending import Pending
 from treadle.testing import clock
 from treadle.testing.audit import Acknowledged, Evidence, Stream, Violation, all_rows, audit_store, journal_of
 from treadle.testing.audit.external_evidence import stopped_for_good

@@ -54,15 +54,12 @@ from treadle.core.messages import Json
 from treadle.events import Delta, Event
 from treadle.models import OpenAI, Retry, Timeout
 from treadle.ports import Tool
+from treadle.results.pages import PendingPage, TaskPage
 from treadle.results.read_results import StepPage
-from treadle.results.results import (
-    Difference,
-    PendingPage,
-    StepOutputs,
-    TaskPage,
-    TaskSummary,
-    ThreadMessages,
-)
+from treadle.results.reports import Difference
+from treadle.results.step_outputs import StepOutputs
+from treadle.results.tasks import TaskSummary
+from treadle.results.threads import ThreadMessages
 from treadle.tools import cached, redacted, timed
 
 

@@ -28,7 +28,7 @@ from treadle.engine.vault import SecretSource, checked_sources
 from treadle.errors import AgentUnknown, ConfigurationError
 from treadle.llm.default_layers import resolve
 from treadle.llm.registry import default_model, local_ollama
-from treadle.results.results import Task
+from treadle.results.tasks import Task
 
 if TYPE_CHECKING:
     from treadle.policy.policy import Policy

@@ -14,7 +14,7 @@ from treadle.cli.outcome import print_pending_items
 from treadle.cli.task_lookup import find_task
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
-from treadle.results.results import Pending
+from treadle.results.pending import Pending
 from treadle.runner.deciding import read_answer, values_of
 from treadle.runner.runner import TaskRunner
 

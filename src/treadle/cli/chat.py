@@ -33,7 +33,9 @@ from treadle.core.ids import approval_id
 from treadle.drivers.random_ids import new_id
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError, TaskFinished, TaskNotFound, TreadleError
-from treadle.results.results import Pending, RunResult, StepInfo
+from treadle.results.pending import Pending
+from treadle.results.run_result import RunResult
+from treadle.results.steps import StepInfo
 from treadle.runner.deciding import Dialogue
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner

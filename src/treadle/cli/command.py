@@ -29,8 +29,8 @@ from treadle.core.messages import Json
 from treadle.errors import ConfigurationError, NotFound
 from treadle.llm.registry import default_model
 from treadle.ports import JournalStore, Observer
+from treadle.results.pending import Pending
 from treadle.results.problem_documents import error_to_wire
-from treadle.results.results import Pending
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.stores.private_files import PRIVATE_FOLDER

@@ -27,7 +27,7 @@ from treadle.core.events import END_STATES
 from treadle.core.messages import Json
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import ConfigurationError
-from treadle.results.results import RunResult
+from treadle.results.run_result import RunResult
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 

@@ -15,7 +15,7 @@ from treadle.core.data import frozen
 from treadle.core.display import exact_json, exact_text
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError, TreadleError
-from treadle.results.results import Pending
+from treadle.results.pending import Pending
 from treadle.runner.runner import TaskRunner
 
 _SHOWN = 20

@@ -33,7 +33,7 @@ from treadle.core import events as e
 from treadle.core.events import Event
 from treadle.errors import ConfigurationError, TreadleError
 from treadle.llm.default_layers import resolve
-from treadle.results.results import TaskSummary
+from treadle.results.tasks import TaskSummary
 from treadle.testing.audit import JournalOf, journal_of
 from treadle.testing.ledger import Ledger
 

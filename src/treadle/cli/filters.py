@@ -16,7 +16,8 @@ from treadle.cli.task_lookup import find_task
 from treadle.cli.times import time_of
 from treadle.core.data import frozen
 from treadle.errors import ConfigurationError, TreadleError
-from treadle.results.results import RunResult, TaskSummary
+from treadle.results.run_result import RunResult
+from treadle.results.tasks import TaskSummary
 from treadle.runner.runner import TaskRunner
 
 _PAGE = 200

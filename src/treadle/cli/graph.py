@@ -11,7 +11,8 @@ from treadle.core.graph import StepNode
 from treadle.core.rules.fold import apply
 from treadle.core.rules.schedule import ITSELF, UNNEEDED
 from treadle.core.state import TaskState, start
-from treadle.results.results import StepInfo, TaskStepOutput
+from treadle.results.step_outputs import TaskStepOutput
+from treadle.results.steps import StepInfo
 
 _MARKS: Final = {
     "completed": ("✓", "green"),

@@ -23,7 +23,8 @@ from treadle.cli.wrapping import wrapped
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError, JournalCorrupt, TaskNotFound
 from treadle.ports import Driver
-from treadle.results.results import Pending, Task, TaskSummary, TaskTotals
+from treadle.results.pending import Pending
+from treadle.results.tasks import Task, TaskSummary, TaskTotals
 from treadle.results.wire import to_wire
 from treadle.runner.runner import TaskRunner
 

@@ -11,7 +11,9 @@ from treadle.cli.command import CODES, Session
 from treadle.cli.screen import STYLES, Screen, dollars, some
 from treadle.core.display import clean
 from treadle.core.events import LimitReached
-from treadle.results.results import Pending, RunResult, TaskUsage
+from treadle.results.pending import Pending
+from treadle.results.run_result import RunResult
+from treadle.results.usage import TaskUsage
 from treadle.runner.deciding import described
 
 LIMIT_OPTIONS: Final = ("steps", "tokens", "seconds", "model_calls", "tool_calls", "cost", "repeats")

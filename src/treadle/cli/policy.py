@@ -21,7 +21,7 @@ from treadle.policy.fitting import misfits
 from treadle.policy.policy import Policy
 from treadle.ports import TaskRow
 from treadle.replay import record
-from treadle.results.results import moment
+from treadle.results.displays import moment
 from treadle.runner.runner import TaskRunner
 from treadle.testing.policies import JudgedEffect, judged
 

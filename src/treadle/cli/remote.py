@@ -12,7 +12,7 @@ from treadle.core.events import Event
 from treadle.drivers.arguments import NEWEST
 from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.ports import TaskRow
-from treadle.results.results import Task, TaskSummary
+from treadle.results.tasks import Task, TaskSummary
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stored_events import StoredEvents
 from treadle.stores.private_files import TOKEN_FILE, private_token

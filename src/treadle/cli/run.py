@@ -43,7 +43,8 @@ from treadle.errors import ConfigurationError, StepFailed, TaskFinished, TaskNot
 from treadle.policy.limits import Limits
 from treadle.ports import OnBusyThread, TaskRow
 from treadle.results.problem_documents import error_to_wire
-from treadle.results.results import RunResult, TaskSummary
+from treadle.results.run_result import RunResult
+from treadle.results.tasks import TaskSummary
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, TaskStream
 from treadle.runner.views import driver_of

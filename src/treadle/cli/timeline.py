@@ -19,8 +19,8 @@ from treadle.core.observation import as_text, characters_cut
 from treadle.core.origins import merged, of_input, of_parts
 from treadle.core.rules.schedule import ITSELF, UNNEEDED
 from treadle.core.spending import as_dollars
+from treadle.results.displays import moment
 from treadle.results.figures import content_text as engine_text
-from treadle.results.results import moment
 
 _DATA_SHOWN: Final = 300
 """Most characters of arguments and results in a line."""

@@ -14,7 +14,8 @@ from treadle.cli.screen import Screen
 from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
-from treadle.results.results import Task, UndoReport
+from treadle.results.reports import UndoReport
+from treadle.results.tasks import Task
 
 _VERDICTS: Final = {
     "compensated": ("✓ ", "green"),

@@ -17,7 +17,10 @@ from treadle.cli.times import age, duration, local_time
 from treadle.core.events import END_STATES, Event, Rewound, TaskEnded, UndoRequested
 from treadle.core.observation import as_text
 from treadle.errors import TaskNotFound
-from treadle.results.results import RunResult, Task, TaskStepOutput, state_text
+from treadle.results.run_result import RunResult
+from treadle.results.states import state_text
+from treadle.results.step_outputs import TaskStepOutput
+from treadle.results.tasks import Task
 from treadle.results.wire import to_wire
 from treadle.runner.runner import TaskRunner
 

@@ -23,7 +23,8 @@ from treadle.cli.undo_fork import print_report
 from treadle.core import events as e
 from treadle.core.events import END_STATES
 from treadle.errors import ConfigurationError, TreadleError
-from treadle.results.results import FOR_PEOPLE, Pending, RunResult
+from treadle.results.pending import FOR_PEOPLE, Pending
+from treadle.results.run_result import RunResult
 from treadle.runner.deciding import Dialogue
 from treadle.runner.runner import TaskRunner
 

@@ -9,7 +9,9 @@ from typing import Any, cast
 from treadle.agents.agent import Agent
 from treadle.engine.typed_answers import TypedAnswers, typed_answers
 from treadle.errors import ConfigurationError
-from treadle.results.results import Page, RunResult, StepOutputs, TaskStepOutput
+from treadle.results.pages import Page
+from treadle.results.run_result import RunResult
+from treadle.results.step_outputs import StepOutputs, TaskStepOutput
 from treadle.wiring import resolve
 
 

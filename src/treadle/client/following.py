@@ -35,7 +35,7 @@ from treadle.core.events import (
 )
 from treadle.core.messages import Json
 from treadle.errors import TaskNotFound
-from treadle.results.results import TaskSummary
+from treadle.results.tasks import TaskSummary
 from treadle.results.wire import from_wire
 from treadle.verbs.table import OPERATIONS
 

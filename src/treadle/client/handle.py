@@ -10,7 +10,7 @@ from treadle.client.verbs import RemoteVerbs
 from treadle.core.events import Ephemeral, Event
 from treadle.errors import ConfigurationError
 from treadle.ports import OutputT_co
-from treadle.results.results import RunResult
+from treadle.results.run_result import RunResult
 from treadle.runner.faces import TaskVerbs
 from treadle.runner.handle import RunHandle
 from treadle.runner.verbs import called_on

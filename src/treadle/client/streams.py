@@ -14,7 +14,8 @@ from treadle.core.events import Ephemeral, Event
 from treadle.engine.typed_answers import TypedAnswers
 from treadle.errors import TaskNotFound
 from treadle.ports import OutputT_co
-from treadle.results.results import RunResult, TaskStepOutput
+from treadle.results.run_result import RunResult
+from treadle.results.step_outputs import TaskStepOutput
 from treadle.runner.stream import EventStream, StepStream, TaskStream
 
 R = TypeVar("R")

@@ -40,17 +40,11 @@ from treadle.errors import (
     VersionRefused,
 )
 from treadle.results.agent_info import AgentInfo
+from treadle.results.pages import Page, TaskPage
 from treadle.results.read_results import Lineage
-from treadle.results.results import (
-    Page,
-    RunResult,
-    StepOutputs,
-    Task,
-    TaskPage,
-    TaskStepOutput,
-    TaskSummary,
-    is_disposable,
-)
+from treadle.results.run_result import RunResult, is_disposable
+from treadle.results.step_outputs import StepOutputs, TaskStepOutput
+from treadle.results.tasks import Task, TaskSummary
 from treadle.results.wire import from_wire, to_wire
 from treadle.verbs.operation import Operation
 from treadle.verbs.table import OPERATIONS, operation_of

@@ -100,7 +100,7 @@ from treadle.errors import (
     VersionRefused,
 )
 from treadle.ports import AT_ONCE, AdoptionQuery, TaskRow
-from treadle.results import results
+from treadle.results.states import state_at_rest
 
 SCAN_SECONDS: Final = 0.5
 """How often to scan without news.
@@ -610,7 +610,7 @@ class Adopter:
             except Fenced as refusal:
                 self._report("lost", str(refusal), row, owned)
                 return
-        self._report("stopped", f"{_named(row)} is {results.state_at_rest(state)}", row, owned)
+        self._report("stopped", f"{_named(row)} is {state_at_rest(state)}", row, owned)
 
     async def _back_off(self, driver: TaskDriver, row: TaskRow, error: Exception) -> None:
         """Leave a task that could not be driven alone for a while; after some tries, pause it for a person to inspect.
@@ -698,7 +698,7 @@ class Adopter:
     ) -> None:
         task_id = row.task_id if row is not None else None
         epoch = owned.writer.epoch if owned is not None else row.epoch if row is not None else None
-        state = results.state_at_rest(owned.state) if owned is not None else None
+        state = state_at_rest(owned.state) if owned is not None else None
         name = row.agent if row is not None else agent
         tenant = row.tenant if row is not None else ""
         self._tell(Adoption(kind, text, task_id, name, epoch, state, waited, tenant))

@@ -27,7 +27,9 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.ports import BETWEEN_STEPS
-from treadle.results.results import RunResult, StateWord, Task, TaskSummary
+from treadle.results.run_result import RunResult
+from treadle.results.states import StateWord
+from treadle.results.tasks import Task, TaskSummary
 
 MAX_PAGE: Final = 1_000
 """How many tasks a page may hold."""

@@ -23,7 +23,8 @@ from treadle.drivers.task_cache import TaskCache
 from treadle.engine.options import RunOptions
 from treadle.errors import AgentUnknown, ConfigurationError, ThreadNotFound
 from treadle.ports import JournalStore, Memory, Model, ThreadMember
-from treadle.results.results import CompactionReport, RunResult
+from treadle.results.reports import CompactionReport
+from treadle.results.run_result import RunResult
 
 INSTRUCTIONS: Final = (
     "You are given the older part of a conversation between a person and an assistant. Summarise it for the assistant, "

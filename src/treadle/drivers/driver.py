@@ -65,7 +65,7 @@ from treadle.ports import (
     TenantStores,
     Tool,
 )
-from treadle.results.results import state_at_rest
+from treadle.results.states import state_at_rest
 
 if TYPE_CHECKING:
     from treadle.policy.guardrails import Guardrail

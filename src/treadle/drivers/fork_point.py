@@ -17,7 +17,11 @@ from treadle.drivers.arguments import shown
 from treadle.engine import loading
 from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
 from treadle.ports import JournalStore
-from treadle.results.results import Difference, StepInfo, all_steps, state_at_rest, state_value, step_output
+from treadle.results.reports import Difference
+from treadle.results.states import state_at_rest
+from treadle.results.step_outputs import step_output
+from treadle.results.steps import StepInfo, all_steps
+from treadle.results.tasks import state_value
 
 
 @frozen

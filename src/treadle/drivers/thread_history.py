@@ -62,7 +62,7 @@ from treadle.engine import loading
 from treadle.engine.time_slice import TimeSlice
 from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew, TreadleError
 from treadle.ports import JournalReader, Record, ThreadMember
-from treadle.results.results import DamagedTurn
+from treadle.results.threads import DamagedTurn
 
 CACHED_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of journals are cached as messages, for all threads together."""

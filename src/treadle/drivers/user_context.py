@@ -21,8 +21,7 @@ from treadle.drivers.task_cache import TaskCache
 from treadle.engine.user_errors import kept
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import ConfigurationError, ContextFailed
-from treadle.results import results
-from treadle.results.results import Task
+from treadle.results.tasks import Task, driven_snapshot
 
 ContextFactory: TypeAlias = Callable[[Task[Any]], Any]
 """Builds the context of a drive from its task, or an awaitable of it."""
@@ -133,7 +132,7 @@ class UserContexts:
         labels = owned.labels
         if labels is None:
             labels = (await self._cache.row(owned.state.task_id)).labels
-        return results.driven_snapshot(owned.state, labels, self._tenant)
+        return driven_snapshot(owned.state, labels, self._tenant)
 
 
 def checked_factory(factory: Any) -> ContextFactory | None:

@@ -30,7 +30,9 @@ from treadle.engine.tree_limits import allows_call, refuse_call, refused_text
 from treadle.errors import StoreError, StoreUnavailable, SubagentFailed, TaskTooNew
 from treadle.policy.budget import spent_by
 from treadle.ports import ToolOutput
-from treadle.results.results import all_steps, state_at_rest, stop_text
+from treadle.results.pending import stop_text
+from treadle.results.states import state_at_rest
+from treadle.results.steps import all_steps
 
 STOP_SECONDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds between tries to stop an agent while the store does not answer; after the last one the drive fails."""

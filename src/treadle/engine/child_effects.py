@@ -12,7 +12,7 @@ from treadle.core.state import TaskState, start
 from treadle.engine import loading
 from treadle.errors import JournalCorrupt, TaskNotFound, TaskTooNew
 from treadle.ports import JournalReader
-from treadle.results.results import all_steps
+from treadle.results.steps import all_steps
 
 
 async def harmless_children(store: JournalReader, state: TaskState) -> frozenset[str]:

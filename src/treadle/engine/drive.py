@@ -74,7 +74,7 @@ from treadle.engine.task_log import is_heard
 from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
 from treadle.engine.timers import fire_timers, fire_timers_while_driving
 from treadle.ports import JournalStore
-from treadle.results.results import state_at_rest
+from treadle.results.states import state_at_rest
 
 MAX_TIMER_WAIT: Final = 60.0
 """Longest wait for a timer within a drive, in seconds; for a longer wait the task is released."""

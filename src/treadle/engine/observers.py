@@ -26,7 +26,7 @@ from treadle.engine.broadcast import Item, Stopped
 from treadle.engine.user_errors import shown
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask, Observer
-from treadle.results.results import state_at_rest
+from treadle.results.states import state_at_rest
 
 BUFFER: Final = 4_096
 """Maximum number of waiting notices of an observer, beside the batch that is being delivered."""

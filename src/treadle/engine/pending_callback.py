@@ -19,7 +19,7 @@ from treadle.core.ids import approval_id, judgement_id
 from treadle.core.state import TaskState
 from treadle.engine.user_errors import shown
 from treadle.engine.vault import NO_VAULT, Vault
-from treadle.results.results import Pending, pending_of
+from treadle.results.pending import Pending, pending_of
 
 OnPending: TypeAlias = Callable[[Pending], Awaitable[object]]
 

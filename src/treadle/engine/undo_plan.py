@@ -12,7 +12,8 @@ from treadle.core.graph import Graph
 from treadle.core.state import TaskState, UndoState
 from treadle.core.steps import CallState, StepState
 from treadle.errors import ConfigurationError, IrreversibleStep, StepNotFound, UndoUnfinished
-from treadle.results.results import UndoReport, all_steps
+from treadle.results.reports import UndoReport
+from treadle.results.steps import all_steps
 
 
 @frozen

@@ -26,7 +26,8 @@ from treadle.policy.verdicts import (
     PolicyVerdict,
     Replace,
 )
-from treadle.results.results import Pending, RunResult
+from treadle.results.pending import Pending
+from treadle.results.run_result import RunResult
 from treadle.wiring import Runner
 
 Judged = e.CallJudged | e.ApprovalRequested

@@ -1,1 +1,4 @@
-"""The results that callers see: tasks, rows, pending requests, problems, and their public form."""
+"""The results that callers see: tasks, rows, pending requests, problems, and their public form.
+
+They are read-only and made from the state.
+"""

@@ -9,7 +9,8 @@ from treadle.core.events import Event, TaskEnded
 from treadle.core.messages import Content, Text
 from treadle.core.state import TaskState
 from treadle.ports import TaskFigures
-from treadle.results.results import UNSETTLED, pending_outside
+from treadle.results.pending import pending_outside
+from treadle.results.states import UNSETTLED
 
 _LINE: Final = 120
 """How many characters of an input or outcome lists show."""

@@ -17,7 +17,9 @@ from treadle.core.events import Failure
 from treadle.core.messages import Json
 from treadle.core.model import Usage
 from treadle.errors import InvalidField, TreadleError
-from treadle.results.results import Pending, RunResult, TaskStepOutput
+from treadle.results.pending import Pending
+from treadle.results.run_result import RunResult
+from treadle.results.step_outputs import TaskStepOutput
 from treadle.results.wire import from_wire, to_wire
 
 TYPE: Final = "urn:treadle:error:"

@@ -12,16 +12,10 @@ from treadle.core.messages import Json, Message
 from treadle.core.model import ModelSettings
 from treadle.core.spending import as_dollars
 from treadle.ports import OutputT_co, TaskSums
-from treadle.results.results import (
-    Page,
-    TaskPage,
-    TaskStepOutput,
-    TaskSummary,
-    messages_table,
-    moment,
-    steps_table,
-    tasks_table,
-)
+from treadle.results.displays import messages_table, moment
+from treadle.results.pages import Page, TaskPage
+from treadle.results.step_outputs import TaskStepOutput, steps_table
+from treadle.results.tasks import TaskSummary, tasks_table
 
 
 @frozen

@@ -39,7 +39,8 @@ from treadle.errors import (
     TicketClosed,
 )
 from treadle.ports import TaskFilter
-from treadle.results.results import Pending, PendingPage, caller_of, pending_outside
+from treadle.results.pages import PendingPage
+from treadle.results.pending import Pending, caller_of, pending_outside
 from treadle.runner.control import READ_SOON, ControlVerbs, several_pending
 from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, id_of

@@ -14,8 +14,7 @@ from treadle.core.refused_uses import refuses
 from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.errors import TaskNotFound
 from treadle.ports import TaskFilter, TaskRow
-from treadle.results import results
-from treadle.results.results import TaskSummary
+from treadle.results.tasks import TaskSummary, summary
 from treadle.runner.subscription import Subscription
 
 PAUSE_SECONDS: Final = 0.2
@@ -117,11 +116,7 @@ class Changes:
         # A new task may have no row yet: so only a task that was yielded, or named as deleted, can be gone.
         missing = deleted | (self._yielded.keys() if has_gap else self._yielded.keys() & (changed or ()))
         gone = await self._gone(missing - there)
-        return [
-            summary
-            for summary in (*map(results.summary, rows), *map(self._deletion, gone))
-            if self._is_new(summary)
-        ]
+        return [each for each in (*map(summary, rows), *map(self._deletion, gone)) if self._is_new(each)]
 
     def _is_new(self, summary: TaskSummary) -> bool:
         """Whether a summary differs from the last one that was yielded; it counts as yielded from now on."""

@@ -36,9 +36,11 @@ from treadle.errors import (
     ToolArgumentsInvalid,
 )
 from treadle.ports import OutputT, Tool
-from treadle.results import results
 from treadle.results.caller_tools import AnsweredTool
-from treadle.results.results import RunResult, StepInfo
+from treadle.results.pending import Pending, pending_of
+from treadle.results.run_result import RunResult
+from treadle.results.states import state_at_rest
+from treadle.results.steps import StepInfo
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, Role, ViewVerbs, finished, id_of, unread_input, upcoming_steps
 
@@ -390,7 +392,7 @@ class ControlVerbs(ViewVerbs):
         task_id = id_of(task)
         row = await self._cache.row(task_id)
         state = await self._stopper.stop(task_id, kind, {"reason": reason, "by": by}, command_id)
-        result = await self._result_of(state, results.state_at_rest(state))
+        result = await self._result_of(state, state_at_rest(state))
         if row.parent is not None and row.state not in END_STATES and kind == "cancel":
             await self._commands.tell_parents(row)
         return result
@@ -455,7 +457,7 @@ class ControlVerbs(ViewVerbs):
         pending = [
             (state, item)
             for state in states
-            for item in results.pending_of(state)
+            for item in pending_of(state)
             if item.kind == "settlement" and item.request_id == request_id
         ]
         if not pending:
@@ -542,7 +544,7 @@ def _content(event: e.Event) -> dict[str, Json]:
 
 
 def several_pending(
-    verb: str, pending: Sequence[results.Pending], request_id: str | None = None
+    verb: str, pending: Sequence[Pending], request_id: str | None = None
 ) -> ConfigurationError:
     """Return the error for a decision that could apply to several requests; with an id, in several tasks."""
     which = "one of the requests" if request_id is None else "the task, for several requests of this id"

@@ -36,8 +36,12 @@ from treadle.errors import (
     TaskUnfinished,
 )
 from treadle.ports import ContextT, Observers, OutputT, TaskExists, TaskRow
-from treadle.results import results
-from treadle.results.results import RunResult, StepOutputs, Task, TaskStepOutput
+from treadle.results.pending import pending_of
+from treadle.results.run_result import RunResult
+from treadle.results.states import state_at_rest
+from treadle.results.step_outputs import StepOutputs, TaskStepOutput, step_output
+from treadle.results.steps import all_steps
+from treadle.results.tasks import Task
 from treadle.runner.stream import StepStream
 from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, ViewVerbs, finished, id_of, next_step, upcoming_steps
@@ -213,7 +217,7 @@ class StepVerbs(ViewVerbs):
                 row = await self._commands.stopped(task_id)
                 continue
             if state.pausing or (state.interrupting and not state.shutdown):
-                raise _parked(state, results.state_at_rest(state))  # it was stopped after the request
+                raise _parked(state, state_at_rest(state))  # it was stopped after the request
             if not set(rest) & set(_may_run(state)):
                 raise StepNotFound(f"task {task_id}: {rest[0]!r}, which the command ran, was taken back")
             step = rest[0] if len(event.steps) == 1 else None
@@ -305,11 +309,9 @@ class StepVerbs(ViewVerbs):
         if command_id is not None:
             ready = await self._ready_steps(request)  # the steps of the first caller with this id
         state = await self._state(task_id)
-        state_word, steps = results.state_at_rest(state), {step.id: step for step in results.all_steps(state)}
+        state_word, steps = state_at_rest(state), {step.id: step for step in all_steps(state)}
         typed = self._agents.output_type_of(state)
-        outputs = [
-            results.step_output(state, steps[step], state_word, (), typed) for step in ready if step in steps
-        ]
+        outputs = [step_output(state, steps[step], state_word, (), typed) for step in ready if step in steps]
         return StepOutputs(outputs)
 
     async def _ready_steps(self, request: _StepRequest) -> Sequence[str]:
@@ -379,7 +381,7 @@ class StepVerbs(ViewVerbs):
             if state.ended in ("completed", "degraded"):  # just before it was acquired here
                 return await self._result_of(state, state.ended)
             if not state.answered or state.ended is not None:
-                state_word = results.state_at_rest(state)
+                state_word = state_at_rest(state)
                 message = f"task {task_id} is {state_word} and has no answer to finalize; step or resume it"
                 raise TaskUnfinished(message, task_id=task_id, state=state_word)
             agent, context = self._agents.reviewer_of(state), None
@@ -393,7 +395,7 @@ class StepVerbs(ViewVerbs):
                 if before.event.seq < state.steps[-1].ended_seq:
                     raise  # it belongs to an earlier answer
             await self._driver.drive(owned, "finalize", agent, context)
-        return await self._result_of(state, results.state_at_rest(state))
+        return await self._result_of(state, state_at_rest(state))
 
     async def _create_or_none(self, new: NewRun, context: Any, *, drives: bool = True) -> OwnedTask | None:
         """Return a new task, or None if a task of the caller's id exists.
@@ -488,7 +490,7 @@ def _unfinished(state: TaskState, requested: Sequence[str]) -> list[str]:
     """Return those of the requested steps that may still be driven."""
     if state.ended is not None:
         return []
-    steps = {step.id: step.status for step in results.all_steps(state)}
+    steps = {step.id: step.status for step in all_steps(state)}
     return [step for step in requested if steps.get(step) not in ("completed", "skipped")]
 
 
@@ -496,10 +498,10 @@ def _recorded_outcomes(
     state: TaskState, requested: Sequence[str], typed: OutputType[Any] | None
 ) -> list[TaskStepOutput[Any]]:
     """Return the outputs of steps from the journal; raises `StepFailed` for a single step that failed."""
-    steps = {step.id: step for step in results.all_steps(state)}
-    state_word, upcoming = results.state_at_rest(state), upcoming_steps(state)
+    steps = {step.id: step for step in all_steps(state)}
+    state_word, upcoming = state_at_rest(state), upcoming_steps(state)
     outputs = [
-        results.step_output(state, steps.get(step) or next_step(state), state_word, upcoming, typed)
+        step_output(state, steps.get(step) or next_step(state), state_word, upcoming, typed)
         for step in requested
     ]
     if len(outputs) == 1 and outputs[0].step.status == "failed" and state.ended == "failed":
@@ -517,12 +519,12 @@ def _outcome_of_step(
     state: TaskState, drive: DriveLoop, only: frozenset[str] | None, typed: OutputType[Any] | None
 ) -> TaskStepOutput[Any]:
     """Return the output of a drive of one step, or raise the error that kept it from completing."""
-    state_word = results.state_at_rest(state)
+    state_word = state_at_rest(state)
     if drive.step_done is not None:
-        return results.step_output(state, drive.step_done, state_word, upcoming_steps(state), typed)
+        return step_output(state, drive.step_done, state_word, upcoming_steps(state), typed)
     begun_steps = [step for step in state.under_way() if only is None or step.id in only]
     step = begun_steps[0] if begun_steps else next_step(state)
-    output = results.step_output(state, step, state_word, (), typed)
+    output = step_output(state, step, state_word, (), typed)
     if step.status == "failed" and state.ended == "failed":
         raise _failed(state, output) from cause_of(state.error)
     if state.ended is not None:
@@ -531,7 +533,7 @@ def _outcome_of_step(
 
 
 def _parked(state: TaskState, state_word: str) -> TaskParked:
-    pending = results.pending_of(state)
+    pending = pending_of(state)
     reason = "; ".join(item.text for item in pending) or state.stop_reason or "call resume to go on"
     return TaskParked(
         f"task {state.task_id} is {state_word}: {reason}",

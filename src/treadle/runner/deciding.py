@@ -29,7 +29,8 @@ from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.terminal import echoing
 from treadle.errors import AlreadyDecided, CallNotFound, ConfigurationError, TreadleError
 from treadle.policy.verdicts import has_read
-from treadle.results.results import Pending, moment
+from treadle.results.displays import moment
+from treadle.results.pending import Pending
 from treadle.runner.approvals import ApprovalVerbs
 
 SHOWN: Final = 4_000

@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from treadle.ports import OutputT, OutputT_co
+from treadle.results.pages import Page
 from treadle.results.read_results import Lineage
-from treadle.results.results import Page, RunResult
+from treadle.results.run_result import RunResult
 from treadle.runner.background import BackgroundVerbs
 from treadle.runner.bridge import BRIDGE, one_by_one
 from treadle.runner.history import HistoryVerbs

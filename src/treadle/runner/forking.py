@@ -23,7 +23,7 @@ from treadle.engine.journal_writer import encode_record
 from treadle.engine.options import RunOptions, from_json
 from treadle.errors import TaskConflict
 from treadle.ports import Commit, NewTask, OutputT, TaskExists, TaskRow
-from treadle.results.results import Task
+from treadle.results.tasks import Task
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, ViewVerbs, id_of
 

@@ -14,7 +14,8 @@ from treadle.core.refused_uses import refuses
 from treadle.core.unknown_names import explains_arguments, explains_names, refuses_assignment
 from treadle.errors import StoreUnavailable, TaskNotFound
 from treadle.ports import OutputT_co
-from treadle.results.results import PendingPage, RunResult
+from treadle.results.pages import PendingPage
+from treadle.results.run_result import RunResult
 from treadle.runner.faces import HandleVerbs, TaskVerbs
 from treadle.runner.stream import EventStream
 from treadle.runner.subscription import in_event_loop

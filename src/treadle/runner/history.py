@@ -13,9 +13,10 @@ from treadle.drivers import arguments
 from treadle.engine.time_slice import in_slices
 from treadle.errors import ConfigurationError, JournalCorrupt, StepNotFound
 from treadle.ports import OutputT, TaskRow
-from treadle.results import results
 from treadle.results.read_results import EventPage, PastRequest, StepPage
-from treadle.results.results import TaskStepOutput
+from treadle.results.states import state_at_rest
+from treadle.results.step_outputs import TaskStepOutput, step_output
+from treadle.results.steps import all_steps
 from treadle.runner.stored_events import StoredEvents, events_that_mention
 from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, ViewVerbs, id_of
@@ -100,9 +101,9 @@ class HistoryVerbs(ViewVerbs):
         row = await self._cache.row(id_of(task))
         task_id, end = row.task_id, after + limit
         async with self._cache.reading(task_id, row) as state:
-            steps = results.all_steps(state)
-            state_word, typed = results.state_at_rest(state), self._agents.output_type_of(state)
-            each = (results.step_output(state, step, state_word, (), typed) for step in steps[after:end])
+            steps = all_steps(state)
+            state_word, typed = state_at_rest(state), self._agents.output_type_of(state)
+            each = (step_output(state, step, state_word, (), typed) for step in steps[after:end])
             items: list[TaskStepOutput[OutputT]] = await in_slices(each)
         page = StepPage[OutputT](tuple(items), end if end < len(steps) else None)
         return page.followed_by(lambda seen: self.get_steps(task_id, after=seen, limit=limit))

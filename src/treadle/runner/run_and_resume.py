@@ -31,8 +31,9 @@ from treadle.engine.options import RunOptions, from_json
 from treadle.engine.thread_queue import ENCLOSING_TASKS
 from treadle.errors import ConfigurationError, Fenced, TaskBusy, TaskNotFound
 from treadle.ports import AT_ONCE, ContextT, InboxItem, Observers, OutputT, TaskFilter, TaskRow
-from treadle.results import results
-from treadle.results.results import RunResult, Task
+from treadle.results.run_result import RunResult, is_disposable
+from treadle.results.states import state_at_rest, state_of_row
+from treadle.results.tasks import Task
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.control import READ_SOON
 from treadle.runner.create_and_step import StepVerbs
@@ -131,7 +132,7 @@ class RunVerbs(StepVerbs):
     async def _delete_finished(self, result: RunResult[Any]) -> None:
         """Delete a task that has answered, unless a fork, calls in the background or another driver need it."""
         task_id = result.task_id
-        if not results.is_disposable(result):
+        if not is_disposable(result):
             return
         if await self._store.rows(TaskFilter(base=task_id, limit=1)):
             return
@@ -155,7 +156,7 @@ class RunVerbs(StepVerbs):
                 how = _Resume(again=False, delivers=False, observers=owned.observers)
                 return await self._drive_on(row.task_id, agent, context, how)
             return await self.result(row.task_id)
-        return await self._result_of(owned.state, results.state_at_rest(owned.state))
+        return await self._result_of(owned.state, state_at_rest(owned.state))
 
     async def _run_existing(
         self, new: NewRun, context: Any, *, detached: bool = False, delivers: bool = True
@@ -164,7 +165,7 @@ class RunVerbs(StepVerbs):
             ENCLOSING_TASKS.set(())
         task_id = str(new.task_id)
         row = await self._cache.row(task_id)
-        if results.state_of_row(row) in (*UNFINISHED, "interrupted"):
+        if state_of_row(row) in (*UNFINISHED, "interrupted"):
             # Under a ceiling they are never None, and in place of the task's they might raise its limits.
             keeps_its_own = self.scope is not None and self.scope.ceiling is not None
             options = None if keeps_its_own else new.options
@@ -431,7 +432,7 @@ class RunVerbs(StepVerbs):
                 ) as owned:
                     if how.leaves(owned.state.ended, pausing=owned.state.pausing):
                         # It ended or was paused just before it was acquired here.
-                        return await self._result_of(owned.state, results.state_at_rest(owned.state))
+                        return await self._result_of(owned.state, state_at_rest(owned.state))
                     result = await self._resume(owned, registered, agent, context, how)
                 return await self._delivered(owned.state, result) if how.delivers else result
             except Fenced as refusal:
@@ -496,7 +497,7 @@ class RunVerbs(StepVerbs):
         context = await self._driver.contexts.of_drive(owned, code, context)
         await self._record_resume(owned, how)
         await self._driver.drive(owned, "end", code, context)
-        return await self._result_of(state, results.state_at_rest(state))
+        return await self._result_of(state, state_at_rest(state))
 
     async def _record_resume(self, owned: OwnedTask, how: _Resume) -> None:
         """Record that a task goes on: in another attempt if it has ended, with other options, and without a stop."""

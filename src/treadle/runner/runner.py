@@ -28,7 +28,8 @@ from treadle.errors import ConfigurationError, MisusedVerb
 from treadle.policy.verdicts import Judge, checked_judge
 from treadle.ports import ContextT, Observers, OutputT
 from treadle.results.agent_info import AgentInfo, agent_info
-from treadle.results.results import RunResult, TaskSummary
+from treadle.results.run_result import RunResult
+from treadle.results.tasks import TaskSummary
 from treadle.runner.changes import Changes, TaskChanges
 from treadle.runner.faces import TaskVerbs
 from treadle.runner.handle import RunHandle

@@ -16,7 +16,8 @@ from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.engine.broadcast import Watcher
 from treadle.errors import TaskNotFound, TaskUnfinished
 from treadle.ports import OutputT_co
-from treadle.results.results import RunResult, TaskStepOutput
+from treadle.results.run_result import RunResult
+from treadle.results.step_outputs import TaskStepOutput
 from treadle.runner.watching import watch
 
 if TYPE_CHECKING:

@@ -17,7 +17,9 @@ from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.policy.verdicts import Judge
 from treadle.ports import OutputT, OutputT_co
-from treadle.results.results import RunResult, Task, TaskStepOutput, TaskSummary
+from treadle.results.run_result import RunResult
+from treadle.results.step_outputs import TaskStepOutput
+from treadle.results.tasks import Task, TaskSummary
 from treadle.runner.bridge import BRIDGE, one_by_one
 from treadle.runner.faces import SyncHandleVerbs, SyncTaskVerbs, blocking, waiting
 from treadle.runner.handle import RunHandle

@@ -10,7 +10,7 @@ from typing import Final
 
 from treadle.core.display import clean, exact_text
 from treadle.drivers.terminal import TerminalLines, columns, drop_typed
-from treadle.results.results import Pending
+from treadle.results.pending import Pending
 from treadle.runner.approvals import ApprovalVerbs
 from treadle.runner.deciding import Dialogue, Part, cells
 

@@ -22,8 +22,11 @@ from treadle.drivers.random_ids import new_id
 from treadle.engine.journal_writer import encode_record
 from treadle.errors import TaskBusy, TaskNotFound, ThreadNotFound
 from treadle.ports import Commit, Model, NewTask, TaskExists, TaskFilter, TaskRow, ThreadChange, ThreadMoved
-from treadle.results import results
-from treadle.results.results import CompactionReport, PruneReport, RunResult, ThreadPage, ThreadSummary
+from treadle.results.pages import ThreadPage
+from treadle.results.reports import CompactionReport, PruneReport
+from treadle.results.run_result import RunResult
+from treadle.results.states import state_of_row, state_text
+from treadle.results.threads import ThreadSummary
 from treadle.runner import audit
 from treadle.runner.run_and_resume import RunVerbs
 from treadle.runner.verbs import verb
@@ -235,7 +238,7 @@ class ThreadVerbs(RunVerbs):
 
     async def _is_old(self, row: TaskRow, before: int, states: Sequence[str], labels: dict[str, str]) -> bool:
         driven = self._owned.is_driven(row)
-        words = {row.word, results.state_text(results.state_of_row(row), driven=driven)}
+        words = {row.word, state_text(state_of_row(row), driven=driven)}
         fits = not words.isdisjoint(states) and all(
             row.labels.get(key) == value for key, value in labels.items()
         )

@@ -32,7 +32,7 @@ from treadle.errors import (
     TaskStateError,
 )
 from treadle.ports import ContextT, TaskRow
-from treadle.results.results import Difference, UndoReport
+from treadle.results.reports import Difference, UndoReport
 from treadle.runner.forking import ForkVerbs
 from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, id_of

@@ -30,22 +30,17 @@ from treadle.errors import (
     ThreadNotFound,
 )
 from treadle.ports import JournalStore, OutputT, TaskFilter, TaskRow
-from treadle.results import results
 from treadle.results.artifacts import artifact_named
+from treadle.results.calls import ToolExecution, executions
 from treadle.results.figures import figures_of, folded
+from treadle.results.pages import TaskPage
 from treadle.results.read_results import Lineage, UsageReport, usage_report
-from treadle.results.results import (
-    RunResult,
-    StepInfo,
-    StepOutputs,
-    Task,
-    TaskPage,
-    TaskStepOutput,
-    TaskSummary,
-    TaskTotals,
-    ThreadMessages,
-    ToolExecution,
-)
+from treadle.results.run_result import RunResult, run_result
+from treadle.results.states import StateWord, state_at_rest, state_of_row
+from treadle.results.step_outputs import StepOutputs, TaskStepOutput, step_output
+from treadle.results.steps import StepInfo, all_steps, step_info
+from treadle.results.tasks import Task, TaskSummary, TaskTotals, past_snapshot, snapshot, summary, totals
+from treadle.results.threads import ThreadMessages
 from treadle.runner import audit
 from treadle.runner.scope import Scope
 from treadle.runner.verbs import verb
@@ -118,24 +113,22 @@ class ViewVerbs:
         if at is not None:
             past = await self._state_at(row, at)
             typed, calls = self._agents.output_type_of(past), await _executions(past, {})
-            return results.run_result(past, results.state_at_rest(past), typed, calls=calls)
+            return run_result(past, state_at_rest(past), typed, calls=calls)
         driven = row.driver is not None and row.driver.alive
         async with self._cache.reading(task_id, row) as state:
-            return await self._result_of(state, results.state_of_row(row), driven=driven)
+            return await self._result_of(state, state_of_row(row), driven=driven)
 
-    async def _result_of(
-        self, state: TaskState, state_word: results.StateWord, *, driven: bool = False
-    ) -> RunResult:
+    async def _result_of(self, state: TaskState, state_word: StateWord, *, driven: bool = False) -> RunResult:
         below: dict[str, TaskState] = {}
         await self._load_below(state, below)
         typed, calls = self._agents.output_type_of(state), await _executions(state, below)
-        return results.run_result(state, state_word, typed, below, driven=driven, calls=calls)
+        return run_result(state, state_word, typed, below, driven=driven, calls=calls)
 
     async def _load_below(self, state: TaskState, below: dict[str, TaskState]) -> None:
         """Add the states of the tasks of called agents, and of those below them; unreadable ones are left out."""
         if not state.children:
             return
-        steps = results.all_steps(state)
+        steps = all_steps(state)
         for child in [task for step in steps for call in step.calls for task in call.tasks]:
             with suppress(TaskNotFound, JournalCorrupt, TaskTooNew):
                 below[child] = (await self._cache.load(child)).state
@@ -168,9 +161,9 @@ class ViewVerbs:
         task_id = id_of(task)
         row = await self._cache.row(task_id)
         if at is not None:
-            return results.past_snapshot(await self._state_at(row, at), row)
+            return past_snapshot(await self._state_at(row, at), row)
         async with self._cache.reading(task_id, row) as state:
-            return results.snapshot(state, row)
+            return snapshot(state, row)
 
     @verb
     async def list_tasks(
@@ -233,7 +226,7 @@ class ViewVerbs:
             rows = [
                 row for row in rows if row.figures is not None or await self._says(row, task_filter.search)
             ]
-        page = TaskPage(tuple([results.summary(row) for row in rows]), more)
+        page = TaskPage(tuple([summary(row) for row in rows]), more)
         return page.followed_by(lambda after: self._task_page(replace(task_filter, cursor=after)))
 
     async def _says(self, row: TaskRow, search: str) -> bool:
@@ -271,7 +264,7 @@ class ViewVerbs:
         )
         task_filter.labels, task_filter.search = labels, None if search is None else folded(search)
         task_filter.roots, task_filter.updated_since = roots, _microseconds(updated_since)
-        return results.totals(await self._store.sums(task_filter))
+        return totals(await self._store.sums(task_filter))
 
     @verb
     async def usage(
@@ -319,10 +312,10 @@ class ViewVerbs:
             await self._cache.row_or_none(task_id) if task_id is not None else None
             for task_id in (row.parent, row.base)
         ]
-        parent, base = [results.summary(each) if each is not None else None for each in above]
+        parent, base = [summary(each) if each is not None else None for each in above]
         children = await self._task_page(TaskFilter(parent=row.task_id, limit=limit))
         forks = await self._task_page(TaskFilter(base=row.task_id, limit=limit))
-        return Lineage(results.summary(row), parent, base, children, forks)
+        return Lineage(summary(row), parent, base, children, forks)
 
     async def _state_at(self, row: TaskRow, at: int) -> TaskState:
         """Return the state of a task just after an event."""
@@ -344,18 +337,18 @@ class ViewVerbs:
         """Return the output of each completed step of the current branch, in order."""
         row = await self._cache.row(id_of(task))
         async with self._cache.reading(row.task_id, row) as state:
-            state_word, typed = results.state_at_rest(state), self._agents.output_type_of(state)
-            each = (results.step_output(state, step, state_word, (), typed) for step in state.steps)
+            state_word, typed = state_at_rest(state), self._agents.output_type_of(state)
+            each = (step_output(state, step, state_word, (), typed) for step in state.steps)
             return StepOutputs(await in_slices(each))
 
     @verb
     async def get_step(self, task: Ref[OutputT], step: str | int) -> TaskStepOutput[OutputT]:
         """Return the output of a step of the current branch, by id or index from 1; raises `StepNotFound`."""
         state = await self._state(task)
-        for each in results.all_steps(state):
+        for each in all_steps(state):
             if step in (each.id, each.index):
                 typed = self._agents.output_type_of(state)
-                return results.step_output(state, each, results.state_at_rest(state), (), typed)
+                return step_output(state, each, state_at_rest(state), (), typed)
         raise StepNotFound(f"task {state.task_id} has no step {step!r} on its present branch")
 
     @verb
@@ -365,7 +358,7 @@ class ViewVerbs:
         Raises `ArtifactNotFound`; ids are those of `RunResult.artifacts`.
         """
         state = await self._state(task)
-        return artifact_named(results.all_steps(state), artifact_id, state.task_id)
+        return artifact_named(all_steps(state), artifact_id, state.task_id)
 
     @verb
     async def get_thread(self, thread_id: str) -> ThreadMessages:
@@ -435,7 +428,7 @@ async def _executions(state: TaskState, below: dict[str, TaskState]) -> tuple[To
     """Return the executions of a long task, computed in slices; None for a short one."""
     if len(state.steps) < LONG:
         return None
-    parts = (results.executions(state, (step,), below) for step in results.all_steps(state))
+    parts = (executions(state, (step,), below) for step in all_steps(state))
     return tuple(chain.from_iterable(await in_slices(parts)))
 
 
@@ -465,14 +458,14 @@ def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
     if step is None:
         step = next_step(state)
         return (StepInfo(step.id, step.index, unread_input(state), 1, "next"),)
-    info = results.step_info(state, step)
+    info = step_info(state, step)
     return (replace(info, input=unread_input(state)) if step.unasked else info,)
 
 
 def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
     """Return the steps that run, have failed, or are planned: first those that may run now, in order."""
     under_way = [step for step in state.under_way() if step.id not in graph.unneeded]
-    begun_steps = [results.step_info(state, step) for step in graph.in_order(under_way)]
+    begun_steps = [step_info(state, step) for step in graph.in_order(under_way)]
     planned = [node for node in graph.nodes.values() if node.status == "planned"]
     planned = [*graph.ready, *sorted(planned, key=lambda node: node.path)]
     planned = [node for node in planned if node.id not in graph.unneeded]
@@ -521,5 +514,5 @@ def finished(state: TaskState, why: str) -> TaskFinished:
     return TaskFinished(
         f"task {state.task_id} {why}{go_on.get(state.ended or '', '')}",
         task_id=state.task_id,
-        state=results.state_at_rest(state),
+        state=state_at_rest(state),
     )

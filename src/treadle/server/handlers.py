@@ -25,7 +25,8 @@ from treadle.errors import (
     TaskNotFound,
     ThreadNotFound,
 )
-from treadle.results.results import Task, ThreadSummary
+from treadle.results.tasks import Task
+from treadle.results.threads import ThreadSummary
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 from treadle.server.calls import Answer, Call, at_rest, never, page_link

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from treadle.core.data import mutable
 from treadle.core.events import END_STATES
-from treadle.results.results import StateWord
+from treadle.results.states import StateWord
 from treadle.runner.runner import TaskRunner
 from treadle.server.problems import Problem
 

@@ -22,7 +22,7 @@ from treadle.errors import ConfigurationError
 from treadle.llm.default_layers import resolve
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.replay import journals
-from treadle.results.results import RunResult
+from treadle.results.run_result import RunResult
 from treadle.testing.audit import Evidence, audit_store
 from treadle.testing.wrappers import WrappedModel, WrappedTool
 from treadle.wiring import Runner

@@ -16,9 +16,15 @@ from typing import Any, Final, Literal
 from treadle.core.events import Event
 from treadle.core.messages import File, Json, Message
 from treadle.core.permits import StandingGrant
-from treadle.results import results
 from treadle.results.agent_info import AgentInfo
+from treadle.results.pages import PendingPage, TaskPage, ThreadPage
 from treadle.results.read_results import EventPage, Lineage, PastRequest, StepPage, UsageReport
+from treadle.results.reports import CompactionReport, Difference, PruneReport, UndoReport
+from treadle.results.run_result import RunResult
+from treadle.results.step_outputs import StepOutputs, TaskStepOutput
+from treadle.results.steps import StepInfo
+from treadle.results.tasks import Task, TaskTotals
+from treadle.results.threads import ThreadMessages, ThreadSummary
 from treadle.transfer.verifying import VerifyReport
 from treadle.verbs.operation import Operation
 from treadle.verbs.scope import Access
@@ -69,7 +75,7 @@ def _command(name: str, access: Access, body: tuple[str, ...], summary: str, **m
 
 
 def _stop(name: str, summary: str) -> Operation:
-    return _command(name, "control", ("reason",), summary, result=results.RunResult, waits=SOON)
+    return _command(name, "control", ("reason",), summary, result=RunResult, waits=SOON)
 
 
 def _delete(name: str, path: str, summary: str) -> Operation:
@@ -128,7 +134,7 @@ _LISTS: Final = (
         "list_tasks",
         "tasks",
         "List tasks, newest first.",
-        results.TaskPage,
+        TaskPage,
         query=(*_FILTERS, "limit", "cursor"),
         most=PAGE,
     ),
@@ -136,7 +142,7 @@ _LISTS: Final = (
         "count_tasks",
         "totals",
         "Count tasks by state, with what they spent.",
-        results.TaskTotals,
+        TaskTotals,
         query=_FILTERS,
     ),
     _get(
@@ -151,7 +157,7 @@ _LISTS: Final = (
         "list_pending",
         "pending",
         "List the open requests of all tasks.",
-        results.PendingPage,
+        PendingPage,
         query=("thread_id", "limit", "cursor"),
         most=PAGE,
     ),
@@ -159,7 +165,7 @@ _LISTS: Final = (
         "list_threads",
         "threads",
         "List threads, by id.",
-        results.ThreadPage,
+        ThreadPage,
         query=("limit", "cursor"),
         most=PAGE,
     ),
@@ -167,14 +173,14 @@ _LISTS: Final = (
         "get_thread_summary",
         "threads/{thread_id}",
         "Return how many tasks have messages in a thread.",
-        results.ThreadSummary,
+        ThreadSummary,
         verb="",
     ),
     _get(
         "get_thread",
         "threads/{thread_id}/messages",
         "Return the messages of a thread.",
-        results.ThreadMessages,
+        ThreadMessages,
     ),
     _get(
         "list_grants",
@@ -187,7 +193,7 @@ _LISTS: Final = (
         "diff",
         "diff",
         "Return the first step in which two tasks differ.",
-        results.Difference,
+        Difference,
         query=("a", "b"),
         types={"a": str, "b": str},
     ),
@@ -198,14 +204,14 @@ _READS: Final = (
         "get_task",
         "tasks/{task}",
         "Return a snapshot of a task; its ETag is its head.",
-        results.Task,
+        Task,
         query=("at",),
     ),
     _get(
         "get_result",
         "tasks/{task}/result",
         "Return how a task stands; with `Prefer: wait`, once it is at rest.",
-        results.RunResult,
+        RunResult,
         verb="result",
         query=("at",),
         waits=0.0,
@@ -214,7 +220,7 @@ _READS: Final = (
         "list_pending_of_task",
         "tasks/{task}/pending",
         "List the open requests of a task and of the tasks below it.",
-        results.PendingPage,
+        PendingPage,
         verb="list_pending",
         query=("limit", "cursor"),
         most=PAGE,
@@ -266,13 +272,13 @@ _READS: Final = (
         "get_upcoming_steps",
         "tasks/{task}/steps/upcoming",
         "List the steps that would run next.",
-        tuple[results.StepInfo, ...],
+        tuple[StepInfo, ...],
     ),
     _get(
         "get_step",
         "tasks/{task}/steps/{step}",
         "Return what a step did; with `Prefer: wait`, once it has ended or the task is at rest.",
-        results.TaskStepOutput,
+        TaskStepOutput,
         waits=0.0,
     ),
     _get(
@@ -314,7 +320,7 @@ _RUNS: Final = (
         ("agent", "input", "task_id", "thread_id", "options", "extra_state", "labels", "run"),
         "Create a task, and with `run` have it driven; the same id again is the same task.",
         types={"agent": str, "labels": dict[str, str] | None, "run": bool},
-        result=results.Task,
+        result=Task,
         status=201,
         waits=0.0,
         repeats="task",
@@ -326,7 +332,7 @@ _RUNS: Final = (
         ("input", "step", "ready"),
         "Run one step, or with `ready` every step that is ready.",
         types={"ready": bool},
-        result=results.TaskStepOutput | results.StepOutputs,
+        result=TaskStepOutput | StepOutputs,
         waits=0.0,
         repeats="command",
         drives=True,
@@ -336,7 +342,7 @@ _RUNS: Final = (
         "run",
         ("options",),
         "Have a task driven on from where it stands.",
-        result=results.RunResult,
+        result=RunResult,
         waits=0.0,
     ),
     _command(
@@ -376,7 +382,7 @@ _EDITS: Final = (
         ("to", "step", "force", "dry_run"),
         "Take back steps, and compensate their calls.",
         verb="undo_step",
-        result=results.UndoReport,
+        result=UndoReport,
         waits=SOON,
         drives=True,
     ),
@@ -386,7 +392,7 @@ _EDITS: Final = (
         ("at", "input", "replace", "thread_id", "options", "agent", "instructions", "model", "task_id"),
         "Create a task that shares another's journal up to a point.",
         types={"agent": str | None},
-        result=results.Task,
+        result=Task,
         status=201,
         repeats="task",
     ),
@@ -395,11 +401,11 @@ _EDITS: Final = (
         "edit",
         (),
         "End a task that has answered.",
-        result=results.RunResult,
+        result=RunResult,
         waits=SOON,
         drives=True,
     ),
-    _command("edit_step", "edit", ("input",), "Replace the input of the next step.", result=results.StepInfo),
+    _command("edit_step", "edit", ("input",), "Replace the input of the next step.", result=StepInfo),
     _command("edit_call", "edit", ("call_id", "arguments"), "Change a call that has not begun."),
     _command("skip_step", "edit", ("step",), "Give up a failed step."),
     _post(
@@ -408,7 +414,7 @@ _EDITS: Final = (
         "threads/{thread_id}/compact",
         ("keep", "context_tokens"),
         "Let later tasks of a thread see a summary of its older turns.",
-        result=results.CompactionReport,
+        result=CompactionReport,
         waits=0.0,
         repeats="itself",
         drives=True,
@@ -437,7 +443,7 @@ _DELETIONS: Final = (
         "Delete tasks that ended long ago.",
         types={"older_than": float},
         repeats="itself",
-        result=results.PruneReport,
+        result=PruneReport,
     ),
 )
 

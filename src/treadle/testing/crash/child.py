@@ -19,7 +19,7 @@ from treadle.core.events import END_STATES
 from treadle.core.tools import Happened, NotHappened
 from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.llm.scripted import ScriptedModel, call, text
-from treadle.results.results import RunResult
+from treadle.results.run_result import RunResult
 from treadle.runner.runner import TaskRunner
 from treadle.testing.crash.fault_points import Crash, CrashingStore
 from treadle.testing.crash.instrumented import TICKET, watched

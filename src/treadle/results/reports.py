@@ -1,0 +1,100 @@
+"""The reports of compactions, prunes, undos and comparisons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treadle.core import events as e
+from treadle.core.data import frozen
+from treadle.core.display import Displayed, Table, View, Word
+from treadle.core.messages import Json
+from treadle.results.displays import parts_text
+from treadle.results.step_outputs import TaskStepOutput
+
+
+@frozen
+class CompactionReport:
+    """The effect of a compaction on a thread; `complete` is false if a summary could not be made.
+
+    `tasks` are those that made summaries, the newest last; `covers` is the thread's version up to which the newest
+    summary reaches.
+    """
+
+    thread_id: str
+    complete: bool
+    tasks: tuple[str, ...]
+    covers: int
+    messages_before: int
+    tokens_before: int
+    messages_after: int
+    tokens_after: int
+
+
+@frozen
+class PruneReport:
+    """The deleted threads and tasks, or those that would be deleted; `tasks` include those of the threads."""
+
+    threads: tuple[str, ...]
+    tasks: tuple[str, ...]
+
+
+@frozen
+class UndoReport(Displayed):
+    """The report of an undo. If a compensation stopped it, `complete` is false and `left` names the remaining calls."""
+
+    task_id: str
+    complete: bool
+    to: int
+    steps: tuple[str, ...]
+    calls: tuple[e.UndoneCall, ...]
+    problem: str | None = None
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """Ids of the calls that are not compensated."""
+        return tuple(call.call for call in self.calls if call.verdict in ("not_compensated", "unknown"))
+
+    def _view(self) -> View:
+        return View(
+            title="UndoReport",
+            name=self.task_id,
+            state="completed" if self.complete else "waiting",
+            facts=(("back to step", str(self.to)), ("undone", ", ".join(self.steps))),
+            text=self.problem or "",
+            tables=(Table("calls", ("call", "tool", "verdict", "why"), self.calls, _undone_row),),
+        )
+
+
+@frozen
+class Difference(Displayed):
+    """The first place where two tasks differ; `index` is None if they are the same."""
+
+    a: str
+    b: str
+    shared_events: int
+    index: int | None = None
+    step_a: TaskStepOutput | None = None
+    step_b: TaskStepOutput | None = None
+    field: str | None = None
+    value_a: Json = None
+    value_b: Json = None
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return self.field is None
+
+    def _view(self) -> View:
+        sides: list[tuple[str, Any]] = [(f"a: {self.a}", self.value_a), (f"b: {self.b}", self.value_b)]
+        values = [(name, parts_text(value) if self.field == "input" else value) for name, value in sides]
+        return View(
+            title="Difference",
+            name=f"{self.a} and {self.b}",
+            state="same" if self.same else "different",
+            facts=(("step", self.index), ("field", self.field), ("shared events", self.shared_events)),
+            values=() if self.same else tuple(values),
+        )
+
+
+def _undone_row(call: e.UndoneCall) -> tuple[Any, ...]:
+    return call.call, call.tool, Word(call.verdict), call.why

@@ -1,0 +1,246 @@
+"""Snapshots of tasks, their summaries in lists, and their totals."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from decimal import Decimal
+from typing import Any, Generic
+
+from treadle.core.data import frozen
+from treadle.core.display import Displayed, Table, View, Word, one_line
+from treadle.core.messages import Content, Json
+from treadle.core.spending import as_dollars
+from treadle.core.state import TaskState
+from treadle.core.unknown_names import explains_arguments, explains_names
+from treadle.ports import Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
+from treadle.results.displays import if_repeated, labels_text, moment, parts_text
+from treadle.results.states import StateWord, state_at_rest, state_of_row, state_text
+from treadle.results.usage import TaskUsage, spending_facts, usage_of
+
+
+@explains_names("Task", subscript=True)
+@frozen
+@explains_arguments
+class Task(Displayed, Generic[OutputT_co]):
+    """A snapshot of a task: ask again for a newer one. `driven` is true if a process is at work on it now.
+
+    A task that is `running` and not `driven` is between steps: it goes on with its next step, or a `resume`. `tenant`
+    owns the task.
+    """
+
+    task_id: str
+    agent: str
+    thread_id: str
+    state: StateWord
+    driven: bool
+    created: int
+    attempt: int
+    steps: int
+    input: tuple[Content, ...]
+    forked_from: str | None
+    forked_at: int | None
+    parent: str | None
+    labels: dict[str, str]
+    head: int
+    extra_state: Json = None
+    usage: TaskUsage = field(default_factory=TaskUsage)
+    tenant: str = ""
+
+    @property
+    def state_text(self) -> str:
+        """The state for people to read: `between steps` if it is `running` and no process drives it."""
+        return state_text(self.state, driven=self.driven)
+
+    def __str__(self) -> str:
+        return self.task_id
+
+    def _view(self) -> View:
+        return View(
+            title="Task",
+            name=self.task_id,
+            state=self.state_text,
+            facts=(
+                ("agent", self.agent),
+                ("driven", self.driven),
+                ("steps", self.steps),
+                ("attempt", if_repeated(self.attempt)),
+                ("created", moment(self.created)),
+                ("thread", self.thread_id),
+                ("tenant", self.tenant or None),
+                ("forked from", self.forked_from),
+                ("parent", self.parent),
+                ("labels", labels_text(self.labels)),
+                *spending_facts(self.usage),
+            ),
+            text=one_line(parts_text(self.input), 400),
+            values=(("extra state", self.extra_state),),
+        )
+
+
+@frozen
+class TaskTotals:
+    """The number of tasks, by state, and their spending.
+
+    `driven` counts the tasks that a process drives now. `cost` is in US dollars, of the tasks whose cost is known;
+    `unpriced` is the number of the other tasks. The spending of children counts once, with their parent.
+    """
+
+    tasks: int
+    states: dict[str, int]
+    driven: int
+    tokens: int
+    cost: Decimal
+    unpriced: int
+
+
+@frozen
+class TaskSummary(Displayed):
+    """A task in a list; times in microseconds since 1970, UTC; `state` and `driven` as those of `Task`.
+
+    The fields after `parent` are those of when the task was created, stopped or last went on, and None or empty if they
+    are not known: steps, tokens and `cost` (US dollars, children included), `updated` (its last event), and the
+    beginnings of its `input` and `outcome`. The outcome is its answer or its error. `driver` is the process that owns
+    the task. `forked_at` is the last event that it shares with the task it was forked from. `pending` is the number of
+    requests that waited for a person, its caller or a ticket when it stopped, children included; None while it is
+    driven. `tenant` owns the task. `deleted` is true only in `changes()`: the task is gone, and the other fields are
+    those of the last time it was yielded. If it was never yielded, only its id and tenant are known.
+    """
+
+    task_id: str
+    agent: str
+    thread_id: str
+    state: StateWord
+    driven: bool
+    created: int
+    forked_from: str | None
+    labels: dict[str, str]
+    parent: str | None = None
+    steps: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: Decimal | None = None
+    updated: int | None = None
+    input: str = ""
+    outcome: str = ""
+    driver: Driver | None = None
+    forked_at: int | None = None
+    pending: int | None = None
+    tenant: str = ""
+    deleted: bool = False
+
+    @property
+    def state_text(self) -> str:
+        """The state for people to read: `between steps` if it is `running` and no process drives it, or `deleted`."""
+        return "deleted" if self.deleted else state_text(self.state, driven=self.driven)
+
+    def _view(self) -> View:
+        facts = (
+            ("agent", self.agent),
+            ("driven", self.driven),
+            ("created", moment(self.created)),
+            ("thread", self.thread_id),
+            ("tenant", self.tenant or None),
+            ("forked from", self.forked_from),
+            ("parent", self.parent),
+            ("labels", labels_text(self.labels)),
+        )
+        return View(title="TaskSummary", name=self.task_id, state=self.state_text, facts=facts)
+
+
+def tasks_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
+    """Return tasks as a table."""
+    columns = ("task", "agent", "state", "driven", "created", "thread", "labels")
+    return Table(title, columns, tasks, _task_row)
+
+
+def _task_row(task: TaskSummary) -> tuple[Any, ...]:
+    driven = "yes" if task.driven else ""
+    state, created = Word(task.state_text), moment(task.created)
+    return task.task_id, task.agent, state, driven, created, task.thread_id, labels_text(task.labels)
+
+
+def summary(row: TaskRow) -> TaskSummary:
+    """Return the public form of a row."""
+    driven = row.driver is not None and row.driver.alive
+    return TaskSummary(
+        row.task_id,
+        row.agent,
+        row.thread_id,
+        state_of_row(row),
+        driven,
+        row.created,
+        row.base,
+        row.labels,
+        row.parent,
+        driver=row.driver,
+        forked_at=row.base_seq if row.base is not None else None,
+        tenant=row.tenant,
+        **_figures(row.figures),
+    )
+
+
+def _figures(figures: TaskFigures | None) -> dict[str, Any]:
+    if figures is None:
+        return {}
+    cost = None if figures.cost is None else as_dollars(figures.cost)
+    names = ("steps", "input_tokens", "output_tokens", "updated", "input", "outcome", "pending")
+    return {"cost": cost, **{name: getattr(figures, name) for name in names}}
+
+
+def totals(sums: dict[str, TaskSums]) -> TaskTotals:
+    """Return the totals for the sums of a store."""
+    total = TaskSums()
+    for part in sums.values():
+        total.add(part)
+    states = {state: part.tasks for state, part in sorted(sums.items())}
+    return TaskTotals(total.tasks, states, total.driven, total.tokens, as_dollars(total.cost), total.unpriced)
+
+
+def state_value(state: TaskState) -> Json:
+    """Return a copy of the `extra_state` of a task; None if it has none."""
+    return state.extra_state.value() if state.extra_state is not None else None
+
+
+def snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
+    """Return a snapshot of a task."""
+    driven = row.driver is not None and row.driver.alive
+    return _task(state, state_of_row(row), driven, row.created, row.labels, row.tenant)
+
+
+def past_snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
+    """Return a snapshot of a task as of an earlier event."""
+    return _task(state, state_at_rest(state), False, row.created, row.labels, row.tenant)
+
+
+def driven_snapshot(state: TaskState, labels: dict[str, str], tenant: str) -> Task[Any]:
+    """Return a snapshot of a task that this process owns and is about to drive."""
+    return _task(state, state_at_rest(state), True, state.created, dict(labels), tenant)
+
+
+def _task(
+    state: TaskState,
+    display_state: StateWord,
+    driven: bool,
+    created: int,
+    labels: dict[str, str],
+    tenant: str,
+) -> Task[Any]:
+    return Task(
+        state.task_id,
+        state.agent,
+        state.thread,
+        display_state,
+        driven,
+        created,
+        state.attempt,
+        len(state.steps),
+        state.input,
+        state.forked_from,
+        state.fork_seq or None,
+        state.parent,
+        labels,
+        state.seq,
+        state_value(state),
+        usage_of(state),
+        tenant,
+    )

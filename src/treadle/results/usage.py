@@ -1,0 +1,114 @@
+"""The spending of tasks and steps."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from decimal import Decimal
+from typing import Any
+
+from treadle.core.children import SpentBy, by_agent
+from treadle.core.data import frozen
+from treadle.core.display import Displayed, Table, View, money
+from treadle.core.refused_uses import refuses
+from treadle.core.spending import as_dollars
+from treadle.core.state import TaskState
+from treadle.core.steps import StepState
+from treadle.core.unknown_names import explains_names
+from treadle.policy.budget import own_spending
+
+
+@refuses(call="write `result.usage`, without brackets")
+@explains_names("TaskUsage", subscript=True)
+@frozen
+class TaskUsage(Displayed):
+    """The spending of a task, over all its attempts and branches.
+
+    `cached_tokens` and `cache_write_tokens` are part of the input, `reasoning_tokens` of the output. `estimated` is
+    true if a provider reported no usage. `cost` is in US dollars, None if some of it is not known: `unpriced` names the
+    models without a price. `per_agent` has the usage of each agent that took part.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+    estimated: bool = False
+    per_agent: dict[str, TaskUsage] = field(default_factory=dict[str, "TaskUsage"])
+    cache_write_tokens: int = 0
+    cost: Decimal | None = None
+    unpriced: tuple[str, ...] = ()
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+    def _view(self) -> View:
+        facts = (
+            ("tokens", self.total_tokens),
+            ("input", self.input_tokens),
+            ("output", self.output_tokens),
+            ("cached", self.cached_tokens),
+            ("reasoning", self.reasoning_tokens),
+            ("model calls", self.model_calls),
+            ("tool calls", self.tool_calls),
+            ("cost", money(self.cost)),
+            ("estimated", self.estimated),
+        )
+        columns = ("agent", "tokens", "model calls", "tool calls", "cost")
+        agents = tuple(self.per_agent.items()) if len(self.per_agent) > 1 else ()
+        tables = (Table("agents", columns, agents, _agent_row),) if agents else ()
+        return View(title="TaskUsage", facts=facts, tables=tables)
+
+
+def usage_from(
+    spent: StepState | TaskState | SpentBy,
+    model_calls: int,
+    tool_calls: int,
+    per_agent: dict[str, TaskUsage] | None = None,
+) -> TaskUsage:
+    """Return the usage of a step or a task."""
+    tokens = spent.usage
+    return TaskUsage(
+        tokens.input_tokens,
+        tokens.output_tokens,
+        tokens.cached_tokens,
+        tokens.reasoning_tokens,
+        model_calls,
+        tool_calls,
+        tokens.estimated,
+        cache_write_tokens=tokens.cache_write_tokens,
+        cost=None if spent.unpriced else as_dollars(spent.cost),
+        unpriced=spent.unpriced,
+        per_agent=per_agent or {},
+    )
+
+
+def usage_of(state: TaskState) -> TaskUsage:
+    """Return the usage of a task with all tasks below it, and of each agent that took part.
+
+    For a child that runs or was killed, the figures are those in its parent's journal, from when it last stopped.
+    """
+    own_usage = usage_from(state, state.model_calls, state.tool_calls)
+    if not state.children and not state.versions:
+        return usage_from(state, state.model_calls, state.tool_calls, {state.agent: own_usage})
+    below = [part for parts in state.children.values() for part in parts]
+    parts = by_agent([*own_spending(state, state.tool_calls), *below])
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    usage_by_agent = {part.agent: usage_from(part, part.model_calls, part.tool_calls) for part in parts}
+    return usage_from(total, total.model_calls, total.tool_calls, usage_by_agent)
+
+
+def spending_facts(usage: TaskUsage) -> tuple[tuple[str, Any], ...]:
+    """Return the tokens and the cost of a usage, for a display."""
+    return ("tokens", usage.total_tokens), ("cost", money(usage.cost) if usage.model_calls else "")
+
+
+def _agent_row(item: tuple[str, TaskUsage]) -> tuple[Any, ...]:
+    name, usage = item
+    counts = (usage.total_tokens, usage.model_calls, usage.tool_calls)
+    return (name, *[f"{count:,}" for count in counts], money(usage.cost))
