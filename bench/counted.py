@@ -81,11 +81,13 @@ class Instructions:
     def begin(self) -> None:
         """End the file of what ran before."""
         gc.collect()
+        gc.disable()  # one full collection more or less would be a tenth of some counts
         os.getppid()
 
     def end(self) -> None:
         """End the file that holds what is counted."""
         os.getppid()
+        gc.enable()
 
 
 class Nothing:
