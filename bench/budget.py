@@ -18,11 +18,9 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
-
-from bench.counted import IMPORTS
 
 REPOSITORY: Final = Path(__file__).parents[1]
 FILE: Final = Path(__file__).with_suffix(".toml")
@@ -60,8 +58,9 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONHASHSEED": "0"}
 
 
-def _run(how: str, subjects: Sequence[str], *before: str) -> dict[str, Any]:
-    command = [*before, sys.executable, "-m", "bench.counted", how, *subjects]
+def _run(how: str, subject: str, *before: str) -> dict[str, Any]:
+    """Return what a process printed that counts one subject; others before it would change some counts."""
+    command = [*before, sys.executable, "-m", "bench.counted", how, subject]
     done = subprocess.run(
         command, cwd=REPOSITORY, env=_environment(), capture_output=True, text=True, check=False
     )
@@ -70,35 +69,18 @@ def _run(how: str, subjects: Sequence[str], *before: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def _processes(subjects: Sequence[str]) -> list[list[str]]:
-    """Return the subjects by the process that they are counted in: an import has one of its own."""
-    others = [name for name in subjects if name not in IMPORTS]
-    return [*([name] for name in subjects if name in IMPORTS), *([others] if others else [])]
+def bytecodes(subject: str) -> dict[str, Any]:
+    """Return calls and bytecodes of a subject, with those of each function."""
+    return _run("bytecodes", subject)
 
 
-def bytecodes(subjects: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return calls and bytecodes of each subject, with those of each function."""
-    counted: dict[str, dict[str, Any]] = {}
-    for group in _processes(subjects):
-        counted |= _run("bytecodes", group)["counts"]
-    return counted
-
-
-def instructions(subjects: Sequence[str]) -> dict[str, int]:
-    """Return the instructions of each subject, counted by callgrind; compiled modules have to be there."""
-    return {name: value for group in _processes(subjects) for name, value in _instructions(group).items()}
-
-
-def _instructions(subjects: Sequence[str]) -> dict[str, int]:
+def instructions(subject: str) -> int:
+    """Return the instructions of a subject, counted by callgrind; compiled modules have to be there."""
     with tempfile.TemporaryDirectory(prefix="treadle-callgrind-") as folder:
         out = Path(folder) / "out"
         options = ("--tool=callgrind", "--dump-before=getppid", f"--callgrind-out-file={out}")
-        runs: dict[str, int] = _run("instructions", subjects, "valgrind", *options)["runs"]
-        # The first dump holds what ran before the first subject, the second that subject, and so on.
-        return {
-            name: round(_total(out.with_suffix(f".{2 * number}")) / times)
-            for number, (name, times) in enumerate(runs.items(), 1)
-        }
+        runs: int = _run("instructions", subject, "valgrind", *options)["runs"]
+        return round(_total(out.with_suffix(".2")) / runs)  # the first dump holds what ran before
 
 
 def _total(dump: Path) -> int:
@@ -185,7 +167,7 @@ def main() -> int:
         parser.error(f"no such subject: {', '.join(sorted(unknown))}")
     if arguments.instructions and not shutil.which("valgrind"):
         parser.error("--instructions needs valgrind, which is not installed")
-    counted = bytecodes(subjects)
+    counted = {name: bytecodes(name) for name in subjects}
     now: Budget = {
         name: {key: counts[key] for key in COUNTS if key in counts} for name, counts in counted.items()
     }
@@ -195,8 +177,8 @@ def main() -> int:
     if arguments.instructions and build() != taken["build"]:
         print(f"instructions not compared: they were counted on {taken['build']}, and this is {build()}")
     elif arguments.instructions:
-        for name, value in instructions(subjects).items():
-            now[name]["instructions"] = value
+        for name in subjects:
+            now[name]["instructions"] = instructions(name)
     print(table(budget, now))
     if arguments.json:
         arguments.json.write_text(json.dumps(counted))

@@ -1,6 +1,6 @@
-"""The work whose cost is counted, and its counts: `python -m bench.counted HOW [SUBJECT...]`, in a process of its own.
+"""The work whose cost is counted, and its counts: `python -m bench.counted HOW SUBJECT`, in a process of its own.
 
-HOW is `bytecodes`, which prints a JSON object with the counts of each subject; `instructions`, under callgrind, which
+HOW is `bytecodes`, which prints a JSON object with the counts; `instructions`, under callgrind, which
 dumps its counters whenever `getppid` is called; or `none`, which only does the work.
 
 Two runs count the same: one thread does all the work. What a writer or an executor would do in a thread of its own is
@@ -25,7 +25,10 @@ from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 WARMED_UP: Final = 2
-"""Times that a subject runs before it is counted."""
+"""Times that a long subject runs before it is counted."""
+
+SHORT_WARMED_UP: Final = 20
+"""Times that a short one does: the interpreter specializes code that runs often."""
 
 
 class Counts(NamedTuple):
@@ -189,6 +192,7 @@ class Subject(NamedTuple):
 
     runs: int
     prepared: Callable[[Path], Awaitable[Callable[[], Awaitable[None]]]]
+    warmed_up: int = WARMED_UP
 
 
 def _subjects() -> dict[str, Subject]:
@@ -260,11 +264,11 @@ def _subjects() -> dict[str, Subject]:
 
     fan = Agent(subjects.Fake(2, fan=50), name="fan", tools=[nap], limits=Limits(steps=3))
     return {
-        "four_turns_memory": Subject(5, in_memory(turns(4))),
-        "four_turns_sqlite": Subject(5, in_a_file(turns(4))),
+        "four_turns_memory": Subject(5, in_memory(turns(4)), SHORT_WARMED_UP),
+        "four_turns_sqlite": Subject(5, in_a_file(turns(4)), SHORT_WARMED_UP),
         "hundred_turns_memory": Subject(1, in_memory(turns(100))),
         "hundred_turns_sqlite": Subject(1, in_a_file(turns(100))),
-        "fifty_tools": Subject(1, in_memory(fan)),
+        "fifty_tools": Subject(1, in_memory(fan), SHORT_WARMED_UP),
         "thousand_deltas": Subject(1, streaming),
         "reopen_500_steps": Subject(1, reopening),
     }
@@ -289,9 +293,8 @@ def _import(meter: Meter, statement: str) -> None:
 
 
 async def _count(subject: Subject, meter: Meter, folder: Path) -> None:
-    folder.mkdir()  # noqa: ASYNC240 (nothing else runs)
     work = await subject.prepared(folder)
-    for _ in range(WARMED_UP):
+    for _ in range(subject.warmed_up):
         await work()
     meter.begin()
     for _ in range(subject.runs):
@@ -299,35 +302,29 @@ async def _count(subject: Subject, meter: Meter, folder: Path) -> None:
     meter.end()
 
 
-def main(how: str, *wanted: str) -> None:
-    """Count what is wanted, and print it as JSON."""
+def main(how: str, name: str) -> None:
+    """Count one subject, and print the counts as JSON."""
     meters: dict[str, Callable[[], Meter]] = {
         "bytecodes": Bytecodes,
         "instructions": Instructions,
         "none": Nothing,
     }
-    runs: dict[str, int] = {}
-    counted: dict[str, dict[str, Any]] = {}
-    if len(wanted) == 1 and (statement := IMPORTS.get(wanted[0])) is not None:
-        meter = meters[how]()
+    meter = meters[how]()
+    if (statement := IMPORTS.get(name)) is not None:
+        runs = 1
         _import(meter, statement)
-        runs[wanted[0]] = 1
-        if isinstance(meter, Bytecodes):
-            counted[wanted[0]] = figures(meter.counts, 1)
-            counted[wanted[0]]["modules"] = sum(name.split(".")[0] == "treadle" for name in sys.modules)
-    all_subjects = {} if runs else _subjects()
-    with tempfile.TemporaryDirectory(prefix="treadle-budget-") as folder:
-        for name, subject in all_subjects.items():
-            if name not in wanted:
-                continue
-            meter = meters[how]()
-            runs[name] = subject.runs
-            loop = asyncio.new_event_loop()
-            loop.set_default_executor(AtOnce())
-            loop.run_until_complete(_count(subject, meter, Path(folder) / name))
-            if isinstance(meter, Bytecodes):
-                counted[name] = figures(meter.counts, subject.runs)
-    print(json.dumps({"runs": runs, "counts": counted}))
+    else:
+        subject = _subjects()[name]
+        runs = subject.runs
+        loop = asyncio.new_event_loop()
+        loop.set_default_executor(AtOnce())
+        with tempfile.TemporaryDirectory(prefix="treadle-budget-") as folder:
+            loop.run_until_complete(_count(subject, meter, Path(folder)))
+    counted: dict[str, Any] = {"runs": runs}
+    if isinstance(meter, Bytecodes):
+        counted |= figures(meter.counts, runs)
+        counted["modules"] = sum(module.split(".")[0] == "treadle" for module in sys.modules)
+    print(json.dumps(counted))
     sys.stdout.flush()
     os._exit(0)  # runners are left open: what a process does at its end is not counted
 
