@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.text import Text
 
 from treadle.cli.command import Session, command
+from treadle.cli.event_lines import content_text
 from treadle.cli.filters import NameOption, TaskOptions, all_tasks
 from treadle.cli.screen import STYLES, Screen, dollars, short, short_ids, some, styled
-from treadle.cli.timeline import content_text
 from treadle.cli.times import age, short_time
 from treadle.cli.wrapping import wrapped
 from treadle.core.messages import Json

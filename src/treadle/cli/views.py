@@ -7,12 +7,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from treadle.cli.command import Session, command
+from treadle.cli.event_lines import content_text
 from treadle.cli.graph import draw
 from treadle.cli.outcome import print_next, print_pending, print_state, usage_summary
 from treadle.cli.remote import events_after
 from treadle.cli.screen import STYLES, Screen, short
 from treadle.cli.task_lookup import TaskArgument, find_task, root_of
-from treadle.cli.timeline import Timeline, content_text
+from treadle.cli.timeline import Timeline
 from treadle.cli.times import age, duration, local_time
 from treadle.core.events import END_STATES, Event, Rewound, TaskEnded, UndoRequested
 from treadle.core.observation import as_text

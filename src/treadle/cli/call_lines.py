@@ -1,0 +1,193 @@
+"""The lines of a timeline about calls: their starts and ends, their changes, and their time in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from treadle.cli.event_lines import (
+    DATA_SHOWN,
+    EventLines,
+    by_person,
+    call_arguments,
+    error_message,
+)
+from treadle.cli.screen import short
+from treadle.cli.times import duration
+from treadle.core import events as e
+from treadle.core.ids import base_call_id, is_undo
+from treadle.core.labels import Label
+from treadle.core.messages import ToolCall
+from treadle.core.observation import as_text, characters_cut
+from treadle.results.displays import moment
+
+
+class CallLines:
+    """Prints the events of calls.
+
+    Args:
+        lines: prints the lines.
+    """
+
+    def __init__(self, lines: EventLines) -> None:
+        self._lines = lines
+        self._start_times: dict[str, int] = {}
+        self._hosts: dict[str, str | None] = {}
+        self._labels: dict[str, Label | None] = {}
+
+    def requested(self, event: e.CallRequested) -> None:
+        """Print a call that was not printed with a model's answer."""
+        is_shown = event.call in self._lines.calls  # already printed with the model's answer
+        self._lines.calls[event.call] = ToolCall(event.call, event.name, event.arguments)
+        if not (event.asked or is_shown):
+            self._lines.line(
+                ("  → ", "cyan"),
+                (event.name, "bold"),
+                f"({call_arguments(event.arguments)})",
+                (f"  {event.call}", "dim"),
+            )
+
+    def tool(self, event: e.ToolStarted | e.ToolStopped | e.ToolEnded) -> None:
+        """Print the start, the stop or the end of a call."""
+        name = self._lines.name_of(event.call)
+        if isinstance(event, e.ToolStarted):
+            self._start_times[event.call] = event.time
+            self._hosts[event.call] = event.host
+            self._labels[event.call] = event.label
+            if event.undoes:
+                self._lines.line(
+                    ("  ↶ taking back ", "magenta"), f"{self._lines.name_of(event.undoes)} ({event.undoes})"
+                )
+            elif event.attempt > 1:
+                self._lines.line((f"  ↻ {name} again (attempt {event.attempt})", "yellow"))
+        elif isinstance(event, e.ToolStopped):
+            self._lines.line(
+                ("  … ", "yellow"),
+                f"{name} was stopped ({event.reason}) {error_message(event.error)}".rstrip(),
+            )
+        else:
+            self._ended(event, name)
+
+    def _ended(self, event: e.ToolEnded, name: str) -> None:
+        began = self._start_times.get(event.call)
+        suffix = (f"  {event.call}" + (f" {duration(event.time - began)}" if began else ""), "dim")
+        if event.outcome == "ok":
+            text = event.display if event.display is not None else as_text(event.output)
+            shown = short(text, DATA_SHOWN)
+            self._lines.line(
+                ("  ← ", "green"), (f"{name}: ", "dim"), shown, suffix, *self._label(event, name)
+            )
+            if event.cut:
+                self._lines.line((f"    {_seen_part(event)}", "dim"))
+            if event.report is not None and event.report.answered_by is not None:
+                self._lines.line(("    answered by the middleware ", "dim"), event.report.answered_by)
+            self._print_host(event)
+            self._lines.print_changes(event.changes)
+            self._lines.print_files(event, event.call)
+        elif event.outcome == "unknown":
+            self._lines.line(
+                ("  ? ", "yellow"),
+                (f"{name}: its outcome is unknown ", "yellow"),
+                error_message(event.error),
+                suffix,
+            )
+            self._print_host(event)
+        else:
+            label = self._label(event, name)
+            self._lines.line(
+                ("  ✗ ", "red"), f"{name} ({event.outcome}): ", error_message(event.error), suffix, *label
+            )
+            self._print_host(event)
+
+    def _print_host(self, event: e.ToolEnded) -> None:
+        """Print the host of a function that ran outside the driver's process; nothing if it did not run."""
+        did_run = event.report is None or event.report.ran
+        if did_run and (host := self._hosts.get(event.call)):
+            self._lines.line(("    ran in: ", "dim"), host)
+
+    def _label(self, event: e.ToolEnded, name: str) -> Iterator[tuple[str, str]]:
+        """Yield a result's origin and integrity, for the end of its line.
+
+        A result without a label is untrusted, from its tool. The result of an undo has no label, because no model reads
+        it; nor has a call that never began, because its error text is Treadle's own.
+        """
+        has_run = event.outcome == "ok" or event.call in self._start_times
+        if not has_run or is_undo(event.call):
+            return
+        label = event.label or self._labels.get(event.call) or Label(f"tool:{name}", "untrusted")
+        yield f" · {label.integrity}, from {label.origin}", "dim"
+
+    def changed(
+        self,
+        event: e.OutcomeSettled
+        | e.OutcomeUnresolved
+        | e.CallEdited
+        | e.ArgumentsRewritten
+        | e.ResultReplaced,
+    ) -> None:
+        """Print a change to a call or to its result."""
+        name = f"{self._lines.name_of(event.call)} ({event.call})"
+        match event:
+            case e.OutcomeSettled():
+                verdict = "happened" if event.verdict == "happened" else "did not happen"
+                self._lines.line(("  ! ", "yellow"), f"{name} {verdict}", by_person(event.by))
+            case e.OutcomeUnresolved():
+                self._lines.line(
+                    ("  ? ", "yellow"), f"{name}: reconcile could not tell {error_message(event.error)}"
+                )
+            case e.CallEdited():
+                self._lines.line(
+                    ("  ! ", "yellow"),
+                    f"{name} changed to ({call_arguments(event.arguments)})",
+                    by_person(event.by),
+                )
+            case e.ArgumentsRewritten():
+                self._lines.line(
+                    ("  ! ", "yellow"),
+                    f"{name} runs as ({call_arguments(event.arguments)})",
+                    by_person(f"middleware {', '.join(event.by)}"),
+                )
+            case e.ResultReplaced():
+                self._lines.line(
+                    ("⇄ ", "yellow"), f"the result of {name} replaced: {short(as_text(event.output))}"
+                )
+
+    def overwritten(self, event: e.StateOverwritten) -> None:
+        """Print that one call overwrote the state of another."""
+        writers: list[str] = []
+        for writer in (event.lost, event.kept):
+            node = self._lines.names.of(writer)
+            call = f"{self._lines.name_of(base_call_id(writer))} ({writer})"
+            writers.append(call if node is None else f"the step {node.plan.name}")
+        keys = short(", ".join(event.keys), DATA_SHOWN)
+        self._lines.line(
+            ("  ! ", "yellow"), f"ctx.state: {keys} of {writers[0]} gave way to {writers[1]}, beside it"
+        )
+
+    def background(
+        self,
+        event: e.CallDeferred | e.TicketProgressed | e.TicketCompleted | e.TicketFailed | e.TicketExpired,
+    ) -> None:
+        """Print that a call continues in the background, and its ticket's events; its result is printed at its end."""
+        name = f"{self._lines.name_of(event.call)} ({event.call})"
+        match event:
+            case e.CallDeferred():
+                about = f": {short(as_text(event.details), DATA_SHOWN)}" if event.details is not None else ""
+                until = (f"  until {moment(event.expires)}", "dim")
+                self._lines.line(("  ⋯ ", "cyan"), f"{name} goes on in the background{about}", until)
+            case e.TicketProgressed():
+                reached = short(as_text(event.value), DATA_SHOWN)
+                self._lines.line(("  ⋯ ", "cyan"), f"{name}: {reached}", by_person(event.by))
+            case e.TicketCompleted() | e.TicketFailed():
+                outcome = "completed" if isinstance(event, e.TicketCompleted) else "failed"
+                self._lines.line(("  ⋯ ", "cyan"), f"{name} {outcome} by its ticket", by_person(event.by))
+            case e.TicketExpired():
+                self._lines.line(("  ! ", "yellow"), f"{name}: its ticket expired")
+
+
+def _seen_part(event: e.ToolEnded) -> str:
+    """Return how much of a long output the model saw."""
+    length = len(event.whole if event.whole is not None else as_text(event.output))
+    seen_characters = max(0, length - characters_cut(event.observation or (), base_call_id(event.call)))
+    return (
+        f"the model saw {seen_characters:,} of {length:,} characters; `treadle show --json` has all of them"
+    )
