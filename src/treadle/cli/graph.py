@@ -42,8 +42,7 @@ class StepNames:
 
     def of(self, step: str | None) -> StepNode | None:
         """Return a step, or None if the steps of this task have no names."""
-        graph = self._state.graph if self._state is not None else None
-        return graph.nodes.get(step or "") if graph is not None else None
+        return self._state.node_of(step or "") if self._state is not None else None
 
     def before(self, node: StepNode) -> list[str]:
         """Return the names of the steps on which a step depends."""

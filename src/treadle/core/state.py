@@ -6,7 +6,7 @@ much as the undone steps hold, and never a pass over the task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -19,17 +19,15 @@ from treadle.core.events import (
     Failure,
     IllegalEvent,
     InputReceived,
-    Rewound,
     StateChange,
     UndoneCall,
     UnknownEvent,
 )
 from treadle.core.extra_state import ExtraState, Overwritten, Writer
-from treadle.core.graph import Graph
+from treadle.core.graph import Graph, StepNode
 from treadle.core.ids import idempotency_key
 from treadle.core.messages import Content, Json, Message, MessageView
 from treadle.core.model import NO_USAGE, Tries, Usage
-from treadle.core.observation import answer_text
 from treadle.core.permits import Grant
 from treadle.core.questions import Question
 from treadle.core.steps import CallState, Checkpoint, ModelCall, Sleep, StepState
@@ -301,6 +299,14 @@ class TaskState:
         nodes = (*self.graph.running.values(), *self.graph.failed.values())
         return [node.step for node in nodes if node.step is not None]
 
+    def running_nodes(self) -> Iterable[StepNode]:
+        """Return the running steps of a graph; none if the steps follow each other."""
+        return self.graph.running.values() if self.graph is not None else ()
+
+    def node_of(self, step_id: str) -> StepNode | None:
+        """Return the step of this id in the graph; None if the steps follow each other."""
+        return self.graph.nodes.get(step_id) if self.graph is not None else None
+
     def open_call(self, call_id: str) -> CallState | None:
         """Return the call of this id that has not ended: in a step under way, or in the background."""
         for step in self.under_way():
@@ -386,22 +392,33 @@ def take_back_answer(state: TaskState) -> None:
     state.finalized = False
 
 
-def end_undo(state: TaskState, event: Rewound, last: StepState | None) -> None:
-    """Begin the branch after an undo; `last` is the last step that stays."""
-    state.branch, state.last_undo, state.undo = event.branch, event.calls, None
-    state.error = state.limit = None
-    state.answered = last is not None and last.last and not state.unread
-    state.output = last.output if last is not None and state.answered else None
-    state.output_text = answer_text(state.output)
-    if state.grants:
-        state.grants = [grant for grant in state.grants if state.find_call(grant.call) is not None]
-
-
 def change_extra_state(state: TaskState, change: StateChange, writer: Writer) -> None:
     """Write a change to the task's extra state, by the event that is being applied."""
     if state.extra_state is None:
         state.extra_state = ExtraState()
     state.overwritten += state.extra_state.write(change, writer, state.seq)
+
+
+def running_node(state: TaskState, event: Any) -> StepNode:
+    """Return the running step of an event in a graph; raises `IllegalEvent` if there is none."""
+    node = state.graph.running.get(event.step) if state.graph is not None else None
+    if node is None:
+        raise not_running(state, event)
+    return node
+
+
+def open_call_of(state: TaskState, event: Any) -> CallState:
+    """Return the open call of an event, and name its tool in the event; raises `IllegalEvent` if it is not open."""
+    call = state.open_call(event.call)
+    if call is None:
+        raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
+    event.tool_name = call.name
+    return call
+
+
+def not_allowed(state: TaskState, event: Any, status: str) -> IllegalEvent:
+    """Return the error for an event that the status of its call does not allow."""
+    return IllegalEvent(f"task {state.task_id}: {event.kind} of call {event.call}, which is {status}")
 
 
 def not_running(state: TaskState, event: Any) -> IllegalEvent:

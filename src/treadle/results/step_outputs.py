@@ -130,7 +130,7 @@ def step_output(
     """
     end = step.checkpoint.messages if step.checkpoint is not None else len(state.messages)
     newest = not state.steps or step.index >= state.steps[-1].index
-    node = state.graph.nodes.get(step.id) if state.graph is not None else None
+    node = state.node_of(step.id)
     messages = state.messages[step.first_message : end] if node is None else node.messages
     return TaskStepOutput(
         state.task_id,

@@ -64,7 +64,7 @@ def step_info(state: TaskState, step: StepState) -> StepInfo:
         ended_at=times[1],
         agent=agent_of(state, step),
     )
-    node = state.graph.nodes.get(step.id) if state.graph is not None else None
+    node = state.node_of(step.id)
     if node is None:  # it is not planned yet
         return info
     return replace(info, name=node.plan.name, given=node.plan.input, after=node.after)

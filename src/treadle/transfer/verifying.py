@@ -285,9 +285,7 @@ class _Reading:
         """Yield the malformed parts of the conversation for the next request."""
         state, step = self.state, self.state.step
         messages = state.messages
-        alone = (
-            [node for node in state.graph.running.values() if node.alone] if state.graph is not None else []
-        )
+        alone = [node for node in state.running_nodes() if node.alone]
         if alone and alone[0].owes_results:
             messages = messages[: alone[0].since]  # its calls have not all been answered yet
         if step is not None and step.open:

@@ -48,7 +48,8 @@ def partial_answer(state: TaskState, rules: Rules) -> Json:
         typed = state.step.typed if state.step is not None else None
         return typed.output if typed is not None and typed.problem is None else None
     for step in (*state.under_way(), *reversed(state.steps[state.floor :])):
-        if state.graph is not None and state.graph.nodes[step.id].overtaken is not None:
+        node = state.node_of(step.id)
+        if node is not None and node.overtaken is not None:
             return step.output
         if step.text:
             return step.text

@@ -10,7 +10,7 @@ from treadle.core import events as e
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import MemoEntry, StepNode
 from treadle.core.questions import Question
-from treadle.core.state import TaskState, not_running
+from treadle.core.state import TaskState, open_call_of, running_node
 from treadle.core.steps import CallState
 
 
@@ -20,9 +20,7 @@ def ask(state: TaskState, event: e.QuestionAsked) -> None:
     if event.call:
         _ask_by_call(state, event, question)
     else:
-        node = state.graph.running.get(event.step) if state.graph is not None else None
-        if node is None:
-            raise not_running(state, event)
+        node = running_node(state, event)
         node.requests += 1
         node.questions[question.request_id] = question
         node.memo[event.key] = MemoEntry(event.digest, question)
@@ -30,10 +28,7 @@ def ask(state: TaskState, event: e.QuestionAsked) -> None:
 
 
 def _ask_by_call(state: TaskState, event: e.QuestionAsked, question: Question) -> None:
-    call = state.open_call(event.call)
-    if call is None:
-        raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
-    event.tool_name = call.name
+    call = open_call_of(state, event)
     may_ask = call.status in ("begun", "asking") and call.effect != "write" and call.child is None
     earlier = call.questions[event.place - 1] if 1 <= event.place <= len(call.questions) else None
     in_order = event.number == call.asked_questions + 1 and 1 <= event.place <= len(call.questions) + 1
@@ -92,9 +87,8 @@ def close_step(state: TaskState, node: StepNode) -> None:
 
 def forget(state: TaskState) -> None:
     """Drop the questions and values of open calls, and unanswered questions: a fork asks again, under its own keys."""
-    if state.graph is not None:
-        for node in state.graph.running.values():
-            close_step(state, node)
+    for node in state.running_nodes():
+        close_step(state, node)
     for step in state.under_way():
         for call in step.open.values():
             if call.status == "asking":

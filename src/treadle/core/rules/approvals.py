@@ -10,7 +10,7 @@ from treadle.core.events import IllegalEvent
 from treadle.core.ids import approval_id
 from treadle.core.permits import Grant, Permit, digest_of
 from treadle.core.rules import guardrails
-from treadle.core.state import TaskState
+from treadle.core.state import TaskState, not_allowed
 from treadle.core.steps import CallState
 
 PermitEvent: TypeAlias = (
@@ -153,4 +153,4 @@ def _with_reason(clause: str, reason: str | None) -> str:
 
 def _illegal(state: TaskState, event: PermitEvent, call: CallState | Check) -> IllegalEvent:
     status = call.permit.status if call.permit is not None else call.status
-    return IllegalEvent(f"task {state.task_id}: {event.kind} of call {event.call}, which is {status}")
+    return not_allowed(state, event, status)

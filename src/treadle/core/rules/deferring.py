@@ -16,16 +16,16 @@ from __future__ import annotations
 from treadle.core import events as e
 from treadle.core.events import IllegalEvent
 from treadle.core.render import late_result
-from treadle.core.state import TaskState
+from treadle.core.state import TaskState, not_allowed, open_call_of
 from treadle.core.steps import CallState, StepState
 from treadle.core.tickets import Completion, Ticket
 
 
 def issue(state: TaskState, event: e.TicketIssued) -> None:
     """Record the digest of a ticket that a call has when it starts."""
-    call = _open(state, event)
+    call = open_call_of(state, event)
     if call.status != "proposed":
-        raise _illegal(state, event, call)
+        raise not_allowed(state, event, call.status)
     if call.ticket is None:
         call.ticket = Ticket()
     state.tickets[event.ticket] = call
@@ -34,7 +34,7 @@ def issue(state: TaskState, event: e.TicketIssued) -> None:
 def defer(state: TaskState, step: StepState, call: CallState, event: e.CallDeferred) -> None:
     """Record that a call goes on in the background: its start returned, so its effect is not in doubt."""
     if call.status != "begun" or call.ticket is None:
-        raise _illegal(state, event, call)
+        raise not_allowed(state, event, call.status)
     ticket = call.ticket
     ticket.seq, ticket.expires, ticket.details = event.seq, event.expires, event.details
     call.status, call.output, call.cut_off = "deferred", event.details, 0
@@ -132,24 +132,8 @@ def is_arrival(state: TaskState, received: e.InputReceived) -> bool:
 
 def _of_ticket(state: TaskState, event: Completion | e.TicketProgressed) -> tuple[CallState, Ticket]:
     """Return an open call with a ticket that is not completed."""
-    call = _open(state, event)
+    call = open_call_of(state, event)
     ticket = call.ticket
     if ticket is None or ticket.completion is not None or call.outcome is not None:
-        raise _illegal(state, event, call)
+        raise not_allowed(state, event, call.status)
     return call, ticket
-
-
-def _open(state: TaskState, event: Completion | e.TicketProgressed | e.TicketIssued) -> CallState:
-    call = state.open_call(event.call)
-    if call is None:
-        raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
-    event.tool_name = call.name
-    return call
-
-
-def _illegal(
-    state: TaskState,
-    event: Completion | e.TicketProgressed | e.TicketIssued | e.CallDeferred,
-    call: CallState,
-) -> IllegalEvent:
-    return IllegalEvent(f"task {state.task_id}: {event.kind} of call {event.call}, which is {call.status}")

@@ -55,12 +55,13 @@ from treadle.core.rules import (
     model_calls,
     schedule,
     sleeps,
+    undo,
 )
 from treadle.core.state import (
     TaskState,
     UndoState,
     change_extra_state,
-    end_undo,
+    not_allowed,
     not_running,
     take_back_answer,
 )
@@ -400,7 +401,7 @@ def _call_edited(state: TaskState, event: e.CallEdited) -> None:
     _, call = _open_call(state, event.call)
     event.tool_name = call.name
     if call.status != "proposed":
-        raise _illegal(state, event, call.status)
+        raise not_allowed(state, event, call.status)
     call.arguments, call.problem, call.replaced = event.arguments, None, 0
     approvals.clear(state, call)
 
@@ -410,13 +411,13 @@ def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
         undone = _call_being_undone(state, event.undoes)
         event.tool_name = undone.name
         if undone.undo_status not in ("none", "not_happened"):
-            raise _illegal(state, event, undone.undo_status)
+            raise not_allowed(state, event, undone.undo_status)
         undone.undo_status, undone.undo_attempt, undone.undo_error = "begun", event.attempt, None
         return
     _, call = _open_call(state, event.call)
     event.tool_name = call.name
     if call.status != "proposed" and call.status != "parked":
-        raise _illegal(state, event, call.status)
+        raise not_allowed(state, event, call.status)
     if call.permit is not None:
         approvals.use(state, call, call.permit)
     call.status, call.attempt, call.effect, call.undo = "begun", event.attempt, event.effect, event.undo
@@ -437,7 +438,7 @@ def _arguments_rewritten(state: TaskState, event: e.ArgumentsRewritten) -> None:
     _, call = _open_call(state, event.call)
     event.tool_name = call.name
     if call.status != "begun":
-        raise _illegal(state, event, call.status)
+        raise not_allowed(state, event, call.status)
     call.rewritten = event.arguments
 
 
@@ -446,14 +447,14 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
         undone = _call_being_undone(state, undone_call(event.call))
         event.tool_name = undone.name
         if undone.undo_status != "begun":
-            raise _illegal(state, event, undone.undo_status)
+            raise not_allowed(state, event, undone.undo_status)
         undone.undo_status, undone.undo_error = "lost", event.error.message if event.error else event.reason
         return
     _, call = _open_call(state, event.call)
     event.tool_name = call.name
     may_stop = call.status == "begun" or (call.status == "parked" and event.failed is not None)
     if not may_stop or event.failed not in (None, call.child):
-        raise _illegal(state, event, call.status)
+        raise not_allowed(state, event, call.status)
     call.stopped, call.stopped_before = event.error, call.stopped
     if call.child is not None:
         _child_stopped(state, call, call.child, event)
@@ -482,14 +483,14 @@ def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
         undone = _call_being_undone(state, undone_call(event.call))
         event.tool_name = undone.name
         if undone.undo_status != "lost":
-            raise _illegal(state, event, undone.undo_status)
+            raise not_allowed(state, event, undone.undo_status)
         undone.undo_status = "done" if event.verdict == "happened" else "not_happened"
         return
     _, call = _open_call(state, event.call)
     event.tool_name = call.name
     in_doubt = call.status in ("lost", "unresolved") or (call.status == "proposed" and call.cut_off)
     if not in_doubt or call.outcome is not None:
-        raise _illegal(state, event, call.status)
+        raise not_allowed(state, event, call.status)
     # If the tool was not entered, the state is that before this attempt.
     call.status, call.stopped = "proposed", call.stopped_before if event.by == "runner" else None
     call.cut_off = max(0, call.cut_off - 1)
@@ -503,7 +504,7 @@ def _outcome_unresolved(state: TaskState, event: e.OutcomeUnresolved) -> None:
     _, call = _open_call(state, event.call)
     event.tool_name = call.name
     if call.status not in ("lost", "unresolved") or call.outcome is not None:
-        raise _illegal(state, event, call.status)
+        raise not_allowed(state, event, call.status)
     call.status = "unresolved"
     if event.error is not None:
         call.stopped = event.error
@@ -514,7 +515,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
         undone = _call_being_undone(state, undone_call(event.call))
         event.tool_name = undone.name
         if undone.undo_status not in ("begun", "lost", "not_happened"):
-            raise _illegal(state, event, undone.undo_status)
+            raise not_allowed(state, event, undone.undo_status)
         undone.undo_status = "done" if event.outcome == "ok" else "failed"
         undone.undo_error = event.error.message if event.error else None
         return
@@ -589,7 +590,8 @@ def _call_deferred(state: TaskState, event: e.CallDeferred) -> None:
 
 
 def _change_by_call(state: TaskState, step: StepState, call: CallState, change: e.StateChange) -> None:
-    path = (step.index,) if state.graph is None else state.graph.nodes[step.id].path
+    node = state.node_of(step.id)
+    path = node.path if node is not None else (step.index,)
     place = next(place for place, other in enumerate(step.calls) if other is call)
     call.changes = change
     change_extra_state(state, change, Writer(call.id, step.id, (path, place), call.began))
@@ -667,8 +669,8 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     text = Text(as_text(event.output) or EMPTY_OUTPUT)
     new = ToolResult(base_call_id(call.id), call.name, (text,), label=call.label, frame=call.frame)
     state.messages = guardrails.with_result(state.messages, new)
-    if state.graph is not None:
-        node = state.graph.nodes[call.step]
+    node = state.node_of(call.step)
+    if node is not None:
         node.messages = guardrails.with_result(node.messages, new)
     call.output, call.outcome, call.guarded = event.output, "ok", False
     call.observation = call.display = call.error = call.whole = None
@@ -816,16 +818,12 @@ def _undo_requested(state: TaskState, event: e.UndoRequested) -> None:
 
 
 def _rewound(state: TaskState, event: e.Rewound) -> None:
-    keep, gone = event.to, list[str]()
+    keep, gone = event.to, set[str]()
     while state.steps and state.steps[-1].index > keep:
-        gone.append(state.steps.pop().id)
+        gone.add(state.steps.pop().id)
     if state.step is not None and state.step.index > keep:
-        gone.append(state.step.id)
+        gone.add(state.step.id)
         state.step = None
-    if state.extra_state is not None:
-        state.extra_state.take_back(gone)
-    if state.cut:
-        state.cut = {call_id: call for call_id, call in state.cut.items() if call.step not in gone}
     last = state.steps[-1] if state.steps else None
     checkpoint = last.checkpoint if last is not None and len(state.steps) > state.floor else state.origin
     if checkpoint is None:
@@ -840,9 +838,7 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     if state.arrived:
         _return_arrivals(state, last)
     del state.reasons[checkpoint.reasons :]
-    if state.checks:
-        guardrails.take_back(state, set(gone))
-    end_undo(state, event, last)
+    undo.end(state, event, gone, last)
 
 
 def _return_arrivals(state: TaskState, last: StepState | None) -> None:
@@ -879,10 +875,6 @@ def _open_call(state: TaskState, call_id: str) -> tuple[StepState, CallState]:
             step for step in (*state.under_way(), *reversed(state.steps)) if step.id == call.step
         ), call
     raise IllegalEvent(f"task {state.task_id}: call {call_id} is not open")
-
-
-def _illegal(state: TaskState, event: Any, status: str) -> IllegalEvent:
-    return IllegalEvent(f"task {state.task_id}: {event.kind} of call {event.call}, which is {status}")
 
 
 def _unknown_event(state: TaskState, event: e.UnknownEvent) -> None:

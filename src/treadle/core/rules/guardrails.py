@@ -187,7 +187,7 @@ def _replace_result(state: TaskState, check: Check, output: Json) -> None:
     if call.error is not None:
         call.error = replace(call.error, message=as_text(output))
     step = next(step for step in state.under_way() if step.id == call.step)
-    node = state.graph.nodes.get(step.id) if state.graph is not None else None
+    node = state.node_of(step.id)
     if node is None:
         if not step.open:
             state.messages = with_result(state.messages, _tool_result(call))

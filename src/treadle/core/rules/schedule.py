@@ -43,8 +43,8 @@ from treadle.core.messages import Message, MessageView, Text, ToolCall
 from treadle.core.observation import answer_text
 from treadle.core.questions import Question
 from treadle.core.render import input_message, results
-from treadle.core.rules import answers, deferring, guardrails, model_calls, sleeps
-from treadle.core.state import TaskState, change_extra_state, end_undo, not_running
+from treadle.core.rules import answers, deferring, guardrails, model_calls, sleeps, undo
+from treadle.core.state import TaskState, change_extra_state, running_node
 from treadle.core.steps import CallState, ModelCall, StepState, repeat_call
 
 UNNEEDED: Final = "join"
@@ -282,7 +282,7 @@ def _add_message(state: TaskState, node: StepNode, message: Message) -> None:
 
 def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
     """Complete a step: make steps ready that wait for it, and add the steps that it planned."""
-    node = _running(state, graph, event)
+    node = running_node(state, event)
     if node.model_calls:
         _refuse_open_requests(state, node, event)
     step = _ended(state, graph, node, event)
@@ -386,7 +386,7 @@ def _add_ended(state: TaskState, graph: Graph, node: StepNode, step: StepState) 
 
 def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
     """Fail a step: without retries, the task goes on if steps wait for it and all of them can start without it."""
-    node = _running(state, graph, event)
+    node = running_node(state, event)
     if node.model_calls:
         _refuse_open_requests(state, node, event)
     step = _ended(state, graph, node, event)
@@ -519,7 +519,7 @@ def _remove_results(state: TaskState, node: StepNode) -> None:
 
 def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) -> None:
     """Record a function's request to the model."""
-    node = _running(state, graph, event)
+    node = running_node(state, event)
     step = node.step
     call = ModelCall(event.call, event, attempt=node.tried.get(event.key, 0))
     if event.follows is not None:
@@ -565,7 +565,7 @@ def _model_failed(state: TaskState, graph: Graph, event: e.ModelFailed) -> None:
 
 def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> None:
     """Record a function's request for a tool call."""
-    node = _running(state, graph, event)
+    node = running_node(state, event)
     step = node.step
     assert step is not None, "it runs"
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
@@ -609,15 +609,8 @@ def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
     if event.call:
         answers.keep(state, event)
         return
-    node = _running(state, graph, event)
+    node = running_node(state, event)
     node.memo[event.key] = MemoEntry("", MemoValue(event.value))
-
-
-def _running(state: TaskState, graph: Graph, event: Any) -> StepNode:
-    node = graph.running.get(event.step)
-    if node is None:
-        raise not_running(state, event)
-    return node
 
 
 def _add_results(state: TaskState, node: StepNode, step: StepState) -> None:
@@ -665,8 +658,6 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     merged = [node.since for node in gone if node.merged]
     if merged:
         _unmerge(state, graph, min(merged))
-    if state.extra_state is not None:
-        state.extra_state.take_back(ids)
     state.messages = list(state.messages)
     state.own_from = min(state.own_from, len(state.messages))
     state.steps = [step for step in state.steps if step.id not in ids]
@@ -695,9 +686,7 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
     stay.sort(key=_by_path)
     graph.merged = {node.plan.name: node.id for node in stay}
     last = next((step for step in state.steps if step.last), None)
-    if state.checks:
-        guardrails.take_back(state, ids)
-    end_undo(state, event, last)
+    undo.end(state, event, ids, last)
     state.finalized = False
     _plan_again(state, graph, gone)
     if last is not None and state.unread:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from treadle.core import events as e
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import StepNode
-from treadle.core.state import TaskState, not_running
+from treadle.core.state import TaskState, open_call_of, running_node
 from treadle.core.steps import CallState, Sleep
 
 
@@ -17,10 +17,7 @@ def begin(state: TaskState, event: e.SleepStarted) -> None:
     """Record that a tool or a step function sleeps."""
     sleep = Sleep(event.step, event.call, event.until, event.place)
     if event.call:
-        call = state.open_call(event.call)
-        if call is None:
-            raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")
-        event.tool_name = call.name
+        call = open_call_of(state, event)
         may_sleep = call.status == "begun" and call.effect != "write" and call.child is None
         if not may_sleep or event.place <= call.slept:
             raise _illegal(state, event, call.status)
@@ -28,7 +25,7 @@ def begin(state: TaskState, event: e.SleepStarted) -> None:
         call.status, call.is_halfway = "sleeping", call.is_halfway or call.effect != "read"
         call.attempts_that_asked += 1
     else:
-        node = _running(state, event)
+        node = running_node(state, event)
         if event.place in node.slept or event.place in node.sleeps:
             raise _illegal(state, event, "over, or not over yet")
         node.sleeps[event.place] = sleep
@@ -48,7 +45,7 @@ def end(state: TaskState, event: e.SleepEnded) -> None:
         event.tool_name = call.name
         call.status, call.slept = "proposed", event.place
     else:
-        node = _running(state, event)
+        node = running_node(state, event)
         del node.sleeps[event.place]
         node.slept.add(event.place)
 
@@ -73,16 +70,9 @@ def forget(state: TaskState) -> None:
             if call.status == "sleeping":
                 call.status = "proposed"
             call.slept = 0
-    for node in state.graph.running.values() if state.graph is not None else ():
+    for node in state.running_nodes():
         node.sleeps.clear()
     state.sleeps.clear()
-
-
-def _running(state: TaskState, event: e.SleepStarted | e.SleepEnded) -> StepNode:
-    node = state.graph.running.get(event.step) if state.graph is not None else None
-    if node is None:
-        raise not_running(state, event)
-    return node
 
 
 def _illegal(state: TaskState, event: e.SleepStarted | e.SleepEnded, status: str) -> IllegalEvent:
