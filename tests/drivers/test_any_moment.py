@@ -225,7 +225,7 @@ async def test_a_resume_withdraws_a_stop_request_that_another_driver_has_not_rea
     store.deaf = True
     await store.post("t", InboxItem("said", command, {}, 0))
     resumed = asyncio.ensure_future(there.resume("t"))
-    await until(lambda: len(store._tasks["t"].waiting) == 2)
+    await until(lambda: len(store._tables.tasks["t"].waiting) == 2)
     here._driver.owned.read_inbox_soon("t")
     gate.let_go.set()
     async with asyncio.timeout(5):

@@ -59,7 +59,7 @@ class SpeaksLast(MemoryStore):
     def commit(self, commit: Commit, done: CommitDone) -> None:
         if commit.release and not self.said:
             self.said = True
-            self._tasks[commit.task_id].waiting["i"] = InboxItem("i", "resume", {}, 1)
+            self._tables.tasks[commit.task_id].waiting["i"] = InboxItem("i", "resume", {}, 1)
         super().commit(commit, done)
 
 

@@ -241,7 +241,7 @@ async def test_a_message_that_crosses_with_the_release_of_a_task_is_read_first(e
         def commit(self, commit: Commit, done: CommitDone) -> None:
             if commit.release and not self.crossed:
                 self.crossed = True
-                task = self._tasks[commit.task_id]
+                task = self._tables.tasks[commit.task_id]
                 task.waiting["late"] = InboxItem("late", "send", {"parts": ["And this."]}, 1)
             super().commit(commit, done)
 

@@ -147,7 +147,7 @@ class Story:
 
     def with_children(self, tasks: list[str]) -> list[str]:
         """Return these tasks, and those of the agents that they called."""
-        stored = list(self.world.store._tasks)
+        stored = list(self.world.store._tables.tasks)
         return [
             one for task in tasks for one in (task, *[row for row in stored if row.startswith(f"{task}.")])
         ]

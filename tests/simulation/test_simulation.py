@@ -58,7 +58,7 @@ def the_store_takes_a_stale_epoch(patch: pytest.MonkeyPatch) -> None:
     commit = MemoryStore._commit
 
     def lenient(self: MemoryStore, asked: Any) -> Any:
-        task = self._tasks.get(asked.task_id)
+        task = self._tables.tasks.get(asked.task_id)
         if task is not None and asked.create is None and asked.epoch < task.epoch:
             asked.epoch = task.epoch
             if asked.record is not None:

@@ -292,7 +292,7 @@ class World:
         for task_id, owner in list(self.owners.items()):
             if owner is process:
                 del self.owners[task_id]
-                task = self.store._tasks[task_id]
+                task = self.store._tables.tasks[task_id]
                 if task.turn is not None:
                     task.epoch += 1  # another task was in the thread meanwhile
                 task.owned, task.turn = False, None

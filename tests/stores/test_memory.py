@@ -13,5 +13,5 @@ class TestMemoryStore(StoreConformance):
 
     async def lose_last_record(self, store: JournalStore, place: Path, task_id: str) -> bool:
         assert isinstance(store, MemoryStore)
-        store._tasks[task_id].records.pop()
+        store._tables.tasks[task_id].records.pop()
         return True

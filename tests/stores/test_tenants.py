@@ -46,7 +46,7 @@ class TestATenantInMemory(WithoutTenants, StoreConformance):
     async def lose_last_record(self, store: JournalStore, place: Path, task_id: str) -> bool:
         assert isinstance(store, TenantStore)
         assert isinstance(store._store, MemoryStore)
-        store._store._tasks[Names(OWN).full(task_id)].records.pop()
+        store._store._tables.tasks[Names(OWN).full(task_id)].records.pop()
         return True
 
 

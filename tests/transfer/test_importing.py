@@ -120,7 +120,7 @@ async def test_the_conflict_of_two_tasks_of_one_id_names_the_field(
         await one.export_tasks(tmp_path / "one.jsonl")
         row = await one.store.row("one")
         await other.run(AGENT, **made(**how))
-        there = other.store._tasks["one"]  # type: ignore[attr-defined]
+        there = other.store._tables.tasks["one"]  # type: ignore[attr-defined]
         there.new.created = row.created
         with pytest.raises(TaskConflict, match=f"another {field}") as raised:
             await other.import_tasks(tmp_path / "one.jsonl")

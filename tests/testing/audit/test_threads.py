@@ -59,7 +59,7 @@ async def test_a_deletion_of_messages_that_a_task_began_with_is_found(
 async def test_a_member_that_is_lost_is_found() -> None:
     store = MemoryStore()
     await talking(store)
-    del store._threads["talk"].members[1]
+    del store._tables.threads["talk"].members[1]
     assert "one is lost" in (await found(store))["talk"]
     async with Runner(store) as runner:
         texts = [finding.text for finding in (await runner.verify()).findings]
