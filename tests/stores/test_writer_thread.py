@@ -8,6 +8,7 @@ import pytest
 from treadle.errors import StoreUnavailable
 from treadle.stores.sqlite import SQLiteStore
 from treadle.stores.sqlite.journal import Journal
+from treadle.stores.sqlite.lease import Lease
 from treadle.testing.conformance.owner import Owner, until
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +25,7 @@ async def test_due_work_that_fails_does_not_end_the_thread(
     await store.open()
     owner = await Owner.create(store, "t")
 
-    def broken(self: Journal) -> None:
+    def broken(self: object) -> None:
         looks.append(1)
         raise Broken
 
@@ -32,7 +33,7 @@ async def test_due_work_that_fails_does_not_end_the_thread(
         return len(looks) >= 2
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "heartbeat", broken)
+        patch.setattr(Lease, "heartbeat", broken)
         await until(two_looks)
     async with asyncio.timeout(5):
         await owner.write()
@@ -46,10 +47,10 @@ async def test_a_store_that_cannot_end_its_lease_is_closed_all_the_same(
     await store.open()
     owner = await Owner.create(store, "t")
 
-    def broken(self: Journal) -> None:
+    def broken(self: object) -> None:
         raise Broken
 
-    monkeypatch.setattr(Journal, "end_lease", broken)
+    monkeypatch.setattr(Lease, "end", broken)
     monkeypatch.setattr(Journal, "rolled_back", broken)
     async with asyncio.timeout(5):
         await store.close()

@@ -6,7 +6,6 @@ Every item is checked before its first write, so a refused one needs no savepoin
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,19 +22,20 @@ from treadle.ports import (
     Record,
     TaskFigures,
     TaskRow,
-    ThreadChange,
     ThreadMember,
     ThreadMoved,
 )
 from treadle.stores import rules
 from treadle.stores.listing import figures_column, label_rows
-from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, Process, alive, lease_from_now
+from treadle.stores.processes import LEASE_SECONDS, Process
 from treadle.stores.rules import IN_PARALLEL, QueueEntry
 from treadle.stores.sql.deletion import Deletion
-from treadle.stores.sqlite import reading, thread_queue
+from treadle.stores.sqlite import reading, thread_members, thread_queue
 from treadle.stores.sqlite.changes import FileChanges
 from treadle.stores.sqlite.dialect import SQLITE
+from treadle.stores.sqlite.lease import Lease
 from treadle.stores.sqlite.schema import Connection
+from treadle.stores.sqlite.statements import Statements
 
 CACHED_HEADS = 10_000
 
@@ -49,17 +49,11 @@ mark_seq, mark_digest, wanted, format, figures, search)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _LABEL = "INSERT INTO task_labels(name, value, created, key) VALUES (?, ?, ?, ?)"
 _GRANT = "INSERT OR IGNORE INTO grants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_SINCE_NEWEST = """SELECT version, covers FROM members WHERE thread = ?1 AND gone IS NULL
-AND version >= (SELECT max(version) FROM members WHERE thread = ?1 AND task = ?2 AND gone IS NULL) ORDER BY version"""
 _FORMAT = "UPDATE tasks SET format = ? WHERE id = ?"
 _SET_TURN = "UPDATE tasks SET turn = ?1 WHERE id = ?2 AND turn IS NOT ?1"  # an unchanged place is not written
 _WANTED = "SELECT wanted FROM tasks WHERE id = ?"
 _CLAIM = """UPDATE tasks SET epoch = ?, driver = ?, mark_seq = ?, mark_digest = ?, turn = ?, wanted = ?
 WHERE id = ?"""
-_OWNED = "SELECT key FROM tasks WHERE driver = ?"
-# The newest row stays, so that no id is used twice: a process may not have noticed yet that its row is gone.
-_DELETE_DEAD_DRIVERS = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
-AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 
 
 @mutable
@@ -88,78 +82,19 @@ class Journal:
         self, connection: Connection, process: Process, lease_seconds: float = LEASE_SECONDS
     ) -> None:
         self._connection = connection
-        self._process = process
-        self._lease_seconds = lease_seconds
+        self._sql = Statements(connection)
         self._heads: dict[str, _Head] = {}
-        self._driver: int | None = None
-        self._driver_is_stale = False
-        """whether its row must be read again: at the next begin, since nothing may fail in a rollback"""
-
-        self._renewed_at = 0.0
-        self._ownership_changes: list[tuple[str, bool]] = []
-        self.held: set[str] = set()
+        self.lease = Lease(connection, process, lease_seconds)
         self.changes = FileChanges(connection)
 
     def forget(self) -> None:
         """Drop cached heads: another connection has written."""
         self._heads.clear()
 
-    def committed(self) -> None:
-        """Apply the changes of ownership of a committed transaction to `held`."""
-        for key, owned in self._ownership_changes:
-            (self.held.add if owned else self.held.discard)(key)
-        self._ownership_changes.clear()
-
     def rolled_back(self) -> None:
         """Drop all that a rolled-back transaction cached."""
         self._heads.clear()
-        self._ownership_changes.clear()
-        self._driver_is_stale, self._renewed_at = True, 0.0
-
-    def begun(self) -> None:
-        """Read this process's row again, if a rollback may have removed it; called when a transaction has begun."""
-        if self._driver_is_stale:
-            self._driver, self._driver_is_stale = self._find_driver_row(), False
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time to renew the lease of this process."""
-        return bool(self.held) and not self.is_fresh
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether the lease of this process was renewed lately."""
-        # By the clock of leases, so that it is right even if the clock was set back, or the machine slept.
-        return 0 <= time.time() - self._renewed_at < self._lease_seconds / HEARTBEATS_PER_LEASE
-
-    def heartbeat(self) -> None:
-        """Renew the lease of this process, and delete the rows of dead drivers that own nothing."""
-        now = time.time()
-        self._run(
-            "UPDATE drivers SET lease = ? WHERE key = ?",
-            lease_from_now(self._lease_seconds),
-            self._process.key,
-        )
-        if self._connection.changes() == 0:
-            self._driver = (
-                None  # its lease had passed, other drivers took over its tasks, and its row was deleted
-            )
-        # Tasks that other drivers took over meanwhile are no longer held, also if no caller here has noticed.
-        owned = {key for (key,) in self._connection.execute(_OWNED, (self._driver,))}
-        self._ownership_changes.extend((key, False) for key in self.held - owned)
-        self._run(_DELETE_DEAD_DRIVERS, int(now * 1_000_000))
-        self._renewed_at = now
-
-    def end_lease(self) -> None:
-        """End the lease of this process; its row stays while a task names it."""
-        if self._driver is not None:
-            self._run("UPDATE drivers SET lease = 0 WHERE key = ?", self._process.key)
-            sql = "DELETE FROM drivers WHERE key = ? AND NOT EXISTS (SELECT 1 FROM tasks WHERE driver = drivers.id)"
-            self._run(sql, self._process.key)
-
-    def _find_driver_row(self) -> int | None:
-        row = self._one("SELECT id FROM drivers WHERE key = ?", self._process.key)
-        return row[0] if row else None
+        self.lease.rolled_back()
 
     # ---------------------------------------------------------------------------------------- committing
 
@@ -169,7 +104,7 @@ class Journal:
         earlier, is_own = None, True
         if head is not None and rules.may_be_repeated(commit, head):
             earlier = self._record_at(head, commit)
-            is_own = head.driver is None or head.driver == self._driver
+            is_own = head.driver is None or head.driver == self.lease.driver
         if not rules.admit(commit, head, earlier, is_own=is_own):
             assert head is not None
             return self._answer_again(head, commit)
@@ -177,7 +112,7 @@ class Journal:
             head = self._new_head(commit, commit.create)
         assert head is not None
         released = (commit.seal or commit.release) and rules.releases(commit, self._unread(head))
-        thread = self._check_thread(head, commit) if commit.thread is not None else None
+        thread = thread_members.check(self._sql, head.row, commit) if commit.thread is not None else None
         entry = self._entry(head, commit) if commit.enter is not None else None
         return self._write(head, commit, thread, entry, release=released)
 
@@ -187,7 +122,7 @@ class Journal:
             return Committed(released=True)
         entry = self._entry(head, commit)
         if entry is not None:
-            self._run(_SET_TURN, entry.turn, head.row)
+            self._sql.run(_SET_TURN, entry.turn, head.row)
         return Committed(place=self._depose(entry) if entry is not None else None)
 
     def _write(
@@ -202,19 +137,21 @@ class Journal:
         if head.row == 0:
             self._create(head, commit, entry.turn if entry is not None else None)
         elif entry is not None:
-            self._run(_SET_TURN, entry.turn, head.row)
+            self._sql.run(_SET_TURN, entry.turn, head.row)
         if commit.format > head.format:
             head.format = commit.format
-            self._run(_FORMAT, head.format, head.row)
+            self._sql.run(_FORMAT, head.format, head.row)
         record = commit.record
         if record is not None:
             self._append(head, record)
         for item_id in commit.taken:
-            self._run("UPDATE inbox SET taken = 1, data = NULL WHERE task = ? AND key = ?", head.row, item_id)
+            self._sql.run(
+                "UPDATE inbox SET taken = 1, data = NULL WHERE task = ? AND key = ?", head.row, item_id
+            )
         for grant in commit.grants:
-            self._run(_GRANT, *rules.grant_columns(grant))
+            self._sql.run(_GRANT, *rules.grant_columns(grant))
         if commit.thread is not None and thread is not None:
-            self._change_thread(head, commit.thread, *thread)
+            thread_members.apply(self._sql, head.row, head.seq, commit.thread, *thread)
         state = commit.state if commit.create is None else None
         if state is not None or release:
             figures = commit.figures
@@ -252,9 +189,9 @@ class Journal:
             sql += ", driver = NULL, turn = NULL, wanted = coalesce(?, wanted)"
             values.append(wanted)
             head.driver = None
-            self._ownership_changes.append((key, False))
+            self.lease.ownership_changes.append((key, False))
         head.mark, head.mark_digest = head.seq, head.digest
-        self._run(f"{sql} WHERE id = ?", *values, head.row)
+        self._sql.run(f"{sql} WHERE id = ?", *values, head.row)
 
     def _digest(self, head: _Head) -> bytes:
         """Return the digest of the record with a task's last event."""
@@ -265,7 +202,7 @@ class Journal:
     def _head(self, key: str) -> _Head | None:
         head = self._heads.get(key)
         if head is None:
-            row = self._one(_LOAD, key)
+            row = self._sql.one(_LOAD, key)
             if row is None:
                 return None
             if len(self._heads) >= CACHED_HEADS:
@@ -289,8 +226,8 @@ class Journal:
         else:
             shared = None if base is None else reading.digest_at(self._connection, base, new.base_seq)
             mark = (new.base_seq, shared or b"")
-        head.driver = self._driver_row()
-        self._run(
+        head.driver = self.lease.row()
+        self._sql.run(
             _CREATE,
             *(new.task_id, new.agent, new.thread_id, commit.state or "created", new.created, commit.epoch),
             *(head.driver, new.parent, base, new.base_seq, json.dumps(new.labels), *mark, turn),
@@ -299,16 +236,16 @@ class Journal:
         head.row = self._connection.last_insert_rowid()
         self._add_labels(new.labels, new.created, new.task_id)
         self._heads[new.task_id] = head
-        self._ownership_changes.append((new.task_id, True))
+        self.lease.ownership_changes.append((new.task_id, True))
 
     def _add_labels(self, labels: dict[str, str], created: int, key: str) -> None:
         for row in label_rows(labels, created, key):
-            self._run(_LABEL, *row)
+            self._sql.run(_LABEL, *row)
 
     def _record_at(self, head: _Head, commit: Commit) -> rules.RecordKey | None:
         """Return epoch and digest of the record that ends at the same event as the commit's record."""
         assert commit.record is not None
-        return self._one(
+        return self._sql.one(
             "SELECT epoch, digest FROM records WHERE task = ? AND seq = ?", head.row, commit.record.seq
         )
 
@@ -319,36 +256,15 @@ class Journal:
 
     def _add_blobs(self, record: int, blobs: dict[str, bytes]) -> None:
         for digest, data in blobs.items():
-            row = self._one("SELECT id FROM blobs WHERE digest = ?", digest)
+            row = self._sql.one("SELECT id FROM blobs WHERE digest = ?", digest)
             blob = (
-                row[0] if row else self._insert("INSERT INTO blobs(digest, data) VALUES (?, ?)", digest, data)
+                row[0]
+                if row
+                else self._sql.insert("INSERT INTO blobs(digest, data) VALUES (?, ?)", digest, data)
             )
-            self._run("INSERT INTO blob_refs(record, blob) VALUES (?, ?)", record, blob)
+            self._sql.run("INSERT INTO blob_refs(record, blob) VALUES (?, ?)", record, blob)
 
     # ------------------------------------------------------------------------------------------- threads
-
-    def _check_thread(self, head: _Head, commit: Commit) -> tuple[int | None, int]:
-        """Return the row of a commit's thread, None if it has none yet, and the version of the member to take out."""
-        change = commit.thread
-        assert change is not None
-        row, version = self._one("SELECT id, version FROM threads WHERE key = ?", change.thread_id) or (
-            None,
-            0,
-        )
-        members = self._all(_SINCE_NEWEST, row, head.row) if change.action == "remove" else ()
-        return row, rules.check_thread(commit, version, members)
-
-    def _change_thread(self, head: _Head, change: ThreadChange, row: int | None, taken_out: int) -> None:
-        if row is None:
-            row = self._insert("INSERT INTO threads(key, version) VALUES (?, 0)", change.thread_id)
-        self._run("UPDATE threads SET version = version + 1 WHERE id = ?", row)
-        version = self._one("SELECT version FROM threads WHERE id = ?", row)[0]
-        if change.action == "add":
-            values = (row, version, head.row, head.seq, change.covers)
-            self._run("INSERT INTO members VALUES (?, ?, ?, ?, NULL, ?)", *values)
-        else:
-            sql = "UPDATE members SET gone = ? WHERE thread = ? AND version = ?"
-            self._run(sql, version, row, taken_out)
 
     def _entry(self, head: _Head, commit: Commit) -> QueueEntry | None:
         """Return the place in the queue that a commit asks for; raises `ThreadBusy`."""
@@ -359,8 +275,10 @@ class Journal:
         if commit.create is not None and head.row == 0:
             thread, turn = commit.create.thread_id, None
         else:
-            thread, turn = self._one("SELECT thread, turn FROM tasks WHERE id = ?", head.row)
-        return thread_queue.enter(self._connection, thread, head.row, turn, commit.enter, self._is_living)
+            thread, turn = self._sql.one("SELECT thread, turn FROM tasks WHERE id = ?", head.row)
+        return thread_queue.enter(
+            self._connection, thread, head.row, turn, commit.enter, self.lease.is_living
+        )
 
     def _depose(self, entry: QueueEntry) -> QueuePosition | None:
         """Take the thread from holders with dead drivers; return the position of the task that now has it."""
@@ -369,10 +287,6 @@ class Journal:
             self._heads.pop(task.task_id, None)
         return entry.position
 
-    def _is_living(self, driver: int) -> bool:
-        row = self._one("SELECT host, boot, pid, started, lease FROM drivers WHERE id = ?", driver)
-        return row is not None and (driver == self._driver or alive(*row))
-
     # ----------------------------------------------------------------------------------------- ownership
 
     def claim(self, claimed: tuple[str, bool]) -> Claim:
@@ -380,22 +294,24 @@ class Journal:
         key, enter = claimed
         head = self._listed(key)
         if head.driver is not None:
-            self._refuse_if_alive(key, head.driver)
+            self.lease.refuse_if_alive(key, head.driver)
         end = JournalEnd(head.seq, self._digest(head))
         mark = None if head.mark is None else JournalEnd(head.mark, head.mark_digest or b"")
         rules.check_claim(key, head.format, end, mark)
         is_taken_over = head.driver is not None
-        (wanted,) = (AT_ONCE,) if is_taken_over else self._one(_WANTED, head.row)
-        head.driver = self._driver_row()
+        (wanted,) = (AT_ONCE,) if is_taken_over else self._sql.one(_WANTED, head.row)
+        head.driver = self.lease.row()
         head.epoch += 1
         head.mark, head.mark_digest = end.seq, end.digest
         position, turn = None, None
         if enter:
-            (thread,) = self._one("SELECT thread FROM tasks WHERE id = ?", head.row)
-            entry = thread_queue.enter(self._connection, thread, head.row, None, "enqueue", self._is_living)
+            (thread,) = self._sql.one("SELECT thread FROM tasks WHERE id = ?", head.row)
+            entry = thread_queue.enter(
+                self._connection, thread, head.row, None, "enqueue", self.lease.is_living
+            )
             position, turn = self._depose(entry), entry.turn
-        self._run(_CLAIM, head.epoch, head.driver, end.seq, end.digest, turn, wanted, head.row)
-        self._ownership_changes.append((key, True))
+        self._sql.run(_CLAIM, head.epoch, head.driver, end.seq, end.digest, turn, wanted, head.row)
+        self.lease.ownership_changes.append((key, True))
         return Claim(head.epoch, end.seq, end.digest, position, wanted, is_taken_over)
 
     def disown(self, unwanted: tuple[str, int]) -> None:
@@ -409,9 +325,9 @@ class Journal:
         """Put an item into a task's inbox; see `JournalStore.post`."""
         key, item = posted
         row = self._listed(key).row
-        if self._one("SELECT 1 FROM inbox WHERE task = ? AND key = ?", row, item.item_id):
+        if self._sql.one("SELECT 1 FROM inbox WHERE task = ? AND key = ?", row, item.item_id):
             return False
-        self._run(
+        self._sql.run(
             "INSERT INTO inbox(task, key, kind, created, data) VALUES (?, ?, ?, ?, ?)",
             *(row, item.item_id, item.kind, item.created, json.dumps(item.data)),
         )
@@ -420,12 +336,12 @@ class Journal:
     def revoke(self, revoked: tuple[str, int, str | None]) -> bool:
         """Revoke an approval for later calls; see `JournalStore.revoke`."""
         key, time, by = revoked
-        self._run(
+        self._sql.run(
             "UPDATE grants SET revoked = ?, revoked_by = ? WHERE id = ? AND revoked IS NULL", time, by, key
         )
         if self._connection.changes():
             return True
-        if self._one("SELECT 1 FROM grants WHERE id = ?", key) is None:
+        if self._sql.one("SELECT 1 FROM grants WHERE id = ?", key) is None:
             raise rules.grant_not_found(key)
         return False
 
@@ -440,7 +356,7 @@ class Journal:
         if row.base is not None and base is not None:
             rules.check_fork(row.base, row.base_seq, base.seq)
         # The records come from outside and may fail half-way: here alone rows are written before all is checked.
-        self._run("SAVEPOINT restoring")
+        self._sql.run("SAVEPOINT restoring")
         try:
             min_format = max(row.format, 1 if base is None else base.format)
             head = _Head(
@@ -452,16 +368,16 @@ class Journal:
                 self.post((row.task_id, item))
         except BaseException:
             self._heads.pop(row.task_id, None)
-            self._run("ROLLBACK TO restoring")
+            self._sql.run("ROLLBACK TO restoring")
             raise
         finally:
-            self._run("RELEASE restoring")
+            self._sql.run("RELEASE restoring")
 
     def _restored_row(self, row: TaskRow, base: _Head | None, min_format: int) -> int:
         mark = (None, None) if row.mark is None else (row.mark.seq, row.mark.digest)
         if not row.deleted:
             self._add_labels(row.labels, row.created, row.task_id)
-        return self._insert(
+        return self._sql.insert(
             _RESTORE,
             *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
             *(row.parent, None if base is None else base.row, row.base_seq, json.dumps(row.labels), *mark),
@@ -471,30 +387,30 @@ class Journal:
     def restore_thread(self, restored: tuple[str, int, Sequence[ThreadMember]]) -> None:
         """Insert a thread; see `JournalStore.restore_thread`."""
         key, version, members = restored
-        thread_row = self._one("SELECT version FROM threads WHERE key = ?", key)
+        thread_row = self._sql.one("SELECT version FROM threads WHERE key = ?", key)
         if thread_row is not None:
             raise ThreadMoved(thread_row[0])
         heads = [self._head(member.task_id) for member in members]
         for member, head in zip(members, heads, strict=True):
             if head is None:
                 raise rules.task_not_found(member.task_id)
-        thread = self._insert("INSERT INTO threads(key, version) VALUES (?, ?)", key, version)
+        thread = self._sql.insert("INSERT INTO threads(key, version) VALUES (?, ?)", key, version)
         for member, head in zip(members, heads, strict=True):
             assert head is not None
             values = (thread, member.version, head.row, member.seq, member.gone, member.covers)
-            self._run("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)", *values)
+            self._sql.run("INSERT INTO members VALUES (?, ?, ?, ?, ?, ?)", *values)
 
     def delete(self, key: str) -> list[str]:
         """Remove a task, and return the ids of all tasks deleted with it; see `JournalStore.delete`."""
-        return self._forget_deleted(Deletion(SQLITE, self._connection, self._driver).task(key))
+        return self._forget_deleted(Deletion(SQLITE, self._connection, self.lease.driver).task(key))
 
     def delete_thread(self, key: str) -> list[str]:
         """Remove a thread and all its tasks, and return their ids; see `JournalStore.delete_thread`."""
-        return self._forget_deleted(Deletion(SQLITE, self._connection, self._driver).thread(key))
+        return self._forget_deleted(Deletion(SQLITE, self._connection, self.lease.driver).thread(key))
 
     def _forget_deleted(self, deleted: list[str]) -> list[str]:
         """Count a deletion, and forget cached heads: others of its thread may have changed too."""
-        self._run("UPDATE deletions SET times = times + 1")
+        self._sql.run("UPDATE deletions SET times = times + 1")
         self._heads.clear()
         return deleted
 
@@ -503,35 +419,3 @@ class Journal:
         if head is None or head.deleted:
             raise rules.task_not_found(key)
         return head
-
-    def _refuse_if_alive(self, key: str, driver: int) -> None:
-        row = self._one("SELECT host, boot, pid, started, lease FROM drivers WHERE id = ?", driver)
-        if row is not None and (driver == self._driver or alive(*row)):
-            raise rules.task_busy(key, row[2], row[0], is_own=driver == self._driver)
-
-    def _driver_row(self) -> int:
-        """Return the row of this process, with a lease renewed lately; inserted when it first owns a task."""
-        if self._driver is not None and not self.is_fresh:
-            self.heartbeat()
-        if self._driver is None:
-            p = self._process
-            self._renewed_at = time.time()
-            self._run(_DELETE_DEAD_DRIVERS, int(self._renewed_at * 1_000_000))
-            self._driver = self._insert(
-                "INSERT INTO drivers(key, host, boot, pid, started, lease) VALUES (?, ?, ?, ?, ?, ?)",
-                *(p.key, p.host, p.boot, p.pid, p.started, lease_from_now(self._lease_seconds)),
-            )
-        return self._driver
-
-    def _one(self, sql: str, *values: Any) -> Any:
-        return self._connection.execute(sql, values).fetchone()
-
-    def _all(self, sql: str, *values: Any) -> list[Any]:
-        return self._connection.execute(sql, values).fetchall()
-
-    def _insert(self, sql: str, *values: Any) -> int:
-        self._connection.execute(sql, values)
-        return self._connection.last_insert_rowid()
-
-    def _run(self, sql: str, *values: Any) -> None:
-        self._connection.execute(sql, values)

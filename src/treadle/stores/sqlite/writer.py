@@ -96,7 +96,7 @@ class Writer(WriterThread):
     def _wait_seconds(self) -> float | None:
         if self._watchers:
             return NEWS_SECONDS if self._has_news else POLL_SECONDS
-        return self._heartbeat if self._journal.held else None
+        return self._heartbeat if self._journal.lease.held else None
 
     def _write(self, group: list[Item]) -> list[Any]:
         """Write a group in one transaction; if it fails, each item in its own, so that only the culprit fails."""
@@ -138,11 +138,11 @@ class Writer(WriterThread):
         if self._files and files != self._files:
             raise OSError("the file or its write-ahead log was removed or replaced while it was open")
         self._files = files
-        self._journal.begun()
-        if not self._journal.is_fresh:
+        self._journal.lease.begun()
+        if not self._journal.lease.is_fresh:
             self._check_format()
-        if self._journal.is_due:
-            self._journal.heartbeat()
+        if self._journal.lease.is_due:
+            self._journal.lease.heartbeat()
 
     def _check_format(self) -> None:
         """Find out whether a newer version migrated the file beyond this version."""
@@ -153,7 +153,7 @@ class Writer(WriterThread):
 
     def _commit(self) -> None:
         self._connection.execute("COMMIT")
-        self._journal.committed()
+        self._journal.lease.committed()
         self._has_news = self._has_news or len(self._watchers) > 1
 
     def _roll_back(self) -> None:
@@ -178,7 +178,7 @@ class Writer(WriterThread):
     def _run_due_work(self) -> None:
         """Renew the lease if that is due; else see whether other connections wrote."""
         try:
-            if self._journal.is_due:
+            if self._journal.lease.is_due:
                 self._begin()
                 self._commit()
             elif self._watchers:
@@ -206,8 +206,8 @@ class Writer(WriterThread):
     def _close_writer(self) -> None:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._journal.begun()
-            self._journal.end_lease()
+            self._journal.lease.begun()
+            self._journal.lease.end()
             self._connection.execute("COMMIT")
             pragma(self._connection, "optimize")
             forget_small_tables(self._connection)
