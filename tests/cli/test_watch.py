@@ -1,7 +1,9 @@
 """`watch`: a person follows a task that another process drives, decides what it waits for, steers it and undoes."""
 
+import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +58,19 @@ def desk(project: Path, begin: Callable[..., Any], monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "desk", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(project / "state"))
     begin("run", "desk", "look", "--task-id", "order")
-    wait_for((project / ".treadle" / "journal.db").exists, 30)
+    wait_for(lambda: has_task(project / ".treadle" / "journal.db", "order"), 30)
     return project
+
+
+def has_task(journal: Path, task_id: str) -> bool:
+    """Return whether another process has created a task."""
+    if not journal.exists():
+        return False
+    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
+        try:
+            return bool(database.execute("SELECT 1 FROM tasks WHERE key LIKE ?", (f"%{task_id}",)).fetchone())
+        except sqlite3.OperationalError:  # its tables are being made
+            return False
 
 
 def test_a_person_decides_answers_steers_and_undoes_what_other_processes_run(
