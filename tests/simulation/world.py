@@ -296,7 +296,7 @@ class World:
                 if task.turn is not None:
                     task.epoch += 1  # another task was in the thread meanwhile
                 task.owned, task.turn = False, None
-                self.store._note_owner(task)
+                self.store._tables.note_owner(task)
         self.tell(process, StoreChanges(None))
 
     def tell(self, source: Process, changes: StoreChanges) -> None:
