@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from treadle import Runner
 from treadle.core.journal import events_with_epochs
 from treadle.core.withheld import for_watchers
 from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.ports import TaskFilter
-from treadle.results.pending import FOR_PEOPLE
+from treadle.results.pending import FOR_PEOPLE, Pending
 from treadle.results.run_result import RunResult
 
 
@@ -56,7 +58,7 @@ def _of_itself(result: RunResult) -> tuple[object, ...]:
 async def check_pending(runner: Runner) -> None:
     """What waits for a person is found in a list of all tasks as in each of them, also by what their rows tell."""
     listed = [item async for item in await runner.list_pending(limit=2)]
-    each, rows = list[object](), await runner.store.rows(TaskFilter(limit=1_000))
+    each, rows = list[Pending](), await runner.store.rows(TaskFilter(limit=1_000))
     for row in rows:
         try:
             items = [item async for item in await runner.list_pending(row.task_id, limit=1)]
@@ -67,4 +69,11 @@ async def check_pending(runner: Runner) -> None:
             each += own
         if row.driver is None and row.figures is not None and row.figures.pending is not None:
             assert row.figures.pending == len(own), (row.task_id, row.state)
-    assert sorted(map(repr, listed)) == sorted(map(repr, each))
+    # A path begins with the task that was asked for, and in a list of all tasks with the root.
+    assert _without_paths(listed) == _without_paths(each)
+    ends = {item.path[-1] for item in each}
+    assert {item.path[-1] for item in listed} == ends
+
+
+def _without_paths(items: list[Pending]) -> list[str]:
+    return sorted(repr(replace(item, path=())) for item in items)
