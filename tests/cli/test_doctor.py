@@ -38,6 +38,7 @@ def test_doctor_names_keys_without_values_and_hints_at_undeclared_tools(treadle,
 def test_doctor_reports_a_store_of_a_newer_version(treadle, project):
     treadle("run", "math", "hi", "--store", "newer.db")
     connection = apsw.Connection(str(project / "newer.db"))
+    connection.set_busy_timeout(30_000)
     connection.pragma("user_version", 999)
     connection.execute("UPDATE compatible SET opens = 999")
     connection.close()
@@ -49,6 +50,7 @@ def test_doctor_names_a_thread_whose_backup_an_import_would_refuse(treadle, proj
     treadle("run", "math", "hi", "--store", "lost.db")
     assert treadle("doctor", "--store", "lost.db").code == 0
     connection = apsw.Connection(str(project / "lost.db"))
+    connection.set_busy_timeout(30_000)
     connection.execute("UPDATE members SET seq = 99")
     connection.close()
     ended = treadle("doctor", "--store", "lost.db")

@@ -45,6 +45,7 @@ def test_verify_names_the_damaged_task_and_exits_1(treadle, project):
     treadle("run", "math", "1 + 2?", "--task-id", "bad")
     assert treadle("verify").code == 0
     connection = apsw.Connection(str(project / ".treadle" / "journal.db"))
+    connection.set_busy_timeout(30_000)
     (task,) = connection.execute("SELECT id FROM tasks WHERE key = 'bad'").fetchone()
     changed = "CAST(replace(data, 'It is', 'It was') AS BLOB)"
     sql = f"UPDATE records SET data = {changed} WHERE task = ? AND instr(data, 'It is')"

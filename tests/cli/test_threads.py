@@ -55,6 +55,7 @@ def test_a_thread_is_shown_without_its_damaged_turn_which_is_reported(treadle):
     for task in ("one", "two"):
         treadle("run", "math", "1 + 2?", "--thread", "ada", "--task-id", task)
     connection = apsw.Connection(".treadle/journal.db")
+    connection.set_busy_timeout(30_000)
     first = "SELECT min(pos) FROM records JOIN tasks ON tasks.id = task WHERE key = 'one'"
     connection.execute(f"UPDATE records SET data = x'00' WHERE pos = ({first})")
     connection.close()
