@@ -2,8 +2,8 @@
 
 `calls` (of functions, in Python and in C) and `bytecodes` are counted on the version of Python that the file names;
 with `--instructions` callgrind counts the processor's instructions too, with the build of Python that it names. A count
-more than 2 % above its budget fails. `--write` lowers figures and raises none: whoever raises one edits the file, and
-gives the reason beside it.
+more than 2 % above its budget fails. `--write` lowers figures and raises none: to raise one, edit the file and
+give the reason beside it.
 """
 
 from __future__ import annotations

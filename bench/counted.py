@@ -214,19 +214,18 @@ def _subjects() -> dict[str, Subject]:
         await asyncio.sleep(0)
         return ms
 
-    def in_memory(agent: Agent) -> Any:
-        async def prepared(_: Path) -> Callable[[], Awaitable[None]]:
-            runner = await Runner("memory:").__aenter__()
+    def driving(agent: Agent, store_in: Callable[[Path], Any]) -> Any:
+        async def prepared(folder: Path) -> Callable[[], Awaitable[None]]:
+            runner = await Runner(store_in(folder)).__aenter__()
             return lambda: subjects.run(runner, agent)
 
         return prepared
+
+    def in_memory(agent: Agent) -> Any:
+        return driving(agent, lambda _: "memory:")
 
     def in_a_file(agent: Agent) -> Any:
-        async def prepared(folder: Path) -> Callable[[], Awaitable[None]]:
-            runner = await Runner(sqlite(folder / "runs.db")).__aenter__()
-            return lambda: subjects.run(runner, agent)
-
-        return prepared
+        return driving(agent, lambda folder: sqlite(folder / "runs.db"))
 
     async def streaming(_: Path) -> Callable[[], Awaitable[None]]:
         agent = subjects.agent(subjects.Fake(1, words=1_000))
