@@ -1,10 +1,10 @@
-# Five verbs: fmt, check, test, docs, site. Beside them: full (every case of the slow matrices), crash, faults, threads, provider-faults,
+# Five verbs: fmt, check, test, docs, site. Beside them: prose, full (every case of the slow matrices), crash, faults, threads, provider-faults,
 # tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site postgres sandbox deployment environments bench budget imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site prose pictures postgres sandbox deployment environments bench budget imports \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -85,6 +85,9 @@ docs: .venv
 
 site: .venv
 	$(RUN)/python -m tests.docs.site
+
+prose: .venv
+	$(RUN)/python -m tests.docs.prose --pages
 
 pictures: .venv
 	$(RUN)/python -m tests.docs.screenshots
