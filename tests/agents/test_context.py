@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, kinds, only, sayer, step_to_answer
+from tests.cast import calculator, sayer
+from tests.runner.acts import kinds, only, step_to_answer
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.llm.scripted import call
 

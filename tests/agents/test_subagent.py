@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Gate
 from tests.drivers.agent_trees import answering
-from tests.runner.acts import Gate
 from treadle import (
     Agent,
     Quorum,

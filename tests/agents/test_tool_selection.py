@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Ledger
 from tests.engine.selectors import Phases, names
-from tests.runner.cases import Ledger
 from treadle import (
     Runner,
 )

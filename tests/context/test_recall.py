@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import assert_well_formed, roles_and_texts
+from tests.runner.acts import assert_well_formed, roles_and_texts
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.tokens import message_tokens, request_tokens
 from treadle.llm.scripted import call, turn

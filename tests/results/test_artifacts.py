@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import journal, only
+from tests.runner.acts import journal, only
 from treadle import (
     Agent,
     File,

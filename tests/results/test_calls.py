@@ -2,10 +2,7 @@
 
 import pytest
 
-from tests.runner.cases import (
-    add,
-    calculator,
-)
+from tests.cast import add, calculator
 from treadle import Agent, Runner, ScriptedModel
 from treadle.llm.scripted import call
 

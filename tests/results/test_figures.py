@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Gate
 from tests.property.mortal import MortalStore, next_life
-from tests.runner.acts import Gate, happened
+from tests.runner.acts import happened
 from treadle import Agent, Image, Limits, Runner, RunOptions, ScriptedModel, Text, ToolContext, tool
 from treadle.core.state import start
 from treadle.errors import StoreUnavailable

@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, gate_agent, happened
-from tests.runner.cases import (
-    Ledger,
-    add,
-    calculator,
-    sayer,
-)
+from tests.cast import Gate, Ledger, add, calculator, gate_agent, sayer
+from tests.runner.acts import happened
 from treadle import Agent, Breakpoint, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import TaskEndedBadly, TaskFailed, TaskUnfinished
 from treadle.llm.scripted import call, fail

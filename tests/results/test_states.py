@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.runner.acts import Gate, gate_agent
+from tests.cast import Gate, gate_agent
 from treadle import Runner
 
 pytestmark = pytest.mark.anyio

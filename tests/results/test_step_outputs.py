@@ -2,12 +2,8 @@
 
 import pytest
 
-from tests.runner.cases import (
-    add,
-    calculator,
-    roles_and_texts,
-    step_to_answer,
-)
+from tests.cast import add, calculator
+from tests.runner.acts import roles_and_texts, step_to_answer
 from treadle import Agent, Runner, ScriptedModel
 from treadle.llm.scripted import call, text
 

@@ -4,9 +4,7 @@ import time
 
 import pytest
 
-from tests.runner.cases import (
-    calculator,
-)
+from tests.cast import calculator
 from treadle import Runner
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from tests.runner.cases import sayer
+from tests.cast import sayer
 from treadle import Runner, RunOptions
 from treadle.ports import TaskSums
 from treadle.results.tasks import totals

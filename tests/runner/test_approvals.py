@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.runner.cases import both, journal, only
+from tests.runner.acts import both, journal, only
 from tests.runner.planned import WORKING, a_plan, an_answer, sub
 from treadle import (
     Agent,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.drivers.agent_trees import calling
-from tests.runner.cases import both
+from tests.runner.acts import both
 from tests.runner.planned import WORKING, a_plan, an_answer, sub
 from treadle import (
     Agent,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.drivers.agent_trees import answering, calling, states
-from tests.runner.cases import both, journal
+from tests.runner.acts import both, journal
 from treadle import (
     Agent,
     Allow,

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from tests.runner.cases import only, sayer
+from tests.cast import sayer
+from tests.runner.acts import only
 from treadle import Runner
 from treadle.errors import TaskFinished
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import adder
+from tests.cast import adder
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import TaskNotFound
 from treadle.llm.scripted import call, fail

@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from tests.attack.failing import Failing
-from tests.runner.cases import (
-    assert_well_formed,
-    calculator,
-    kinds,
-    only,
-    roles_and_texts,
-    sayer,
-    step_to_answer,
-)
+from tests.cast import calculator, sayer
+from tests.runner.acts import assert_well_formed, kinds, only, roles_and_texts, step_to_answer
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.journal import unfold
 from treadle.drivers import ownership

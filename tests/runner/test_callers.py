@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, journal, only, sayer
+from tests.cast import calculator, sayer
+from tests.runner.acts import journal, only
 from treadle import (
     Agent,
     Message,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, gate_agent, until
+from tests.cast import Gate, gate_agent
+from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import MisusedVerb
 from treadle.llm.scripted import text

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import Ledger, calculator, journal, kinds, only, sayer
+from tests.cast import Ledger, calculator, sayer
+from tests.runner.acts import journal, kinds, only
 from treadle import (
     Agent,
     Breakpoint,

@@ -4,18 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import (
-    Ledger,
-    add,
-    both,
-    calculator,
-    journal,
-    kinds,
-    only,
-    roles_and_texts,
-    sayer,
-    step_to_answer,
-)
+from tests.cast import Ledger, add, calculator, sayer
+from tests.runner.acts import both, journal, kinds, only, roles_and_texts, step_to_answer
 from treadle import Agent, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel
 from treadle.core.events import Delta, Event
 from treadle.errors import (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import Ledger
+from tests.cast import Ledger
 from treadle import Agent, Runner, ScriptedModel, events
 from treadle.models import call, text
 

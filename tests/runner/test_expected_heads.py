@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, journal, kinds, sayer, to_pause
+from tests.cast import calculator, sayer
+from tests.runner.acts import journal, kinds, to_pause
 from treadle import Agent, Breakpoint, Happened, NotHappened, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import ConfigurationError, TaskMoved, TaskStateError
 from treadle.llm.scripted import call, fail

@@ -5,17 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import (
-    Ledger,
-    assert_well_formed,
-    both,
-    calculator,
-    journal,
-    only,
-    roles_and_texts,
-    sayer,
-    step_to_answer,
-)
+from tests.cast import Ledger, calculator, sayer
+from tests.runner.acts import assert_well_formed, both, journal, only, roles_and_texts, step_to_answer
 from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.core.framing import framed
 from treadle.core.labels import Label

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, only, sayer
+from tests.cast import calculator, sayer
+from tests.runner.acts import only
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.core import codec
 from treadle.core import events as e

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import only
+from tests.runner.acts import only
 from treadle import Agent, Policy, Rule, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import ApproverRefused, ConfigurationError, GrantNotFound
 from treadle.llm.scripted import call, text

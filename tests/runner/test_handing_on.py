@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, kinds, only, sayer
+from tests.cast import calculator, sayer
+from tests.runner.acts import kinds, only
 from treadle import Agent, Limits, Runner, RunOptions, RunResult, ScriptedModel, tool
 from treadle.errors import ConfigurationError, TaskBusy, TaskConflict
 from treadle.llm.scripted import call, fail

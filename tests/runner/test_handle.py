@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, gate_agent
+from tests.cast import Gate, gate_agent
 from treadle import Runner
 
 pytestmark = pytest.mark.anyio

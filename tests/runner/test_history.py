@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, sayer, step_to_answer
+from tests.cast import calculator, sayer
+from tests.runner.acts import step_to_answer
 from treadle import (
     Agent,
     Runner,

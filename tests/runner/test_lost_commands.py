@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.cast import sayer
 from tests.property.mortal import MortalStore, next_life
-from tests.runner.cases import only, sayer
+from tests.runner.acts import only
 from tests.runner.test_command_ids import CASES
 from treadle import Runner
 from treadle.errors import StoreError

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate
-from tests.runner.cases import Ledger, both, calculator, kinds, only, roles_and_texts, sayer
+from tests.cast import Gate, Ledger, calculator, sayer
+from tests.runner.acts import both, kinds, only, roles_and_texts
 from treadle import (
     Agent,
     Breakpoint,

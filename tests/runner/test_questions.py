@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.forked import completed
-from tests.runner.cases import both, journal, only
+from tests.runner.acts import both, journal, only
 from tests.runner.planned import WORKING, a_plan, an_answer, sub
 from treadle import (
     Agent,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, kinds, only, roles_and_texts, sayer, step_to_answer
+from tests.cast import calculator, sayer
+from tests.runner.acts import kinds, only, roles_and_texts, step_to_answer
 from treadle import Limits, Runner, RunOptions
 from treadle.errors import TaskConflict, TaskNotFound, VersionRefused
 from treadle.llm.scripted import call, fail, text

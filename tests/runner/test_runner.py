@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, gate_agent
+from tests.cast import Gate, gate_agent
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.engine import in_flight
 from treadle.errors import StoreUnavailable

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import Ledger, both, calculator, journal, sayer, step_to_answer
+from tests.cast import Ledger, calculator, sayer
+from tests.runner.acts import both, journal, step_to_answer
 from treadle import FailurePolicy, Limits, Runner, RunOptions
 from treadle.errors import StepFailed
 from treadle.llm.scripted import call, call_raw, fail, turn

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import add, adder, calculator, sayer
+from tests.cast import add, adder, calculator, sayer
 from treadle import Agent, Breakpoint, Limits, ModelSettings, Runner, RunOptions, ScriptedModel
 from treadle.engine.options import from_json
 from treadle.errors import ConfigurationError

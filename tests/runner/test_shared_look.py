@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runner.acts import Gate, gate_agent, until
+from tests.cast import Gate, gate_agent
+from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core.events import Event, TaskStood
 from treadle.llm.scripted import call, text, turn

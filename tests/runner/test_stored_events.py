@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator
+from tests.cast import calculator
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.events import Event
 from treadle.models import call, text

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, happened, journal, kinds
+from tests.cast import Gate
+from tests.runner.acts import happened, journal, kinds
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.events import Delta, Event, ToolProgress
 from treadle.core.labels import Label

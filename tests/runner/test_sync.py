@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import adder
+from tests.cast import adder
 from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import StepNotFound, TaskNotFound, TaskParked, TaskUnfinished
 from treadle.llm.scripted import text

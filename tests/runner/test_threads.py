@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import (
-    Ledger,
-    assert_well_formed,
-    calculator,
-    journal,
-    kinds,
-    only,
-    roles_and_texts,
-    sayer,
-    step_to_answer,
-)
+from tests.cast import Ledger, calculator, sayer
+from tests.runner.acts import assert_well_formed, journal, kinds, only, roles_and_texts, step_to_answer
 from treadle import Agent, Limits, Message, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.messages import Text, ToolCall, ToolResult
 from treadle.errors import AlreadyFinalized

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import (
-    Ledger,
+from tests.cast import Ledger, calculator, sayer
+from tests.runner.acts import (
     assert_well_formed,
     both,
-    calculator,
     journal,
     only,
     roles_and_texts,
-    sayer,
     step_to_answer,
     stepped,
 )

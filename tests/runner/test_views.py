@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import (
-    calculator,
-    roles_and_texts,
-    sayer,
-    step_to_answer,
-)
+from tests.cast import calculator, sayer
+from tests.runner.acts import roles_and_texts, step_to_answer
 from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import (
     ConfigurationError,

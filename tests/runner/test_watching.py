@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, gate_agent, until
+from tests.cast import Gate, gate_agent
+from tests.runner.acts import until
 from treadle import Agent, Message, Runner, ScriptedModel, Text
 from treadle.core.events import Delta, Event, ModelReturned, TaskStood
 from treadle.core.model import ModelAnswer, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
