@@ -1176,7 +1176,7 @@ mistake(
 
 @attempt("no server", err.TaskFailed, "no connection to http://127.0.0.1:9/v1")
 async def _(s: Scene) -> None:
-    model = OpenAI(_OWN, base_url="http://127.0.0.1:9/v1", api_key="x")
+    model = Retry(OpenAI(_OWN, base_url="http://127.0.0.1:9/v1", api_key="x"), attempts=1)
     (await s.runner.run(Agent(model), "?")).raise_for_state()
 
 

@@ -114,7 +114,7 @@ class ServerProcess:
         """Return a client of this server, as a principal of any name."""
         many = httpx2.Limits(max_connections=None)
         headers = {"Authorization": f"Bearer {name}"}
-        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30, limits=many)
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30, limits=many, verify=False)
 
     def kill(self) -> None:
         """Kill it as the machine would."""

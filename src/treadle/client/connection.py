@@ -83,6 +83,8 @@ class Connection:
 
     def _client(self) -> Any:
         httpx2 = _httpx2()
+        from treadle.llm.connections import tls
+
         headers = {"Accept": "application/json", "Accept-Encoding": ACCEPTED, "User-Agent": "treadle"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -90,7 +92,9 @@ class Connection:
             headers["Treadle-Tenant"] = self._tenant
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
         hooks = {"response": [bounding(httpx2, _most, _refused_body)]}
-        return httpx2.AsyncClient(headers=headers, follow_redirects=False, limits=limits, event_hooks=hooks)
+        return httpx2.AsyncClient(
+            verify=tls(), headers=headers, follow_redirects=False, limits=limits, event_hooks=hooks
+        )
 
     def in_tenant(self, tenant: str) -> Connection:
         """Return a connection whose requests act in a tenant: a token of the scope `admin` may name any."""
