@@ -48,28 +48,32 @@ if TYPE_CHECKING:
     from treadle.agents.workers.worker import Decider, FunctionWorker
     from treadle.policy.guardrails import Guardrail
 
-    class Changes(TypedDict, total=False):
-        """The arguments of `Agent.replace` that do not change the types of an agent; as in `Agent`."""
+    class Arguments(TypedDict, Generic[ContextT], total=False):
+        """The arguments of `Agent` that do not name the types of its context and its output."""
 
-        model: str | Model | None
         name: str
         description: str
-        instructions: Instructions[Any] | Path
-        tools: Sequence[Tool[Any] | Toolset]
-        subagents: Sequence[Agent[Any] | Subagent | str]
+        instructions: Instructions[ContextT] | Path
+        tools: Sequence[Tool[ContextT] | Toolset]
+        subagents: Sequence[Agent[ContextT, Any] | Subagent | str]
         join: Join
-        handoffs: Sequence[Agent[Any] | Handoff[Any] | str]
-        router: Router[Any] | None
-        offer: ToolSelector[Any] | None
+        handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str]
+        router: Router[ContextT] | None
+        offer: ToolSelector[ContextT] | None
         output_mode: OutputMode
         output_retries: int
-        worker: WorkerChoice[Any]
+        worker: WorkerChoice[ContextT]
         limits: Limits | None
         policy: Judge | None
         middleware: Sequence[ToolMiddleware]
         guardrails: Sequence[Guardrail]
         model_settings: ModelSettings | None
         metadata: Json
+
+    class Changes(Arguments[Any], total=False):
+        """The arguments of `Agent.replace` that do not change the types of an agent."""
+
+        model: str | Model | None
 
 
 OutputMode = Literal["auto", "native", "tool", "prompt"]
@@ -239,77 +243,26 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
         self: Agent[ContextT, str],
         model: str | Model | None = ...,
         *,
-        name: str = ...,
-        description: str = ...,
-        instructions: Instructions[ContextT] | Path = ...,
-        tools: Sequence[Tool[ContextT] | Toolset] = ...,
-        subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
-        join: Join = ...,
-        handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
-        router: Router[ContextT] | None = ...,
-        offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
-        output_mode: OutputMode = ...,
-        output_retries: int = ...,
-        worker: WorkerChoice[ContextT] = ...,
-        limits: Limits | None = ...,
-        policy: Judge | None = ...,
-        middleware: Sequence[ToolMiddleware] = ...,
-        guardrails: Sequence[Guardrail] = ...,
-        model_settings: ModelSettings | None = ...,
-        metadata: Json = ...,
+        **others: Unpack[Arguments[ContextT]],
     ) -> None: ...
     @overload
     def __init__(
         self: Agent[ContextT, OutputT],
         model: str | Model | None = ...,
         *,
-        name: str = ...,
-        description: str = ...,
-        instructions: Instructions[ContextT] | Path = ...,
-        tools: Sequence[Tool[ContextT] | Toolset] = ...,
-        subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
-        join: Join = ...,
-        handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
-        router: Router[ContextT] | None = ...,
-        offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: type[OutputT],
-        output_mode: OutputMode = ...,
-        output_retries: int = ...,
-        worker: WorkerChoice[ContextT] = ...,
-        limits: Limits | None = ...,
-        policy: Judge | None = ...,
-        middleware: Sequence[ToolMiddleware] = ...,
-        guardrails: Sequence[Guardrail] = ...,
-        model_settings: ModelSettings | None = ...,
-        metadata: Json = ...,
+        **others: Unpack[Arguments[ContextT]],
     ) -> None: ...
     @overload
     def __init__(
         self: Agent[ContextT, Any],
         model: str | Model | None = ...,
         *,
-        name: str = ...,
-        description: str = ...,
-        instructions: Instructions[ContextT] | Path = ...,
-        tools: Sequence[Tool[ContextT] | Toolset] = ...,
-        subagents: Sequence[Agent[ContextT, Any] | Subagent | str] = ...,
-        join: Join = ...,
-        handoffs: Sequence[Agent[ContextT, Any] | Handoff[Any] | str] = ...,
-        router: Router[ContextT] | None = ...,
-        offer: ToolSelector[ContextT] | None = ...,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: Any,
-        output_mode: OutputMode = ...,
-        output_retries: int = ...,
-        worker: WorkerChoice[ContextT] = ...,
-        limits: Limits | None = ...,
-        policy: Judge | None = ...,
-        middleware: Sequence[ToolMiddleware] = ...,
-        guardrails: Sequence[Guardrail] = ...,
-        model_settings: ModelSettings | None = ...,
-        metadata: Json = ...,
+        **others: Unpack[Arguments[ContextT]],
     ) -> None: ...
     def __init__(
         self,

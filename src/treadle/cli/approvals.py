@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from treadle.cli.command import ByOption, Session, command, json_argument
+from treadle.cli.command import ByOption, Session, command, json_argument, option
 from treadle.cli.control import print_recorded, register_agents
 from treadle.cli.decisions import DecidingAgentOption, RequestOptions, decide_each
 from treadle.cli.filters import ManyArgument
@@ -68,21 +68,16 @@ async def approve(
     *,
     which: RequestOptions,
     arguments: Annotated[
-        str | None,
-        typer.Option("--arguments", metavar="JSON", help="Run the call with these arguments, all of them."),
+        str | None, option("JSON", "Run the call with these arguments, all of them.")
     ] = None,
     scope: Annotated[
         Literal["once", "task", "thread", "always"],
         typer.Option(
-            "--scope",
-            help="`task`, `thread`, `always`: also later calls there that this rule asks about.",
+            "--scope", help="`task`, `thread`, `always`: also later calls there that this rule asks about."
         ),
     ] = "once",
     same: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--same", metavar="ARGUMENT", help="With --scope task: only while this argument stays the same."
-        ),
+        list[str] | None, option("ARGUMENT", "With --scope task: only while this argument stays the same.")
     ] = None,
     agent: DecidingAgentOption = None,
     by: ByOption = None,
@@ -125,10 +120,7 @@ async def deny(
         str | None, typer.Option("--reason", help="The reason; the model is told, and it is recorded.")
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Also cancel the task.")] = False,
-    agent: Annotated[
-        str | None,
-        typer.Option("--agent", metavar="NAME", help="Only requests of tasks of the agent of this name."),
-    ] = None,
+    agent: Annotated[str | None, option("NAME", "Only requests of tasks of the agent of this name.")] = None,
     by: ByOption = None,
 ) -> int:
     """Refuse a call that waits for an approval; the task goes on at the next resume, or by its driver.

@@ -49,6 +49,18 @@ CODES: Final = {
 USAGE: Final = 2
 OUR_BUG: Final = 70
 
+
+def option(metavar: str, text: str, **others: Any) -> Any:
+    """Return an option with a value, which has the name of its parameter.
+
+    Args:
+        metavar: how the help calls its value.
+        text: its help.
+        **others: further arguments of `typer.Option`.
+    """
+    return typer.Option(metavar=metavar, help=text, **others)
+
+
 StoreOption = Annotated[
     str | None,
     typer.Option(

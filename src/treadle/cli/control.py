@@ -9,7 +9,16 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from treadle.cli.command import USAGE, AgentOption, ByOption, Session, command, json_argument, text_argument
+from treadle.cli.command import (
+    USAGE,
+    AgentOption,
+    ByOption,
+    Session,
+    command,
+    json_argument,
+    option,
+    text_argument,
+)
 from treadle.cli.filters import (
     ManyArgument,
     NameOption,
@@ -122,10 +131,7 @@ async def edit(
         str | None, typer.Argument(metavar="[JSON]", help="With CALL: its new arguments, all of them.")
     ] = None,
     input: Annotated[
-        str | None,
-        typer.Option(
-            "--input", metavar="TEXT", help="What the next step reads in place of what it would read."
-        ),
+        str | None, option("TEXT", "What the next step reads in place of what it would read.")
     ] = None,
     agent: AgentOption = None,
     by: ByOption = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from treadle.cli.command import Session
+from treadle.cli.command import Session, option
 from treadle.cli.screen import short, some
 from treadle.cli.task_lookup import find_task
 from treadle.core.data import frozen
@@ -40,8 +40,7 @@ class RequestOptions:
         typer.Option("--all", help="Decide on all requests, of all tasks or of TASK and those below it."),
     ] = False
     tool: Annotated[
-        list[str] | None,
-        typer.Option("--tool", metavar="NAME", help="Only requests of calls of this tool; may be repeated."),
+        list[str] | None, option("NAME", "Only requests of calls of this tool; may be repeated.")
     ] = None
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before deciding on several requests.")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from treadle.cli import agents
-from treadle.cli.command import PolicyOption, Session, command, store_at
+from treadle.cli.command import PolicyOption, Session, command, option, store_at
 from treadle.cli.screen import STYLES, Screen
 from treadle.cli.tracing import TraceOptions
 from treadle.drivers.adoption import AT_MOST, Adoption
@@ -28,37 +28,28 @@ _MARKS = {
     "given_up": ("■ ", "red"),
 }
 
+LeaseOption = Annotated[
+    float | None,
+    option(
+        "SECONDS",
+        "How long this process owns a task without a heartbeat, before others may take it over.",
+    ),
+]
+GraceOption = Annotated[float, option("SECONDS", "How long running calls may take to end at SIGTERM.")]
+
 
 @command
 def drive(
     session: Session,
     *,
     agent: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--agent", metavar="MODULE:AGENT", help="Where to import an agent from; may be repeated."
-        ),
+        list[str] | None, option("MODULE:AGENT", "Where to import an agent from; may be repeated.")
     ] = None,
-    at_most: Annotated[
-        int, typer.Option("--at-most", metavar="N", help="The most tasks to drive at the same time.")
-    ] = AT_MOST,
-    per_tenant: Annotated[
-        int | None,
-        typer.Option("--per-tenant", metavar="N", help="The most of them that may be of one tenant."),
-    ] = None,
-    lease: Annotated[
-        float | None,
-        typer.Option(
-            "--lease",
-            metavar="SECONDS",
-            help="How long this process owns a task without a heartbeat, before others may take it over.",
-        ),
-    ] = None,
+    at_most: Annotated[int, option("N", "The most tasks to drive at the same time.")] = AT_MOST,
+    per_tenant: Annotated[int | None, option("N", "The most of them that may be of one tenant.")] = None,
+    lease: LeaseOption = None,
     policy: PolicyOption = None,
-    grace: Annotated[
-        float,
-        typer.Option("--grace", metavar="SECONDS", help="How long running calls may take to end at SIGTERM."),
-    ] = GRACE,
+    grace: GraceOption = GRACE,
     tracing: TraceOptions,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document a line for each thing that happens.")

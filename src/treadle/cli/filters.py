@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from treadle.cli.command import Session
+from treadle.cli.command import Session, option
 from treadle.cli.screen import STYLES, short, short_ids, some
 from treadle.cli.task_lookup import find_task
 from treadle.cli.times import time_of
@@ -42,38 +42,22 @@ class TaskOptions:
         list[str] | None, typer.Option("--state", help="Only tasks in this state; may be repeated.")
     ] = None
     thread: Annotated[str | None, typer.Option("--thread", help="Only tasks of this thread.")] = None
-    parent: Annotated[
-        str | None, typer.Option("--parent", metavar="TASK", help="Only the children of this task.")
-    ] = None
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="KEY=TEXT", help="Only tasks with this label; may be repeated."),
-    ] = None
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="TIME", help="Created then or later: 2h, 03:15, today, 2026-11-22."),
-    ] = None
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Created before that, written likewise.")
-    ] = None
+    parent: Annotated[str | None, option("TASK", "Only the children of this task.")] = None
+    label: Annotated[list[str] | None, option("KEY=TEXT", "Only tasks with this label; may be repeated.")] = (
+        None
+    )
+    since: Annotated[str | None, option("TIME", "Created then or later: 2h, 03:15, today, 2026-11-22.")] = (
+        None
+    )
+    until: Annotated[str | None, option("TIME", "Created before that, written likewise.")] = None
     search: Annotated[
-        str | None,
-        typer.Option(
-            "--search", metavar="TEXT", help="Text in the beginning of the input, the answer or the error."
-        ),
+        str | None, option("TEXT", "Text in the beginning of the input, the answer or the error.")
     ] = None
 
     roots: Annotated[bool, typer.Option("--roots", help="Only tasks that no other task called.")] = False
-    forked_from: Annotated[
-        str | None, typer.Option("--forked-from", metavar="TASK", help="Only the forks of this task.")
-    ] = None
+    forked_from: Annotated[str | None, option("TASK", "Only the forks of this task.")] = None
     updated_since: Annotated[
-        str | None,
-        typer.Option(
-            "--updated-since",
-            metavar="TIME",
-            help="Created, stopped or taken up then or later, or driven now.",
-        ),
+        str | None, option("TIME", "Created, stopped or taken up then or later, or driven now.")
     ] = None
 
     @property

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted
+from treadle.cli.command import CODES, OUR_BUG, USAGE, StoreOption, interrupted, option
 from treadle.cli.screen import Screen
 from treadle.cli.usage_errors import usage_message
 from treadle.core.display import clean
@@ -39,9 +39,7 @@ _UsageError: Any = typer.BadParameter.__base__
 def demo(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished demonstration.")] = False,
     store: StoreOption = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="PROVIDER:NAME", help="A real model; none is needed.")
-    ] = None,
+    model: Annotated[str | None, option("PROVIDER:NAME", "A real model; none is needed.")] = None,
 ) -> int:
     """Watch a task survive a killed process, be undone and forked. Needs no key and no network."""
     from treadle.cli.demo import play  # imports the auditor, which other commands do not need

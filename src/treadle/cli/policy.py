@@ -11,7 +11,7 @@ import typer
 
 from treadle.agents.agent import Agent
 from treadle.cli import agents
-from treadle.cli.command import ByOption, Session, command
+from treadle.cli.command import ByOption, Session, command, option
 from treadle.cli.filters import TaskOptions
 from treadle.cli.screen import Screen, short, short_ids, some
 from treadle.cli.task_lookup import find_row
@@ -78,23 +78,13 @@ async def judge_past(
     file: FileArgument = None,
     *,
     task: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--task", metavar="TASK", help="A task of the store; may be repeated. Default: the newest tasks."
-        ),
+        list[str] | None, option("TASK", "A task of the store; may be repeated. Default: the newest tasks.")
     ] = None,
     agent: Annotated[
         list[str] | None,
-        typer.Option(
-            "--agent",
-            metavar="AGENT",
-            help="An agent, as MODULE:AGENT or by its name in the project; may be repeated.",
-        ),
+        option("AGENT", "An agent, as MODULE:AGENT or by its name in the project; may be repeated."),
     ] = None,
-    limit: Annotated[
-        int,
-        typer.Option("--limit", metavar="N", min=1, max=10_000, help="The most tasks to test the policy on."),
-    ] = 100,
+    limit: Annotated[int, option("N", "The most tasks to test the policy on.", min=1, max=10_000)] = 100,
     every: Annotated[
         bool, typer.Option("--all", help="Also list the effects that would have been allowed.")
     ] = False,

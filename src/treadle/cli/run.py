@@ -23,6 +23,7 @@ from treadle.cli.command import (
     PolicyOption,
     Session,
     command,
+    option,
     text_argument,
 )
 from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed, each, selected_tasks
@@ -67,9 +68,7 @@ class DriveOptions:
     max_tool_calls: Annotated[int | None, typer.Option("--max-tool-calls", help="Limit on tool calls.")] = (
         None
     )
-    max_cost: Annotated[
-        float | None, typer.Option("--max-cost", metavar="DOLLARS", help="Limit on cost in US dollars.")
-    ] = None
+    max_cost: Annotated[float | None, option("DOLLARS", "Limit on cost in US dollars.")] = None
     max_repeats: Annotated[
         int | None, typer.Option("--max-repeats", help="Stop when a call has had the same result this often.")
     ] = None
@@ -299,10 +298,8 @@ def step(
     policy: PolicyOption = None,
     until: Annotated[
         str | None,
-        typer.Option(
-            "--until",
-            metavar="N|tool:NAME|cost:DOLLARS|event:KIND",
-            help="Run steps until step N has ended, or until this happens.",
+        option(
+            "N|tool:NAME|cost:DOLLARS|event:KIND", "Run steps until step N has ended, or until this happens."
         ),
     ] = None,
     by: ByOption = None,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from treadle.cli import agents
-from treadle.cli.command import PolicyOption, Session, command, store_at
-from treadle.cli.drive import GRACE, print_adoption, print_drained
+from treadle.cli.command import PolicyOption, Session, command, option, store_at
+from treadle.cli.drive import GRACE, GraceOption, LeaseOption, print_adoption, print_drained
 from treadle.cli.screen import Screen
 from treadle.cli.tracing import TraceOptions
 from treadle.core.data import frozen
@@ -42,39 +42,21 @@ class ListenOptions:
 
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option("--port", help="The port to listen on; 0 takes a free one.")] = PORT
-    unix: Annotated[
-        Path | None,
-        typer.Option("--unix", metavar="PATH", help="Listen on a Unix socket instead, for its owner alone."),
-    ] = None
+    unix: Annotated[Path | None, option("PATH", "Listen on a Unix socket instead, for its owner alone.")] = (
+        None
+    )
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            "--allow-host",
-            metavar="NAME",
-            help="A name by which clients call the server, besides those of loopback.",
-        ),
+        option("NAME", "A name by which clients call the server, besides those of loopback."),
     ] = None
     allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-origin", metavar="URL", help="The origin of a site whose pages may call the server."
-        ),
+        list[str] | None, option("URL", "The origin of a site whose pages may call the server.")
     ] = None
-    public_url: Annotated[
-        str | None, typer.Option("--public-url", metavar="URL", help="Where the server is seen from outside.")
-    ] = None
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="The certificate of the server, to serve HTTPS."),
-    ] = None
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of the certificate.")
-    ] = None
+    public_url: Annotated[str | None, option("URL", "Where the server is seen from outside.")] = None
+    tls_cert: Annotated[Path | None, option("FILE", "The certificate of the server, to serve HTTPS.")] = None
+    tls_key: Annotated[Path | None, option("FILE", "The key of the certificate.")] = None
     behind_proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--behind-proxy", metavar="CIDR", help="The network of a reverse proxy that stands before it."
-        ),
+        list[str] | None, option("CIDR", "The network of a reverse proxy that stands before it.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -139,21 +121,13 @@ class AccessOptions:
     """Options for the access of clients."""
 
     token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file", metavar="FILE", help="The file of the token. Default: .treadle/server-token."
-        ),
+        Path | None, option("FILE", "The file of the token. Default: .treadle/server-token.")
     ] = None
     new_token: Annotated[
         bool, typer.Option("--new-token", help="Make a new token first: the former one ends.")
     ] = False
     auth: Annotated[
-        str | None,
-        typer.Option(
-            "--auth",
-            metavar="MODULE:CALLABLE",
-            help="What tells the principal of a request, in place of a token.",
-        ),
+        str | None, option("MODULE:CALLABLE", "What tells the principal of a request, in place of a token.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -181,24 +155,9 @@ class DriveOptions:
     no_drive: Annotated[
         bool, typer.Option("--no-drive", help="Drive no task: `treadle drive` processes do that.")
     ] = False
-    at_most: Annotated[
-        int,
-        typer.Option(
-            "--at-most", metavar="N", help="The most tasks of one tenant to drive at the same time."
-        ),
-    ] = AT_MOST
-    lease: Annotated[
-        float | None,
-        typer.Option(
-            "--lease",
-            metavar="SECONDS",
-            help="How long this process owns a task without a heartbeat, before others may take it over.",
-        ),
-    ] = None
-    grace: Annotated[
-        float,
-        typer.Option("--grace", metavar="SECONDS", help="How long running calls may take to end at SIGTERM."),
-    ] = GRACE
+    at_most: Annotated[int, option("N", "The most tasks of one tenant to drive at the same time.")] = AT_MOST
+    lease: LeaseOption = None
+    grace: GraceOption = GRACE
 
     def __post_init__(self) -> None:
         if self.grace < 0:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from treadle.cli import agents as agent_places
-from treadle.cli.command import Session, command
+from treadle.cli.command import Session, command, option
 from treadle.cli.filters import NameOption, label
 from treadle.cli.screen import dollars
 from treadle.cli.times import time_of
@@ -22,16 +22,11 @@ _COLUMNS: Final = ("tasks", "tokens", "cost", "without a price")
 @command
 async def usage(
     session: Session,
-    by: Annotated[
-        str, typer.Option("--by", metavar="agent|day|label:NAME", help="What the lines are sums of.")
-    ] = "agent",
+    by: Annotated[str, option("agent|day|label:NAME", "What the lines are sums of.")] = "agent",
     since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="TIME", help="Created then or later: 2h, 03:15, today, 2026-11-22."),
+        str | None, option("TIME", "Created then or later: 2h, 03:15, today, 2026-11-22.")
     ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Created before that, written likewise.")
-    ] = None,
+    until: Annotated[str | None, option("TIME", "Created before that, written likewise.")] = None,
     agent: NameOption = None,
     labels: Annotated[
         list[str] | None,

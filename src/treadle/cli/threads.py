@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from treadle.cli import agents
-from treadle.cli.command import CODES, Session, command, text_argument
+from treadle.cli.command import CODES, Session, command, option, text_argument
 from treadle.cli.filters import label as label_of
 from treadle.cli.screen import some
 from treadle.cli.times import seconds_of
@@ -70,10 +70,7 @@ async def compact(
     keep: Annotated[
         int, typer.Option("--keep", min=0, help="How many of the newest turns are not summarised.")
     ] = 4,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="PROVIDER:NAME", help="The model that writes the summary."),
-    ] = None,
+    model: Annotated[str | None, option("PROVIDER:NAME", "The model that writes the summary.")] = None,
 ) -> int:
     """Let models see a summary of a thread's older turns; the messages themselves stay in the store."""
     async with session.runner(tuple(agents.listed_agents().agents.values()), drives=True) as runner:
@@ -123,9 +120,7 @@ async def prune(
     state: Annotated[
         list[str] | None, typer.Option("--state", help="Only tasks in this state; may be repeated.")
     ] = None,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="KEY=TEXT", help="Only tasks with this label.")
-    ] = None,
+    label: Annotated[list[str] | None, option("KEY=TEXT", "Only tasks with this label.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
 ) -> int:
     """Delete old tasks: whole threads, and tasks without messages in their threads."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from treadle.cli.command import option
 from treadle.core.data import frozen
 from treadle.ports import Observer
 
@@ -16,11 +17,7 @@ class TraceOptions:
 
     trace: Annotated[
         list[str] | None,
-        typer.Option(
-            "--trace",
-            metavar="console|jsonl:PATH|otel",
-            help="Also send what happens to this trace; may be repeated.",
-        ),
+        option("console|jsonl:PATH|otel", "Also send what happens to this trace; may be repeated."),
     ] = None
     trace_content: Annotated[
         bool,

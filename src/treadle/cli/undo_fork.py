@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from treadle.cli import agents
-from treadle.cli.command import CODES, AgentOption, ByOption, Session, command, json_argument
+from treadle.cli.command import CODES, AgentOption, ByOption, Session, command, json_argument, option
 from treadle.cli.outcome import print_pending
 from treadle.cli.run import agent_of, drive_on
 from treadle.cli.screen import Screen
@@ -29,14 +29,9 @@ _VERDICTS: Final = {
 async def undo(
     session: Session,
     task: TaskArgument,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="N", help="Last step to keep: index or id.")
-    ] = None,
+    to: Annotated[str | None, option("N", "Last step to keep: index or id.")] = None,
     step: Annotated[
-        str | None,
-        typer.Option(
-            "--step", metavar="N", help="Step to undo, with the steps that depend on it: index or id."
-        ),
+        str | None, option("N", "Step to undo, with the steps that depend on it: index or id.")
     ] = None,
     force: Annotated[
         bool,
@@ -100,30 +95,22 @@ def print_report(screen: Screen, report: UndoReport, *, dry_run: bool = False) -
 async def fork(
     session: Session,
     task: TaskArgument,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="STEP|SEQ", help="Fork after this step (id) or event (number)."),
-    ] = None,
+    at: Annotated[str | None, option("STEP|SEQ", "Fork after this step (id) or event (number).")] = None,
     input: Annotated[str | None, typer.Option("--input", help="A user message to go on with.")] = None,
     replace: Annotated[
-        list[str] | None,
-        typer.Option("--replace", metavar="CALL=JSON", help="Another result for a call; may be repeated."),
+        list[str] | None, option("CALL=JSON", "Another result for a call; may be repeated.")
     ] = None,
     thread: Annotated[
         str | None, typer.Option("--thread", help="The fork's thread. Default: a new one.")
     ] = None,
     agent: Annotated[
-        str | None,
-        typer.Option("--agent", metavar="MODULE:AGENT", help="Another agent, or the name of a listed one."),
+        str | None, option("MODULE:AGENT", "Another agent, or the name of a listed one.")
     ] = None,
     instructions: Annotated[
         str | None, typer.Option("--instructions", help="In place of the agent's, kept with the fork.")
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", metavar="PROVIDER:MODEL", help="In place of the agent's, kept with the fork."
-        ),
+        str | None, option("PROVIDER:MODEL", "In place of the agent's, kept with the fork.")
     ] = None,
     by: ByOption = None,
     run: Annotated[bool, typer.Option("--run", help="Drive the fork at once.")] = False,

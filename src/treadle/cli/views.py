@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from treadle.cli.command import Session, command
+from treadle.cli.command import Session, command, option
 from treadle.cli.event_lines import content_text
 from treadle.cli.graph import draw
 from treadle.cli.outcome import print_next, print_pending, print_state, usage_summary
@@ -35,10 +35,7 @@ async def show(
     task: TaskArgument,
     events: Annotated[bool, typer.Option("--events", help="With --json: include every event.")] = False,
     at: Annotated[
-        int | None,
-        typer.Option(
-            "--at", metavar="SEQ", min=1, help="How the task stood just after the event of this number."
-        ),
+        int | None, option("SEQ", "How the task stood just after the event of this number.", min=1)
     ] = None,
 ) -> int:
     """Show a task: its steps, calls and results, its spending and its pending requests."""

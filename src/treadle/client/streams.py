@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import suppress
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from treadle.client.following import until_done
 from treadle.core.data import frozen
 from treadle.core.events import Ephemeral, Event
 from treadle.engine.typed_answers import TypedAnswers
-from treadle.errors import TaskNotFound
 from treadle.ports import OutputT_co
 from treadle.results.run_result import RunResult
 from treadle.results.step_outputs import TaskStepOutput
@@ -52,6 +49,8 @@ class _Remote(TaskStream[R_co], Generic[R_co]):
     def __init__(self, task_id: str, way: Way[R_co]) -> None:
         self.task_id = task_id
         self._way = way
+        self._standing = way.standing
+        self._watcher = None
         self._left: R_co | None = None
         self._task: asyncio.Task[R_co] | None = None
         self._events: AsyncGenerator[Event | Ephemeral, None] | None = None
@@ -78,30 +77,6 @@ class _Remote(TaskStream[R_co], Generic[R_co]):
             raise self._not_open()
         return self._events
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._task is not None
-        assert self._events is not None
-        cancelled: asyncio.CancelledError | None = None
-        if not self._task.done():
-            self._task.cancel()
-        while not self._task.done():
-            try:  # as in the runner: the task is interrupted also if its caller is cancelled twice
-                await asyncio.wait([self._task])
-            except asyncio.CancelledError as again:
-                cancelled = again
-        await self._events.aclose()
-        if cancelled is not None:
-            raise cancelled
-        if self._task.cancelled():
-            with suppress(TaskNotFound):
-                self._left = await self._way.standing() if self._way.standing is not None else None
-        elif error is None:
-            self._task.result()
-        else:
-            self._task.exception()  # retrieved: the caller gets the error of its own block
-
 
 class RemoteRun(_Remote[RunResult[OutputT_co]], EventStream[OutputT_co], Generic[OutputT_co]):
     """A run with its events; `result` when they have ended."""
@@ -116,13 +91,6 @@ class RemoteRun(_Remote[RunResult[OutputT_co]], EventStream[OutputT_co], Generic
         super().__init__(task_id, way)
         self._typed_of = typed_of
         self._delivered = delivered
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await super().__aexit__(kind, error, trace)
-        if self._delivered is not None and error is None and self._left is None:
-            await self._delivered(self.result)
 
 
 class RemoteStep(_Remote[TaskStepOutput[OutputT_co]], StepStream[OutputT_co], Generic[OutputT_co]):

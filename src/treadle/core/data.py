@@ -14,6 +14,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, field, fields
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, TypeVar, cast, dataclass_transform, get_origin, overload
 
@@ -78,10 +79,7 @@ def frozen(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
         cls: the class, when the decorator is written without arguments.
         kw_only: whether all fields are given by name.
     """
-
-    def make(cls: type[Any]) -> type[Any]:
-        return _made(cls, kw_only, is_frozen=True)
-
+    make = partial(_made, kw_only=kw_only, is_frozen=True)
     return make if cls is None else make(cls)
 
 
@@ -98,10 +96,7 @@ def mutable(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
         cls: the class, when the decorator is written without arguments.
         kw_only: whether all fields are given by name.
     """
-
-    def make(cls: type[Any]) -> type[Any]:
-        return _made(cls, kw_only, is_frozen=False)
-
+    make = partial(_made, kw_only=kw_only, is_frozen=False)
     return make if cls is None else make(cls)
 
 

@@ -72,13 +72,7 @@ class CallRequests:
 
     async def ask(self, question: str, schema: Any, expires: float | None, default: tuple[Any, ...]) -> Any:
         """Return a person's answer, or end the attempt to wait for it."""
-        self._check_usable("ask")
-        call = self._call
-        if call.effect == "write":
-            raise ToolError(
-                f"tool {call.name!r} may not ask: it may write and is not idempotent, and after the answer it would "
-                "start again from its top; declare read_only=True, or idempotent=True if it may start twice"
-            )
+        call = self._restarting_call("ask", "answer")
         if self.pending and isinstance(self.pending[0], e.SleepStarted):
             raise AwaitingAnswer  # it asks when it has slept
         terms = terms_of(self._where(), question, schema, expires, default)
@@ -113,13 +107,7 @@ class CallRequests:
 
     async def sleep(self, seconds: float | None, until: datetime | float | None) -> None:
         """Return if the tool has already slept at this place; else end the attempt to sleep."""
-        self._check_usable("sleep")
-        call = self._call
-        if call.effect == "write":
-            raise ToolError(
-                f"tool {call.name!r} may not sleep: it may write and is not idempotent, and after the sleep it would "
-                "start again from its top; declare read_only=True, or idempotent=True if it may start twice"
-            )
+        call = self._restarting_call("sleep", "sleep")
         now = self._context.clock()
         due = due_at(self._where(), now, seconds, until)
         self._sleeps += 1
@@ -163,6 +151,17 @@ class CallRequests:
 
     def _where(self) -> str:
         return f"task {self._context.state.task_id}, call {self._call.id} of tool {self._call.name!r}"
+
+    def _restarting_call(self, verb: str, pause: str) -> CallState:
+        """Return the call, which may start again from its top after a pause."""
+        self._check_usable(verb)
+        call = self._call
+        if call.effect == "write":
+            raise ToolError(
+                f"tool {call.name!r} may not {verb}: it may write and is not idempotent, and after the {pause} it "
+                "would start again from its top; declare read_only=True, or idempotent=True if it may start twice"
+            )
+        return call
 
     def _check_usable(self, verb: str) -> None:
         """Raise unless the attempt still runs and this is its event loop."""

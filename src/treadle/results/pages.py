@@ -65,6 +65,13 @@ class Page(Displayed, Generic[Item_co, Cursor]):
                 return
             page = await page.turn(page.cursor)
 
+    def _table(self) -> Table:
+        """Return the items as a table."""
+        raise NotImplementedError
+
+    def _view(self) -> View:
+        return View(title=type(self).__name__, facts=(("cursor", self.cursor),), tables=(self._table(),))
+
 
 @frozen
 class TaskPage(Page[TaskSummary, str]):
@@ -76,9 +83,8 @@ class TaskPage(Page[TaskSummary, str]):
     items: tuple[TaskSummary, ...]
     cursor: str | None
 
-    def _view(self) -> View:
-        table = tasks_table("tasks", self.items)
-        return View(title="TaskPage", facts=(("cursor", self.cursor),), tables=(table,))
+    def _table(self) -> Table:
+        return tasks_table("tasks", self.items)
 
 
 @frozen
@@ -91,12 +97,11 @@ class ThreadPage(Page[ThreadSummary, str]):
     items: tuple[ThreadSummary, ...]
     cursor: str | None
 
-    def _view(self) -> View:
+    def _table(self) -> Table:
         columns = ("thread", "version", "tasks")
-        table = Table(
-            "threads", columns, self.items, lambda each: (each.thread_id, str(each.version), str(each.turns))
+        return Table(
+            "threads", columns, self.items, lambda at: (at.thread_id, str(at.version), str(at.turns))
         )
-        return View(title="ThreadPage", facts=(("cursor", self.cursor),), tables=(table,))
 
 
 @frozen
@@ -109,9 +114,6 @@ class PendingPage(Page[Pending, str]):
     items: tuple[Pending, ...]
     cursor: str | None
 
-    def _view(self) -> View:
+    def _table(self) -> Table:
         columns = ("task", "request", "kind", "what waits")
-        rows = Table(
-            "pending", columns, self.items, lambda each: (each.task_id, each.request_id, each.kind, each.text)
-        )
-        return View(title="PendingPage", facts=(("cursor", self.cursor),), tables=(rows,))
+        return Table("pending", columns, self.items, lambda at: (at.task_id, at.request_id, at.kind, at.text))

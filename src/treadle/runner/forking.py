@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from treadle.agents.agent import Agent
 from treadle.core import codec
@@ -28,42 +28,31 @@ from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, ViewVerbs, id_of
 
 
+class ForkArguments(TypedDict, total=False):
+    """The arguments of `Runner.fork` that do not change the type of the output."""
+
+    at: str | int | None
+    instructions: str | None
+    model: str | None
+    input: Input | None
+    replace: dict[str, Json] | None
+    thread_id: str | None
+    task_id: str | None
+    options: RunOptions | None
+    expect: int | None
+    by: str | None
+
+
 class ForkVerbs(ViewVerbs):
     """The verb that forks tasks."""
 
     @overload
     async def fork(
-        self,
-        task: Ref,
-        *,
-        agent: Agent[Any, OutputT],
-        at: str | int | None = ...,
-        instructions: str | None = ...,
-        model: str | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        task_id: str | None = ...,
-        options: RunOptions | None = ...,
-        expect: int | None = ...,
-        by: str | None = ...,
+        self, task: Ref, *, agent: Agent[Any, OutputT], **others: Unpack[ForkArguments]
     ) -> Task[OutputT]: ...
     @overload
     async def fork(
-        self,
-        task: Ref[OutputT],
-        *,
-        agent: None = ...,
-        at: str | int | None = ...,
-        instructions: str | None = ...,
-        model: str | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        task_id: str | None = ...,
-        options: RunOptions | None = ...,
-        expect: int | None = ...,
-        by: str | None = ...,
+        self, task: Ref[OutputT], *, agent: None = ..., **others: Unpack[ForkArguments]
     ) -> Task[OutputT]: ...
     @verb
     async def fork(

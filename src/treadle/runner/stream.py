@@ -39,6 +39,9 @@ class TaskStream(Generic[R_co]):
     statement = "async with"
     """how to open the stream, for messages"""
 
+    _delivered: Callable[[Any], Awaitable[None]] | None = None
+    """called with the result after the block, when the task's events are no longer read"""
+
     def __init__(
         self,
         tasks: OwnedTasks,
@@ -97,7 +100,6 @@ class TaskStream(Generic[R_co]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._task is not None
-        assert self._watcher is not None
         assert self._events is not None
         cancelled: asyncio.CancelledError | None = None
         try:
@@ -112,7 +114,8 @@ class TaskStream(Generic[R_co]):
                     cancelled = again
             await self._events.aclose()
         finally:
-            self._tasks.channels.unsubscribe(self.task_id, self._watcher)
+            if self._watcher is not None:
+                self._tasks.channels.unsubscribe(self.task_id, self._watcher)
         if cancelled is not None:
             raise cancelled
         if self._task.cancelled():
@@ -122,6 +125,12 @@ class TaskStream(Generic[R_co]):
             self._task.result()
         else:
             self._task.exception()  # retrieved: the caller gets the error of its own block
+        await self._deliver(error)
+
+    async def _deliver(self, error: BaseException | None) -> None:
+        """Deliver the result after the block, if it ended without an error and was not left early."""
+        if self._delivered is not None and error is None and self._left is None:
+            await self._delivered(self._value())
 
     def _value(self) -> R_co:
         if self._left is not None:
@@ -154,14 +163,6 @@ class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
         super().__init__(tasks, task_id, work, standing, raw=raw)
         self._typed_of = typed_of
         self._delivered = delivered
-        """called with the result after the block, when the task's events are no longer read"""
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await super().__aexit__(kind, error, trace)
-        if self._delivered is not None and error is None and self._left is None:
-            await self._delivered(self.result)
 
     @overload
     def partials(self, *, checked: Literal[True]) -> AsyncGenerator[OutputT_co, None]: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from treadle.agents.agent import Agent
 from treadle.core.events import Ephemeral, Event
@@ -22,6 +22,7 @@ from treadle.results.step_outputs import TaskStepOutput
 from treadle.results.tasks import Task, TaskSummary
 from treadle.runner.bridge import BRIDGE, one_by_one
 from treadle.runner.faces import SyncHandleVerbs, SyncTaskVerbs, blocking, waiting
+from treadle.runner.forking import ForkArguments
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
 from treadle.runner.stream import EventStream, StepStream, TaskStream
@@ -256,37 +257,11 @@ class SyncRunner(SyncTaskVerbs):
     # By hand: pyright lets the type variable of an overload that derives escape, in `fork("id")`.
     @overload
     def fork(
-        self,
-        task: Ref,
-        *,
-        agent: Agent[Any, OutputT],
-        at: str | int | None = ...,
-        instructions: str | None = ...,
-        model: str | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        task_id: str | None = ...,
-        options: RunOptions | None = ...,
-        expect: int | None = ...,
-        by: str | None = ...,
+        self, task: Ref, *, agent: Agent[Any, OutputT], **others: Unpack[ForkArguments]
     ) -> Task[OutputT]: ...
     @overload
     def fork(
-        self,
-        task: Ref[OutputT],
-        *,
-        agent: None = ...,
-        at: str | int | None = ...,
-        instructions: str | None = ...,
-        model: str | None = ...,
-        input: Input | None = ...,
-        replace: dict[str, Json] | None = ...,
-        thread_id: str | None = ...,
-        task_id: str | None = ...,
-        options: RunOptions | None = ...,
-        expect: int | None = ...,
-        by: str | None = ...,
+        self, task: Ref[OutputT], *, agent: None = ..., **others: Unpack[ForkArguments]
     ) -> Task[OutputT]: ...
     def fork(
         self,

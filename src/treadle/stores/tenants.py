@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Itera
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from treadle.core.ids import TENANT_SEPARATOR
 from treadle.core.permits import StandingGrant
@@ -46,6 +46,9 @@ from treadle.ports import (
 
 PAGE: Final = 200
 """How many orphans of all tenants to read at a time for those of one."""
+
+
+TaskT = TypeVar("TaskT", NewTask, TaskRow)
 
 
 def tenant_of(name: str) -> str:
@@ -119,15 +122,14 @@ class Names:
             return record
         return replace(record, blobs={self.prefix + digest: data for digest, data in record.blobs.items()})
 
-    def full_new(self, new: NewTask) -> NewTask:
-        """Return a task to create as the store keeps it."""
+    def _full_task(self, task: TaskT) -> TaskT:
         return replace(
-            new,
-            task_id=self.full(new.task_id),
-            thread_id=self.full(new.thread_id),
-            parent=self.full_or_none(new.parent),
-            base=self.full_or_none(new.base),
-            labels=self.full_labels(new.labels),
+            task,
+            task_id=self.full(task.task_id),
+            thread_id=self.full(task.thread_id),
+            parent=self.full_or_none(task.parent),
+            base=self.full_or_none(task.base),
+            labels=self.full_labels(task.labels),
         )
 
     def full_commit(self, commit: Commit) -> Commit:
@@ -137,7 +139,7 @@ class Names:
             commit,
             task_id=self.full(commit.task_id),
             record=None if commit.record is None else self.full_record(commit.record),
-            create=None if commit.create is None else self.full_new(commit.create),
+            create=None if commit.create is None else self._full_task(commit.create),
             thread=None if thread is None else replace(thread, thread_id=self.full(thread.thread_id)),
             grants=tuple([self._full_grant(grant) for grant in commit.grants]),
         )
@@ -153,15 +155,7 @@ class Names:
 
     def full_row(self, row: TaskRow) -> TaskRow:
         """Return a row as the store keeps it."""
-        return replace(
-            row,
-            task_id=self.full(row.task_id),
-            thread_id=self.full(row.thread_id),
-            parent=self.full_or_none(row.parent),
-            base=self.full_or_none(row.base),
-            labels=self.full_labels(row.labels),
-            tenant=self.tenant,
-        )
+        return replace(self._full_task(row), tenant=self.tenant)
 
     def full_filter(self, task_filter: TaskFilter) -> TaskFilter:
         """Return a filter for the same tasks, of this tenant alone."""

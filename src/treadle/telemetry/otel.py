@@ -253,29 +253,14 @@ class _Measures:
 
     def __init__(self, provider: MeterProvider | None, library_version: str) -> None:
         meter = metrics.get_meter("treadle", library_version, provider, schema_url=names.SCHEMA_URL)
-        self._tokens = meter.create_histogram(
-            names.TOKEN_USAGE,
-            "{token}",
-            "Tokens of requests to models.",
-            explicit_bucket_boundaries_advisory=names.TOKEN_BUCKETS,
-        )
-        self._durations = meter.create_histogram(
-            names.OPERATION_DURATION,
-            "s",
-            "How long requests to models take.",
-            explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS,
-        )
-        self._tool_durations = meter.create_histogram(
-            names.TOOL_DURATION,
-            "s",
-            "How long calls of tools take.",
-            explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS,
-        )
-        self._waits = meter.create_histogram(
-            names.WAIT_DURATION,
-            "s",
-            "How long calls wait for a person.",
-            explicit_bucket_boundaries_advisory=names.WAIT_BUCKETS,
+        self._tokens, self._durations, self._tool_durations, self._waits = (
+            meter.create_histogram(name, unit, text, explicit_bucket_boundaries_advisory=buckets)
+            for name, unit, text, buckets in (
+                (names.TOKEN_USAGE, "{token}", "Tokens of requests to models.", names.TOKEN_BUCKETS),
+                (names.OPERATION_DURATION, "s", "How long requests to models take.", names.DURATION_BUCKETS),
+                (names.TOOL_DURATION, "s", "How long calls of tools take.", names.DURATION_BUCKETS),
+                (names.WAIT_DURATION, "s", "How long calls wait for a person.", names.WAIT_BUCKETS),
+            )
         )
         self._model_calls = meter.create_counter(names.MODEL_CALLS, "{request}", "Requests to models.")
         self._tool_calls = meter.create_counter(names.TOOL_CALLS, "{call}", "Calls of tools that ended.")

@@ -354,34 +354,34 @@ class Watcher:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._groups: set[int] = set()
-        self._marks: set[str] = set()
+        self._groups: set[int | str] = set()
+        self._marks: set[int | str] = set()
         self._process: subprocess.Popen[bytes] | None = None
 
     def add(self, group: int) -> None:
-        with self._lock:
-            self._groups.add(group)
-            if self._process is None or not self._notify_watcher("+", group):
-                self._begin()
+        self._watch(self._groups, group, "+")
 
     def remove(self, group: int) -> None:
-        with self._lock:
-            if group in self._groups:
-                self._groups.remove(group)
-                self._notify_watcher("-", group)
+        self._ignore(self._groups, group, "-")
 
     def add_mark(self, mark: str) -> None:
         """Also kill the processes that have a mark."""
-        with self._lock:
-            self._marks.add(mark)
-            if self._process is None or not self._notify_watcher("*", mark):
-                self._begin()
+        self._watch(self._marks, mark, "*")
 
     def remove_mark(self, mark: str) -> None:
+        self._ignore(self._marks, mark, "/")
+
+    def _watch(self, watched: set[int | str], name: int | str, sign: str) -> None:
         with self._lock:
-            if mark in self._marks:
-                self._marks.remove(mark)
-                self._notify_watcher("/", mark)
+            watched.add(name)
+            if self._process is None or not self._notify_watcher(sign, name):
+                self._begin()
+
+    def _ignore(self, watched: set[int | str], name: int | str, sign: str) -> None:
+        with self._lock:
+            if name in watched:
+                watched.remove(name)
+                self._notify_watcher(sign, name)
 
     def end(self) -> None:
         """Close the watcher when this process exits; it then kills the remaining groups."""

@@ -286,7 +286,6 @@ def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> N
     if node.model_calls:
         _refuse_open_requests(state, node, event)
     step = _ended(state, graph, node, event)
-    _add_results(state, node, step)
     step.status, step.last, step.output = "completed", event.last, event.output
     step.sources, step.artifacts = event.sources, event.artifacts
     if event.changes is not None:
@@ -361,6 +360,7 @@ def _ended(state: TaskState, graph: Graph, node: StepNode, event: e.Event) -> St
         answers.close_step(state, node)
     if node.sleeps:
         sleeps.close_step(state, node)
+    _add_results(state, node, step)
     return step
 
 
@@ -390,7 +390,6 @@ def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
     if node.model_calls:
         _refuse_open_requests(state, node, event)
     step = _ended(state, graph, node, event)
-    _add_results(state, node, step)
     step.status, step.error, node.status = "failed", event.error, "failed"
     if state.checks:
         guardrails.consume_refusals(state, step.id)
@@ -428,7 +427,6 @@ def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
         else:
             graph.planned -= 1
     step = _ended(state, graph, node, event)
-    _add_results(state, node, step)
     step.status, node.status, node.skipped_by = "skipped", "skipped", event.by
     node.skip_reason = event.reason
     step.error = event.error or step.error
