@@ -69,6 +69,12 @@ def test_every_page_is_in_the_navigation_of_the_site():
     assert {page for page in pages if not page.startswith("decisions/0")} - listed == set()
 
 
+@pytest.mark.parametrize(("page", "folder"), [("README.md", "docs/guide"), ("docs/index.md", "guide")])
+def test_every_page_of_the_guide_is_linked_from_the_readme_and_the_home_page(page: str, folder: str):
+    linked = set(re.findall(rf"\]\({folder}/([\w-]+\.md)", (ROOT / page).read_text(encoding="utf-8")))
+    assert {path.name for path in (ROOT / "docs" / "guide").glob("*.md")} - linked == set()
+
+
 def test_the_check_of_a_built_site_reports_what_is_broken(tmp_path: Path):
     (tmp_path / "reference").mkdir()
     (tmp_path / "page.html").write_text(
