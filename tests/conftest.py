@@ -72,8 +72,8 @@ def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
         if mark is not None:
             samples[name if carrier is item else carrier.nodeid, mark.args[0]].append(item)
         elif case is not None and case.params.get("store") in STORES:
-            others = [(key, at) for key, at in case.indices.items() if key != "store"]
-            samples[f"{name} {others}", 1].append(item)
+            # Cases that differ in their store alone have other `indices`: each case of another parameter has its own.
+            samples[name + item.nodeid[len(name) :].replace(case.params["store"], "", 1), 1].append(item)
     left: set[pytest.Item] = set()
     for (name, count), cases in samples.items():
         cases.sort(key=lambda item: item.nodeid)
