@@ -88,9 +88,11 @@ def test_html_shows_control_and_direction_characters_as_escapes() -> None:
     assert "right\\u202eleft" in html
 
 
-@pytest.mark.parametrize("text", ["x" * 400_000, "<" * 60_000, "a b\n" * 20_000])
-def test_html_and_lines_are_bounded_however_long_the_values_are(text: str) -> None:
-    many = Table("rows", ("a", "b"), [text] * 3 * ROWS, lambda item: (item, {"deep": [item]}))
+def test_html_and_lines_are_bounded_however_long_the_values_are() -> None:
+    text = "<" * 210_000
+    many = Table(
+        "rows", ("a", "b"), ["<" * 4_000, "x" * 4_000, "a b\n" * 1_000] * ROWS, lambda item: (item, [item])
+    )
     shown = Shown(text=text, values=(("all", text),), tables=(many,))
     html = shown._repr_html_()
     assert len(html) < 8 * PAGE, "escaping makes up to five characters of one"

@@ -44,11 +44,12 @@ def test_the_nonce_of_a_place_is_stable_and_differs_between_places_and_keys():
     assert all(re.fullmatch("x[0-9a-f]{11}", nonce) for nonce in nonces)
 
 
-def test_nothing_in_10_000_hostile_texts_leaves_its_frame_and_each_is_restored_exactly():
+@pytest.mark.parametrize("count", [1_500, pytest.param(20_000, marks=pytest.mark.full)])
+def test_no_hostile_text_leaves_its_frame_and_each_is_restored_exactly(count: int):
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     closing = f"</untrusted-{NONCE}>"
-    for text in hostile_texts(10_000, NONCE, seed):
+    for text in hostile_texts(count, NONCE, seed):
         framed = framed_text(text, origin="tool:fetch", nonce=NONCE)
         content = content_of(framed)
         assert framed.count(closing) == 1, text
@@ -156,7 +157,7 @@ def test_the_time_for_a_text_is_linear_in_its_length(piece: str):
     def seconds(size: int) -> float:
         text = piece * (size // len(piece)) + "a\x1b\\u{b}"
         best = 1e9
-        for _ in range(5):
+        for _ in range(3):
             begin = process_time()
             content = neutralised(text, NONCE)
             best = min(best, process_time() - begin)

@@ -76,7 +76,7 @@ def test_a_body_that_is_cut_off_or_is_none_is_refused(name):
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["gzip", "deflate", ""])
 async def test_no_more_is_decoded_than_a_body_may_have(name):
-    zeros = bytes(100_000_000)
+    zeros = bytes(10_000_000)
     body = {"gzip": gzip.compress(zeros, 1), "deflate": zlib.compress(zeros, 1), "": zeros}[name]
     del zeros
     read = 0

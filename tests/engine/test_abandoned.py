@@ -4,20 +4,26 @@ import asyncio
 
 import pytest
 
+from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core.abandoned import MAX_ABANDONED
-from treadle.engine import abandoned
+from treadle.engine import abandoned, in_flight
 from treadle.models import call, text
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_calls_that_ignore_two_cancellations_are_named_until_they_end_and_too_many_refuse_the_next():
-    end = asyncio.Event()
+async def test_calls_that_ignore_two_cancellations_are_named_until_they_end_and_too_many_refuse_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_flight, "GRACE", 0.02)
+    monkeypatch.setattr(in_flight, "INSIST", 0.02)
+    begun, end = list[str](), asyncio.Event()
 
     @tool(read_only=True)
     async def stubborn() -> str:
         """Ignore every cancellation."""
+        begun.append("begun")
         while not end.is_set():
             try:
                 await end.wait()
@@ -38,7 +44,7 @@ async def test_calls_that_ignore_two_cancellations_are_named_until_they_end_and_
     async with Runner("memory:", agents=[agent]) as runner:
         try:
             handles = [await runner.start(agent, "Go", task_id=f"t{n}") for n in range(MAX_ABANDONED)]
-            await asyncio.sleep(0.05)
+            await until(lambda: len(begun) == MAX_ABANDONED)
             results = await asyncio.gather(*[handle.cancel() for handle in handles])
             assert {result.state for result in results} == {"cancelled"}
             assert {result.tool_executions[0].outcome for result in results} == {"abandoned"}
@@ -50,8 +56,7 @@ async def test_calls_that_ignore_two_cancellations_are_named_until_they_end_and_
             assert refused.outcome == "error"
             assert "16 calls that ignored their cancellation still run (stubborn)" in refused.error.message
             end.set()
-            await asyncio.sleep(0.05)
-            assert runner.abandoned == ()
+            await until(lambda: runner.abandoned == ())
             assert (await runner.run(agent, "Go", task_id="t-next")).tool_executions[0].outcome == "ok"
         finally:
             end.set()  # or what fails here would hang

@@ -27,11 +27,12 @@ from treadle.testing.audit import audit_store
 pytestmark = pytest.mark.anyio
 
 
-def test_a_task_with_a_long_wait_is_released_and_adopted_when_its_timer_is_due(tmp_path):
+def test_a_task_with_a_long_wait_is_released_and_adopted_when_its_timer_is_due():
     async def story():
+        store = MemoryStore()
         model = Again([fail(429), text("At last.")], [600.0])
         agent = Agent(model, name="patient")
-        async with clock.runner(tmp_path / "j.db", agents=[agent]) as one:
+        async with clock.runner(store, agents=[agent]) as one:
             result = await one.run(agent, "Now?", task_id="t")
             assert (result.state, [p.kind for p in result.pending]) == ("waiting", ["timer"])
             assert "asked again at" in result.pending[0].text
@@ -45,7 +46,7 @@ def test_a_task_with_a_long_wait_is_released_and_adopted_when_its_timer_is_due(t
             assert (row.driver, row.wanted) == (None, result.pending[0].due), (
                 "a message does not change the time of the timer"
             )
-        async with clock.runner(tmp_path / "j.db", agents=[agent], adopt=True) as two:
+        async with clock.runner(store, agents=[agent], adopt=True) as two:
             await asyncio.sleep(580)
             assert len(model.requests) == 1
             await asyncio.sleep(40)

@@ -233,7 +233,7 @@ def test_questions_are_asked_again_in_time_while_another_step_is_at_work():
     clock.run(story())
 
 
-def test_a_function_whose_request_waits_long_is_left_and_entered_again(tmp_path):
+def test_a_function_whose_request_waits_long_is_left_and_entered_again():
     async def story():
         entered = []
 
@@ -244,7 +244,7 @@ def test_a_function_whose_request_waits_long_is_left_and_entered_again(tmp_path)
 
         model = Again([fail(429), text("Yes.")], [600.0])
         agent = Agent(model, worker=ask, name="own")
-        async with clock.runner(tmp_path / "j.db", agents=[agent], adopt=True) as runner:
+        async with clock.runner(agents=[agent], adopt=True) as runner:
             assert (await runner.run(agent, "Go.", task_id="t")).state == "waiting"
             await asyncio.sleep(700)
             assert (await runner.get_task("t")).state == "completed"

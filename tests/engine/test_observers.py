@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import subprocess
 import sys
 from threading import Event as Signal
 from threading import Thread
 
 import pytest
 
+from tests import forked
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.engine import observers as observing
@@ -169,7 +169,7 @@ def late(notice):
 runner = Runner("memory:", observers=[late])
 print(runner.run_sync(Agent(ScriptedModel(["Hi."])), "Hello").state)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = forked.completed([sys.executable, "-c", script], check=True)
     assert done.stdout.split()[-1] == "drive_ended"
 
 

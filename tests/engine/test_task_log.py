@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from tests import forked
 from treadle import Agent, Breakpoint, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.engine import task_log
 from treadle.llm.layers.retry import Retry
@@ -123,7 +123,7 @@ assert result.state == "failed"
 assert not logging.getLogger("treadle").handlers
 assert not logging.getLogger("treadle.tasks").handlers
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = forked.completed([sys.executable, "-c", script], check=True)
     assert (done.stdout, done.stderr) == ("", "")
 
 

@@ -1,11 +1,11 @@
 """Each story writes the recorded bytes when its clock and its ids are fixed."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.journals.fixed import RECORDED, SUFFIX
 from tests.journals.stories import STORIES
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the journals that the present code writes; a process of its own fixes its clock."""
     folder = tmp_path_factory.mktemp("fixed")
-    subprocess.run([sys.executable, "-m", "tests.journals.fixed", folder], cwd=ROOT, check=True)
+    forked.completed([sys.executable, "-m", "tests.journals.fixed", folder], cwd=ROOT, check=True)
     return folder
 
 

@@ -159,10 +159,10 @@ def test_the_text_of_a_side_calls_error_is_content():
 
 def test_a_very_long_text_is_cut_without_half_a_secret():
     redaction = Redaction(["sekret-" + "x" * 100])
-    told = redaction.text("a" * (LONGEST - 50) + "sekret-" + "x" * 100 + "b" * 5_000_000)
+    told = redaction.text("a" * (LONGEST - 50) + "sekret-" + "x" * 100 + "b" * 500_000)
     assert len(told) < LONGEST + 50
     assert "sekret" not in told
-    assert len(redaction.json(list(range(5_000_000)))) == 1_000
+    assert len(redaction.json(list(range(500_000)))) == 1_000
     began = time.process_time()
     redaction.json({"page": "token " * 2_000_000, "more": [{"x": "password " * 1_000}] * 100})
     assert time.process_time() - began < 2

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 
+from tests import forked
 from tests.runner.cases import only
 from tests.telemetry.collector import Collector, collecting
 from treadle import Agent, Policy, Rule, Runner, ScriptedModel, ToolContext, tool
@@ -200,7 +200,7 @@ async def test_a_task_resumed_in_another_process_is_linked_to_its_trace_there(co
     async with Runner(tmp_path / "tasks.db", observers=[OpenTelemetry.over_otlp()]) as runner:
         await runner.run_step(await runner.create_task(worker(), "Go.", task_id="task-1"))
     env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-    subprocess.run([sys.executable, "-c", RESUMED], cwd=tmp_path, env=env, check=True)  # noqa: ASYNC221
+    forked.completed([sys.executable, "-c", RESUMED], cwd=tmp_path, env=env, check=True)
     drives = sorted(collector.named("invoke_agent worker"), key=lambda span: span.start)
     assert [span.attributes["treadle.task.state"] for span in drives] == ["created", "running", "completed"]
     for before, after in pairwise(drives):
@@ -263,7 +263,7 @@ async def test_an_interrupted_request_is_marked_and_no_span_stays_open(collector
 
 async def test_an_unreachable_collector_neither_fails_nor_delays_a_run(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
     async with asyncio.timeout(10):
         async with Runner("memory:", observers=[OpenTelemetry.over_otlp()]) as runner:
             assert (await runner.run(worker(), "Go.")).state == "completed"

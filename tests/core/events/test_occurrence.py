@@ -3,11 +3,11 @@
 import copy
 import pickle
 import re
-import subprocess
 import sys
 
 import pytest
 
+from tests import forked
 from treadle.core import events as e
 
 
@@ -72,5 +72,4 @@ assert "write `event.kind`" in message, message
 )
 def test_events_explain_names_from_when_a_program_gets_one(gets_one: str) -> None:
     script = RUN.replace("{gets_one}", gets_one)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    forked.completed([sys.executable, "-c", script], check=True)
