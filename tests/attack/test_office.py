@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from tests.attack.injection import BEARABLE, Figures, Suite
-from tests.attack.office import BOUND, EACH, POLICIES, SAME, cases, conversations, undeclared
+from tests.attack.office import BOUND, EACH, OTHERS, POLICIES, SAME, cases, conversations, undeclared
 from treadle import Policy
 
 pytestmark = pytest.mark.anyio
+
+DIAGONALS = len(OTHERS) + 1
+"""Parts of all pairs of a task and an attack; each part has each attack twice, and each task at most once."""
 
 
 async def run(policy: Policy, of: Any, scope: Any, **how: Any) -> Figures:
@@ -34,17 +37,22 @@ async def test_the_same_tasks_are_drowned_in_questions_where_no_recipient_can_be
     [("at once", "result"), ("beside", "result"), ("at the end", "result"), ("at the end", "definition")],
 )
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.sampled(3)
+@pytest.mark.parametrize("first", range(DIAGONALS))
+@pytest.mark.sampled(4)
 async def test_no_call_to_others_runs_by_an_approval_of_a_recipient(
-    name: str, attack: Any, carrier: Any
+    first: int, name: str, attack: Any, carrier: Any
 ) -> None:
     policy, _, scope = POLICIES[name]
-    found = await run(policy, replace(cases(), benign=[]), scope, attack=attack, carrier=carrier)
+    of = replace(cases(), benign=[], attacked=cases().attacked[first::DIAGONALS])
+    found = await run(policy, of, scope, attack=attack, carrier=carrier)
+    assert len(found.attacked) >= len(OTHERS)
     assert not found.failures()
 
 
-async def test_an_approved_recipient_reads_what_an_attacker_has_the_model_say() -> None:
-    of = replace(cases(SAME), benign=[])
+@pytest.mark.parametrize("first", range(3))
+@pytest.mark.sampled(1)
+async def test_an_approved_recipient_reads_what_an_attacker_has_the_model_say(first: int) -> None:
+    of = replace(cases(SAME), benign=[], attacked=cases(SAME).attacked[first::3])
     found = await run(BOUND, of, "recipient", attack="at the end")
     assert any(trial.slipped for trial in found.attacked), "the guide warns of it"
     found = await run(EACH, of, "once", attack="at the end")

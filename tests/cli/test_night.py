@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli import night
 from tests.cli.terminal import Terminal
-from tests.interruptible import interruptible
+from tests.forked import completed
 from treadle import Runner
 from treadle.wiring import open_store
 
@@ -82,14 +82,13 @@ def keep_night(folder: Path, store: str, tasks: int) -> None:
         ["0", "night-1", "4242", "86400", str(tasks + 1), str(tasks + 2)],
         ["0", "night-2", "77", "0.5", str(tasks + 3)],
     ):
-        with interruptible():
-            subprocess.run(
-                [sys.executable, "-m", "tests.cli.night", str(folder), store, *more],
-                cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                check=True,
-                timeout=500,
-            )
+        completed(
+            [sys.executable, "-m", "tests.cli.night", str(folder), store, *more],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=True,
+            timeout=500,
+        )
     # The third driver is dead when its lease is up; a quick machine would list its task as running before.
     treadle, deadline = Runner(open_store(store)).sync, time.monotonic() + 30
     while treadle.get_task(night.task_id(tasks + 3)).state != "interrupted":
@@ -106,18 +105,13 @@ def transcript(
     for command in commands:
         arguments = shlex.split(command)
         if columns is None:
-            with interruptible():
-                ended = subprocess.run(
-                    [sys.executable, *PROGRAM, *arguments],
-                    cwd=folder,
-                    env={**os.environ, **env},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    timeout=120,
-                    check=False,
-                )
+            ended = completed(
+                [sys.executable, *PROGRAM, *arguments],
+                cwd=folder,
+                env={**os.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+            )
             text, code = ended.stdout, ended.returncode
         else:
             with Terminal(folder, *arguments, columns=columns, program=PROGRAM, **env) as terminal:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.client.killed_server import STEPS
 from tests.client.served import client
+from tests.forked import Forked
 from treadle import Client
 from treadle import events as e
 from treadle.client import connection
@@ -34,7 +35,7 @@ def free_port() -> int:
 @contextmanager
 def server(port: int, store: str, steps: int) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "tests.client.killed_server", str(port), store, str(steps)]
-    with subprocess.Popen(command, cwd=ROOT) as process:
+    with Forked(command, cwd=ROOT) as process:
         try:
             yield process
         finally:

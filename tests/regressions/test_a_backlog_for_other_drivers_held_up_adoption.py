@@ -16,7 +16,7 @@ from treadle.wiring import open_store
 
 pytestmark = pytest.mark.anyio
 
-BACKLOG = 600
+BACKLOG = 300
 OURS: Agent[Any] = Agent(ScriptedModel(["Done."]), name="ours")
 THEIRS: Agent[Any] = Agent(ScriptedModel(["Done."]), name="theirs")
 
@@ -62,6 +62,7 @@ async def ended(runner: Runner, task_id: str) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("theirs", ["of an agent that is not here", "of a tenant at its cap"])
 async def test_an_adopter_reads_no_backlog_that_it_may_not_take(opened: Any, theirs: str) -> None:
     store = Counted(opened)
@@ -80,6 +81,7 @@ async def test_an_adopter_reads_no_backlog_that_it_may_not_take(opened: Any, the
         assert store.rows < BACKLOG / 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("big", ["big", "zbig"])
 async def test_a_tenant_with_few_tasks_waits_for_no_backlog_of_another_whatever_their_names(
     opened: Any, big: str
@@ -91,7 +93,7 @@ async def test_a_tenant_with_few_tasks_waits_for_no_backlog_of_another_whatever_
             adopted.append(adoption.tenant)
 
     async with Runner(opened, agents=[OURS]) as runner:
-        await submit_backlog(runner.scoped(tenant=big), OURS, 300, "t")
+        await submit_backlog(runner.scoped(tenant=big), OURS, 200, "t")
         small = runner.scoped(tenant="small")
         for number in range(10):
             await small.submit(OURS, "Go", task_id=f"t{number}")

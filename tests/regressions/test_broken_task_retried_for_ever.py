@@ -88,7 +88,7 @@ async def test_a_task_whose_context_cannot_be_made_is_paused_and_can_be_resumed_
 
 async def test_a_task_that_the_store_keeps_from_being_driven_is_not_paused() -> None:
     class Fails(WrappedStore):
-        left = 12
+        left = 6
 
         async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
             if self.left > 0:

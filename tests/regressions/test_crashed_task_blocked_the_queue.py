@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.forked import completed
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call, text
 
@@ -37,8 +38,8 @@ asyncio.run(main())
 
 async def test_tasks_whose_driver_crashed_between_two_steps_are_finished_one_after_the_other(tmp_path):
     store = tmp_path / "journal.db"
-    crashed = await asyncio.create_subprocess_exec(sys.executable, "-c", CRASHES, str(store))
-    assert await crashed.wait() == 9
+    crashed = await asyncio.to_thread(completed, [sys.executable, "-c", CRASHES, str(store)])
+    assert crashed.returncode == 9
 
     @tool(read_only=True)
     def count() -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle.engine import in_flight
 from treadle.llm.scripted import Turn, call
 from treadle.stores.memory import MemoryStore
 from treadle.tools import threads
@@ -129,7 +130,11 @@ async def _call(request: Any) -> Any:
     return await threads.in_thread(lambda job: request(), tool=request.spec.name, task_id="t", call_id="c")
 
 
-async def test_a_blocking_read_that_ignores_its_cancellation_is_named_by_its_runner() -> None:
+async def test_a_blocking_read_that_ignores_its_cancellation_is_named_by_its_runner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_flight, "GRACE", 0.02)
+    monkeypatch.setattr(in_flight, "INSIST", 0.02)
     entered, let_go = threading.Event(), threading.Event()
 
     @tool(read_only=True)

@@ -47,10 +47,15 @@ def paid(folder: Path) -> int:
 @pytest.mark.parametrize("store", EACH, indirect=True)
 async def test_an_older_version_leaves_tasks_of_a_newer_format_alone(store, tmp_path):
     await next_version("leave", store, tmp_path)
-    adoptions = []
+    adoptions, told = [], asyncio.Event()
+
+    def tell(adoption):
+        adoptions.append(adoption)
+        told.set()
+
     async with Runner(store, agents=[agent(tmp_path)]) as runner:
-        adopter = Adopter(runner._drivers, tell=adoptions.append)
-        await asyncio.sleep(1.5)
+        adopter = Adopter(runner._drivers, tell=tell)
+        await asyncio.wait_for(told.wait(), 20)
         await adopter.stop()
         assert paid(tmp_path) == 0, "the older driver went on over an approval it knows nothing of"
         assert [(adoption.kind, adoption.task_id) for adoption in adoptions] == [("too_new", TASK)]

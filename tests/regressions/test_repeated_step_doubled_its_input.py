@@ -69,6 +69,7 @@ async def counts(runner: TaskRunner, task: Any) -> Counter[str]:
 
 @pytest.mark.parametrize("after_writing", [False, True], ids=["unwritten", "unanswered"])
 @pytest.mark.parametrize("verb", ["run_step", "stream_step"])
+@pytest.mark.sampled(3)
 async def test_a_step_repeated_after_a_crash_at_any_write_reads_its_input_once_and_runs_once(
     opened: Callable[[str], Callable[[], JournalStore] | None], verb: str, after_writing: bool
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_step_repeated_after_a_crash_at_any_write_reads_its_input_once_a
     assert 0 < crashes < MOST_WRITES
 
 
+@pytest.mark.sampled(1)
 async def test_ready_steps_repeated_after_a_crash_run_once_each_and_no_others(
     opened: Callable[[str], Callable[[], JournalStore] | None],
 ) -> None:
@@ -233,6 +235,7 @@ def test_a_step_is_repeated_without_asyncio(tmp_path: Path) -> None:
         assert [event.kind for event in runner.get_events(task, limit=200)].count("input_received") == 1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("losses", [1, 3])
 async def test_a_client_repeats_a_step_by_itself_and_its_input_is_read_once(
     losses: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

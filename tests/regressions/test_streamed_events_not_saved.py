@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import completed
 from treadle import Runner
 
 pytestmark = pytest.mark.anyio
@@ -41,11 +42,8 @@ async def test_a_process_that_ends_with_its_stream_leaves_all_that_the_stream_ha
     tmp_path: Path, leaves: str
 ) -> None:
     store = tmp_path / "journal.db"
-    done = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", WATCHER, store, leaves, stdout=asyncio.subprocess.PIPE
-    )
-    completed, _ = await asyncio.wait_for(done.communicate(), 60)
-    shown = [json.loads(line) for line in completed.splitlines()]
+    done = await asyncio.to_thread(completed, [sys.executable, "-c", WATCHER, store, leaves])
+    shown = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(shown) >= 5
     async with Runner(store) as runner:
         kept = [[e.seq, e.kind] async for e in runner.handle("t").events(deltas=False)]

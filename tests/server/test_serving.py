@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from starlette.requests import HTTPConnection
 
+from tests.forked import Forked
 from treadle import Agent, Client, Runner, ScriptedModel
 from treadle.errors import ConfigurationError, ServerUnavailable
 from treadle.server import Principal, app
@@ -114,7 +115,10 @@ async def test_a_connection_that_asks_again_and_again_stays_open():
         writer.close()
 
 
-async def test_a_body_that_is_never_sent_whole_ends_its_connection_after_the_response():
+async def test_a_body_that_is_never_sent_whole_ends_its_connection_after_the_response(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("treadle.server.serving.REST_SECONDS", 0.05)
     async with served(hello, ServerLimits(head_seconds=60, send_seconds=60)) as (_, port):
         reader, writer = await ask(port, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nxx")
         assert b"200" in await reader.readuntil(b"ok")
@@ -216,7 +220,7 @@ asyncio.run(main())
 @pytest.mark.parametrize(("grace", "signals"), [("0.1", 1), ("60", 2)])
 def test_a_signal_ends_streams_then_the_process_with_exit_code_0(grace: str, signals: int):
     command = [sys.executable, "-c", textwrap.dedent(PROGRAM), grace]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             with socket.create_connection(("127.0.0.1", int(process.stdout.readline()))) as client:

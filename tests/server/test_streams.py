@@ -334,7 +334,10 @@ async def test_a_server_that_leaves_ends_its_streams_with_a_word(runner: Runner)
         assert refused.status_code == 503
 
 
-async def test_a_store_that_fails_ends_the_stream_with_the_error_and_not_with_silence(tmp_path: Path):
+async def test_a_store_that_fails_ends_the_stream_with_the_error_and_not_with_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("treadle.runner.shared_look.REST_SECONDS", 0.05)
     runner = Runner(tmp_path / "journal.db")
     task = await runner.create_task(steps(1), "Go.")
     async with site(runner) as server, server.open(task.task_id) as stream:
