@@ -1,10 +1,10 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: prose, full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, soak; and coverage, dependencies, package, lock.
+# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site prose pictures postgres sandbox deployment environments bench budget imports \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
 	soak coverage dependencies package lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -115,6 +115,9 @@ budget: .venv
 
 imports: .venv
 	$(RUN)/python -m tests.attack.mutated_imports --runs 5000
+
+mutants: .venv
+	$(RUN)/python -m tests.mutants
 
 soak: .venv
 	$(RUN)/python -m bench.soak
