@@ -26,7 +26,7 @@ WORDS = {
         "ModelRetry",
         "dependency injection",
     ],
-    "guide/first-run.md": ["install", "quickstart", "run_sync", "Windows", "getting started"],
+    "guide/quickstart.md": ["install", "quickstart", "run_sync", "Windows", "getting started"],
     "guide/upgrading.md": ["upgrade", "migration", "version", "compatibility", "Windows", "macOS"],
     "how-to/local-models.md": [
         "local models",
