@@ -31,15 +31,21 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 
 from treadle.core.data import mutable
 from treadle.core.events import EVENTS, Event, UnknownEvent
-from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult, copied
+from treadle.core.messages import Text, copied
+from treadle.core.stored_structs import (
+    END_OF_TIME,
+    PART_TAGS,
+    PARTS,
+    WHOLE,
+    StructDecoder,
+    hints_of,
+    is_data_class,
+)
 
 VERSION = 1
 """The format this code writes."""
 
 BLOB_OVER = 8_192
-
-WHOLE: Final = 1 << 63
-"""What whole numbers in the fields of events stay below, on both sides of 0: every store can hold these."""
 
 DIGITS: Final = 4_300
 LARGEST: Final = 10**DIGITS
@@ -64,23 +70,8 @@ FEW: Final = 100
 SHORT: Final = 10_000
 """How many fields an object may have, and characters each, to be seen at a glance to have no flaw."""
 
-END_OF_TIME: Final = 253_402_300_800_000_000
-"""Microseconds from 1970 to the year 10000, UTC: events happen before that, so that each has a date."""
-
 UPCASTERS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """For each older version, what turns one of its event documents into the next version's."""
-
-PARTS: dict[str, type[Any]] = {
-    "text": Text,
-    "image": Image,
-    "file": File,
-    "reasoning": Reasoning,
-    "call": ToolCall,
-    "result": ToolResult,
-}
-
-PART_TAGS: dict[type, str] = {cls: tag for tag, cls in PARTS.items()}
-"""The tags of the parts of messages."""
 
 _Step = Callable[[Any], Any]
 _Writer = Callable[[Any], dict[str, Any]]
@@ -118,7 +109,7 @@ def _plan(cls: type[Any], lenient: bool = False, as_part: bool = False) -> _Plan
     records of a newer version: fields that are not known are left out, and any text is taken for one of
     several.
     """
-    hints = typing.get_type_hints(cls)
+    hints = hints_of(cls)
     is_event = issubclass(cls, Event) and EVENTS.get(cls.kind) is cls
     items = [item for item in fields(cls) if not is_event or item.name not in ("seq", "time")]
     namespace: dict[str, Any] = {"_cls": cls, "_misfit": _misfit}
@@ -214,10 +205,6 @@ def _misfits(hint: Any, name: str, value: str, namespace: dict[str, Any]) -> str
     return fits and f"not ({fits})"
 
 
-def _has_plan(hint: Any) -> bool:
-    return isinstance(hint, type) and hasattr(hint, "__dataclass_fields__")
-
-
 def _condition(
     hint: Any, name: str, namespace: dict[str, Any], lenient: bool = False, value: str = "value"
 ) -> str:
@@ -301,7 +288,7 @@ def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> tuple[str, b
     if default is None:
         return f"{made} is not None", False
     namespace[name], cls = default, default.__class__
-    if _has_plan(cls) and not _plan(cls, False).encode(default):
+    if is_data_class(cls) and not _plan(cls, False).encode(default):
         return f"{made} is not {name}", True
     if any(default is single for single in _SINGLE):
         return f"{made} is not {name}", False
@@ -332,7 +319,7 @@ def _directions(hint: Any, lenient: bool = False) -> tuple[_Step, _Step]:
         return (lambda v: list(map(encode, v))), _tuple_read_by(decode)
     if hint is bytes:
         return _encode_bytes, _decode_bytes
-    if _has_plan(hint):
+    if is_data_class(hint):
         plan = _plan(hint, lenient)
         return plan.encode, plan.decode
     if origin in (dict, list, Literal) or hint in (str, int, float, bool, Any, type(None)):
@@ -658,6 +645,8 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
 
     Raises `UnreadableRecord` for anything but a record of this or an older version.
     """
+    if (events := _STRUCTS.decode(data, VERSION, last_seq)) is not None:
+        return events
     record = _parsed(data)
     try:
         version, documents, time = record["v"], record["e"], record["t"]
@@ -678,6 +667,18 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
         raise
     except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise UnreadableRecord(f"not a record: {error}") from error
+
+
+def _is_shallow(data: bytes) -> bool:
+    """Whether the fast parser reads JSON: then it can be written again."""
+    try:
+        _json().from_json(data)
+    except ValueError:
+        return False
+    return True
+
+
+_STRUCTS: Final = StructDecoder(_is_shallow)
 
 
 def _parsed(data: bytes) -> Any:
@@ -785,7 +786,7 @@ def fields_of(event: Any) -> dict[str, Any]:
 
 def all_fields_of(event: Event) -> dict[str, Any]:
     """Return the fields of an event as JSON data, with those that have their default."""
-    hints = typing.get_type_hints(type(event))
+    hints = hints_of(type(event))
     names = [item.name for item in fields(event) if item.name not in ("seq", "time")]
     return {name: _directions(hints[name])[0](getattr(event, name)) for name in names}
 
