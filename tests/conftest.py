@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Generator, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 if sys.dont_write_bytecode:
     # Else each worker, and each of the hundreds of processes that tests start, compiles all it imports anew. Still
@@ -31,6 +31,8 @@ settings.register_profile("ci", max_examples=40, deadline=None, print_blob=True,
 settings.register_profile("full", settings.get_profile("ci"), max_examples=2_000)
 settings.load_profile("ci")
 
+
+T = TypeVar("T")
 
 MEMORY = Path("/dev/shm")
 ENOUGH = 2 << 30
@@ -57,55 +59,87 @@ def _share_the_rewriting_of_tests(config: pytest.Config) -> None:
         config.args[:] = map(str, folders[begin:] + folders[:begin])
 
 
-def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep as many cases as a mark `sampled` says, and one store of those that a test runs on.
+def _is_sampled(config: pytest.Config) -> bool:
+    return config.option.markexpr == "not full" and not config.option.keyword
 
-    The mark on a function counts the cases of its matrix; on a class or a module, all its tests and their cases.
-    The choice is another one in each run and the same for the same seed, with any other tests beside it.
-    """
-    samples: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if item.get_closest_marker("full"):
-            continue
-        name, case = item.nodeid.split("[")[0], getattr(item, "callspec", None)
-        carrier, mark = next(item.iter_markers_with_node("sampled"), (item, None))
-        if mark is not None:
-            samples[name if carrier is item else carrier.nodeid, mark.args[0]].append(item)
-        elif case is not None and case.params.get("store") in STORES:
-            # Cases that differ in their store alone have other `indices`: each case of another parameter has its own.
-            samples[name + item.nodeid[len(name) :].replace(case.params["store"], "", 1), 1].append(item)
-    left: set[pytest.Item] = set()
-    for (name, count), cases in samples.items():
-        cases.sort(key=lambda item: item.nodeid)
-        random.Random(f"{config.option.hypothesis_seed} {name}").shuffle(cases)
-        left.update(cases[count:])
-    config.hook.pytest_deselected(items=[item for item in items if item in left])
-    items[:] = [item for item in items if item not in left]
+
+def _chosen(config: pytest.Config, name: str, cases: dict[str, T], count: int) -> list[T]:
+    """Return some of the cases: others in each run, the same for the same seed, with any other tests beside them."""
+    ids = sorted(cases)
+    random.Random(f"{config.option.hypothesis_seed} {name}").shuffle(ids)
+    return [cases[each] for each in ids[:count]]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, None, None]:
-    """Make no items of cases that are marked `full` where these are left out: each worker would make thousands."""
+    """Make no items of cases that do not run, since each worker would make thousands.
+
+    Of the cases of a function these run: those that are not marked `full`; as many as its mark `sampled` says; and one
+    store of those that a test runs on.
+    """
     yield
     calls: list[Any] = metafunc._calls
-    if metafunc.config.option.markexpr == "not full" and len(calls) > 1:
-        # The first one stays if all are: a function without cases would be a test without arguments.
-        whole = any(True for _ in metafunc.definition.iter_markers("full"))
-        left = [] if whole else [call for call in calls if all(mark.name != "full" for mark in call.marks)]
-        calls[:] = left or calls[:1]
+    if metafunc.config.option.markexpr != "not full" or len(calls) <= 1:
+        return
+    # The first one stays if all are `full`: a function without cases would be a test without arguments.
+    whole = any(True for _ in metafunc.definition.iter_markers("full"))
+    left = [] if whole else [call for call in calls if all(mark.name != "full" for mark in call.marks)]
+    calls[:] = left or calls[:1]
+    if left and _is_sampled(metafunc.config):
+        _sample_cases(metafunc, calls)
+
+
+def _sample_cases(metafunc: pytest.Metafunc, calls: list[Any]) -> None:
+    function = metafunc.definition
+    carrier, mark = next(function.iter_markers_with_node("sampled"), (function, None))
+    if carrier is not function:
+        return  # `_sample` counts the cases of its class or module
+    samples: defaultdict[tuple[str, int], dict[str, Any]] = defaultdict(dict)
+    for call in calls:
+        if mark is not None:
+            samples[function.nodeid, mark.args[0]][call.id] = call
+        elif call.params.get("store") in STORES:
+            others = [(key, at) for key, at in call.indices.items() if key != "store"]
+            samples[f"{function.nodeid} {others}", 1][call.id] = call
+        else:
+            return
+    chosen = [
+        call for (name, n), cases in samples.items() for call in _chosen(metafunc.config, name, cases, n)
+    ]
+    calls[:] = [call for call in calls if call in chosen]
+
+
+def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep as many tests and cases of a class or module as its mark `sampled` says."""
+    samples: defaultdict[tuple[str, int], dict[str, pytest.Item]] = defaultdict(dict)
+    for item in items:
+        if not item.get_closest_marker("full"):
+            carrier, mark = next(item.iter_markers_with_node("sampled"), (None, None))
+            if carrier is not None and mark is not None and not isinstance(carrier, pytest.Function):
+                samples[carrier.nodeid, mark.args[0]][item.nodeid] = item
+    left: set[pytest.Item] = set()
+    for (name, count), cases in samples.items():
+        left.update({*cases.values()} - {*_chosen(config, name, cases, count)})
+    config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = [item for item in items if item not in left]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path)  # workers have to agree on the order
-    if config.option.markexpr == "not full" and not config.option.keyword:
+    if _is_sampled(config):
         _sample(config, items)
+
+
+def pytest_collection() -> None:
+    gc.disable()  # almost all that is made while tests are collected stays until the end
 
 
 def pytest_collection_finish() -> None:
     # What was collected stays until the end: no collection of garbage needs to look at it again.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
