@@ -73,7 +73,7 @@ class Prose:
         hits = {
             "clauses": sum(len(CLAUSE.findall(sentence)) for sentence in self.sentences),
             "phrases": sum(1 for sentence in self.sentences for _ in phrases(sentence)),
-            "brackets": sum(max(0, sentence.count("(") - 1) for sentence in self.sentences),
+            "brackets": sum(max(0, without_code(sentence).count("(") - 1) for sentence in self.sentences),
         }
         return {
             "mean": round(sum(lengths) / len(lengths), 1),
@@ -84,7 +84,11 @@ class Prose:
 
 def words(sentence: str) -> int:
     """Return how many words a sentence has; code in back quotes is one."""
-    return sum(1 for word in re.sub(r"`[^`]*`", "code", sentence).split() if SPOKEN.search(word))
+    return sum(1 for word in without_code(sentence).split() if SPOKEN.search(word))
+
+
+def without_code(sentence: str) -> str:
+    return re.sub(r"`[^`]*`", "code", sentence)
 
 
 def phrases(sentence: str) -> Iterator[tuple[str, str]]:
