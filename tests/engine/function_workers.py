@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.cast import last  # noqa: F401  tests of step functions import it from here
 from tests.runner.acts import assert_well_formed
 from treadle import (
     Agent,
@@ -39,7 +40,3 @@ def echo(request: ModelRequest) -> Turn:
 async def double(n: int) -> int:
     """Double."""
     return 2 * n
-
-
-def last(output: Any) -> StepResult:
-    return StepResult(output, is_last=True)

@@ -337,18 +337,20 @@ async def test_the_journal_holds_which_model_failed_which_answered_and_side_call
 
 
 @BY_WORKER_OR_FUNCTION
-async def test_a_pause_lets_the_request_end_that_is_out(runner: Runner, worker):
-    request_sent, answers = asyncio.Event(), asyncio.Event()
+async def test_a_pause_lets_the_request_end_that_is_out_and_it_is_not_sent_again(runner: Runner, worker):
+    requests, request_sent, answers = [], asyncio.Event(), asyncio.Event()
 
     class Slow:
         name = "slow"
 
         async def stream(self, request):
+            requests.append(request)
             request_sent.set()
             await answers.wait()
             yield ModelAnswer(Message("assistant", (Text("Hi"),)))
 
-    handle = await runner.start(Agent(Slow(), worker=worker), "Go.", task_id="t")
+    agent = Agent(Slow(), worker=worker)
+    handle = await runner.start(agent, "Go.", task_id="t")
     await request_sent.wait()
     pausing = asyncio.ensure_future(runner.pause("t"))
     async for event in handle.events(deltas=False):
@@ -358,6 +360,8 @@ async def test_a_pause_lets_the_request_end_that_is_out(runner: Runner, worker):
     at = kinds(await journal(runner, "t"))
     assert "pause_requested" in at[: at.index("model_returned")]
     assert "model_stopped" not in at
+    assert (await runner.resume("t", agent=agent)).final_text == "Hi"
+    assert len(requests) == 1
 
 
 @BY_WORKER_OR_FUNCTION

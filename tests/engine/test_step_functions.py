@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.engine.function_workers import double, last
+from tests.engine.function_workers import agent_of, double, last
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
 from treadle import (
     Agent,
     Decider,
     FailurePolicy,
+    Happened,
     Limits,
     Message,
     NextStep,
@@ -41,14 +42,6 @@ from treadle.testing.audit import Evidence, audit_store
 pytestmark = pytest.mark.anyio
 
 
-def echo(request: ModelRequest) -> Turn:
-    return text(f"heard {request.messages[-1].text}")
-
-
-def agent_of(worker: Any, *tools: Any, model: Any = None, **more: Any) -> Agent[Any]:
-    return Agent(model or ScriptedModel(echo), worker=worker, tools=tools, **more)
-
-
 @pytest.fixture
 async def runner() -> AsyncIterator[Runner]:
     async with Runner("memory:", options=RunOptions(on_unknown_outcome="tell_model")) as runner:
@@ -61,10 +54,10 @@ async def test_a_plain_function_is_a_worker(runner: Runner) -> None:
         return last((await ctx.call_model()).message.text)
 
     result = await runner.run(agent_of(worker), "go")
-    assert (result.state, result.final_text, result.steps) == ("completed", "heard go", 1)
+    assert (result.state, result.final_text, result.steps) == ("completed", "heard 1: go", 1)
     assert [(message.role, message.text) for message in result.messages] == [
         ("user", "go"),
-        ("assistant", "heard go"),
+        ("assistant", "heard 1: go"),
     ]
 
 
@@ -76,7 +69,7 @@ async def test_a_function_that_is_not_async_runs_beside_the_loop_and_waits_with_
         return last([seen, ctx.wait(ctx.call_model("and?")).message.text])
 
     result = await runner.run(agent_of(worker, double), "go")
-    assert result.output == [42, "heard and?"]
+    assert result.output == [42, "heard 1: and?"]
 
 
 async def test_a_worker_in_three_parts_plans_the_first_step_and_finalizes_the_answer(
@@ -365,8 +358,6 @@ async def test_a_call_of_a_step_function_can_be_settled(runner: Runner) -> None:
     async with Runner(second, agents=[agent]) as again:
         waiting = await again.resume("t1")
         assert (waiting.state, [pending.tool for pending in waiting.pending]) == ("waiting", ["write"])
-        from treadle import Happened
-
         await again.settle("t1", waiting.pending[0].request_id, Happened("it was"))
         result = await again.resume("t1")
         assert (result.state, result.output) == ("completed", "it was")
@@ -383,7 +374,7 @@ async def test_a_side_request_adds_nothing_to_the_conversation(runner: Runner) -
 
     agent = agent_of(worker, double, instructions="Speak.")
     result = await runner.run(agent, "go")
-    assert [message.text for message in result.messages] == ["go", "heard psst"]
+    assert [message.text for message in result.messages] == ["go", "heard 1: psst"]
     [request] = agent.model.requests  # type: ignore[union-attr]
     assert (request.instructions, request.tools) == ("Whisper.", ())
 
@@ -427,25 +418,25 @@ async def test_deltas_of_a_request_of_a_step_function_are_streamed_and_change_no
     assert all(isinstance(event, (Event, Delta)) for event in seen)
 
 
-async def test_a_model_that_fails_raises_into_the_function(runner: Runner) -> None:
+@pytest.mark.parametrize(
+    ("catches", "ends"), [(True, ("completed", "rate_limit")), (False, ("failed", None))]
+)
+async def test_a_model_that_fails_raises_into_the_function_and_fails_a_step_that_lets_it_pass(
+    runner: Runner, catches: bool, ends: tuple[str, Any]
+) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         try:
-            await ctx.call_model("one")
+            return last((await ctx.call_model("one")).message.text)
         except ModelError as error:
+            if not catches:
+                raise
             return last(error.kind)
-        return last("fine")
 
-    model = ScriptedModel([fail(429), text("two")])
-    assert (await runner.run(agent_of(worker, model=model), "go")).output == "rate_limit"
-
-
-async def test_an_error_that_the_function_lets_pass_fails_its_step(runner: Runner) -> None:
-    async def worker(ctx: StepContext) -> StepResult:
-        return last((await ctx.call_model("one")).message.text)
-
-    model = ScriptedModel([fail(503), text("two")])
-    result = await runner.run(agent_of(worker, model=model), "go")
-    assert (result.state, result.error and result.error.source) == ("failed", "model")
+    result = await runner.run(agent_of(worker, model=ScriptedModel([fail(429), text("two")])), "go")
+    assert ((result.state, result.output), result.error and result.error.source) == (
+        ends,
+        None if catches else "model",
+    )
 
 
 async def test_no_call_is_left_behind_when_a_function_returns(runner: Runner) -> None:
@@ -476,26 +467,11 @@ class Trip(BaseModel):
 
 
 async def test_the_answer_of_a_custom_worker_has_the_output_type_of_the_agent(runner: Runner) -> None:
-    async def worker(ctx: StepContext) -> StepResult:
-        return last(Trip(to="Rome", on=date(2026, 5, 1)))
-
-    result = await runner.run(agent_of(worker, output_type=Trip), "go")
-    assert (result.state, result.output) == ("completed", Trip(to="Rome", on=date(2026, 5, 1)))
-
-    async def wrong(ctx: StepContext) -> StepResult:
-        return last({"to": 1})
-
-    result = await runner.run(agent_of(wrong, output_type=Trip), "go")
+    trip = Trip(to="Rome", on=date(2026, 5, 1))
+    result = await runner.run(agent_of(returns(last(trip)), output_type=Trip), "go")
+    assert (result.state, result.output) == ("completed", trip)
+    result = await runner.run(agent_of(returns(last({"to": 1})), output_type=Trip), "go")
     assert (result.state, "not of the agent's output type" in str(result.error)) == ("failed", True)
-
-
-@pytest.mark.parametrize("output", [False, "", 0, None, []], ids=str)
-async def test_an_answer_may_be_falsy(runner: Runner, output: Any) -> None:
-    async def worker(ctx: StepContext) -> StepResult:
-        return last(output)
-
-    result = await runner.run(agent_of(worker), "go")
-    assert (result.state, result.output) == ("completed", output)
 
 
 # -------------------------------------------------------------------------------------------- misuse
@@ -506,6 +482,12 @@ def returns(result: Any) -> Callable[[StepContext], Any]:
         return result
 
     return worker
+
+
+@pytest.mark.parametrize("output", [False, "", 0, None, []], ids=str)
+async def test_an_answer_may_be_falsy(runner: Runner, output: Any) -> None:
+    result = await runner.run(agent_of(returns(last(output))), "go")
+    assert (result.state, result.output) == ("completed", output)
 
 
 @pytest.mark.parametrize(
@@ -571,27 +553,3 @@ async def test_each_failure_of_a_step_function_pauses_under_the_policy_pause(
     assert (await runner.run(agent, "Go", options=options, task_id="t")).state == "paused"
     states = [(await runner.resume("t", agent=agent)).state for _ in range(2)]
     assert (states, len(tries)) == (["paused", "completed"], 3)
-
-
-async def test_a_pause_lets_a_functions_request_end_and_it_is_not_sent_again(runner: Runner) -> None:
-    request_sent, gate = asyncio.Event(), asyncio.Event()
-
-    async def answer(request: Any) -> Any:
-        request_sent.set()
-        await gate.wait()
-        return text("Here.")
-
-    async def work(ctx: StepContext) -> StepResult:
-        return StepResult((await ctx.call_model()).message.text, is_last=True)
-
-    model = ScriptedModel(answer)
-    agent = Agent(model, worker=work)
-    handle = await runner.start(agent, "Go", task_id="t")
-    await request_sent.wait()
-    pausing = asyncio.ensure_future(handle.pause())
-    await asyncio.sleep(0.05)
-    gate.set()
-    await pausing
-    assert (await runner.get_task("t")).state == "paused"
-    result = await runner.resume("t", agent=agent)
-    assert (result.final_text, len(model.requests), result.usage.model_calls) == ("Here.", 1, 1)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.cast import InThreeParts
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
 from treadle import (
@@ -22,7 +23,6 @@ from treadle import (
     NodeContext,
     Pipeline,
     Rewrite,
-    RunContext,
     Runner,
     RunOptions,
     RunResult,
@@ -83,19 +83,6 @@ async def one_turn(ctx: StepContext) -> StepResult:
     return StepResult(next_steps=[NextStep("turn", ctx.index)])
 
 
-class InThreeParts:
-    """The same, as an `AgentWorker` that has its last look at answers."""
-
-    def initialize_step(self, task: RunContext[Any]) -> NextStep:
-        return NextStep("turn")
-
-    async def run_step(self, ctx: StepContext) -> StepResult:
-        return await one_turn(ctx)
-
-    async def finalize_task(self, task: RunContext[Any], output: Any) -> None:
-        assert output in (ANSWER, ANSWER.replace("wished", "asked"))
-
-
 async def a_node(ctx: NodeContext) -> Any:
     answer = await ctx.step.call_model()
     await ctx.step.call_tools(answer)
@@ -144,7 +131,7 @@ WORKERS = {
     "planner": Way("planner", in_json, lambda content: in_json("finish", {"answer": content})),
     "function": Way(one_turn, in_calls, text, own=True),
     "pipeline": Way(IN_A_ROW, in_calls, text, own=True),
-    "own class": Way(InThreeParts(), in_calls, text, own=True),
+    "own class": Way(InThreeParts(one_turn), in_calls, text, own=True),
     "plan_refine": Way("plan_refine", in_calls, text, None, True, plans_one_sub_task, 3, 9),
 }
 USAGE = Usage(100, 7, cached_tokens=30, reasoning_tokens=2)
@@ -271,15 +258,29 @@ OUTCOMES = [
 ]
 
 
-async def test_a_free_run_does_what_the_model_says(world: World, runner: Runner) -> None:
-    result = await runner.run(world.agent, "go")
+async def test_a_free_run_does_what_the_model_says_with_its_answer_at_the_last_step(world: World) -> None:
+    names: list[str] = []
+
+    async def notes(call: ToolInvocation, next: NextLayer) -> ToolOutput:
+        names.append(call.name)
+        call.note("seen", len(names))
+        return await next(call)
+
+    way, options = world.way, RunOptions(limits=Limits(steps=world.way.steps))
+    async with Runner("memory:", middleware=[notes]) as runner:
+        result = await runner.run(world.agent, "go", options=options)
+        await audited(world, runner, result)
     assert (result.state, result.final_text, result.output) == ("completed", ANSWER, ANSWER)
-    assert (result.error, result.degraded_reasons, result.steps) == (None, (), world.way.steps)
+    assert (result.error, result.degraded_reasons, result.steps) == (None, (), way.steps)
     assert world.outcomes(result) == OUTCOMES
+    assert names == [name for name, outcome in OUTCOMES if outcome != "invalid"]
     said = str([request.messages for request in world.asked])
     assert "Did you mean" in said or "There is no tool 'missing'" in said
     assert "RuntimeError: broken" in said
-    await audited(world, runner, result)
+    used = result.usage
+    assert (used.input_tokens, used.output_tokens) == (way.asks * 100, way.asks * 7)
+    assert (used.cached_tokens, used.reasoning_tokens) == (way.asks * 30, way.asks * 2)
+    assert (used.model_calls, used.tool_calls) == (way.asks, 6)
 
 
 async def test_nothing_passes_a_worker_that_guardrails_rewrite(world: World) -> None:
@@ -303,63 +304,28 @@ async def test_nothing_passes_a_worker_that_guardrails_rewrite(world: World) -> 
     assert "Go." not in asked
 
 
-async def test_every_call_that_runs_goes_through_middleware(world: World) -> None:
-    names: list[str] = []
-
-    async def notes(call: ToolInvocation, next: NextLayer) -> ToolOutput:
-        names.append(call.name)
-        call.note("seen", len(names))
-        return await next(call)
-
-    async with Runner("memory:", middleware=[notes]) as runner:
-        result = await runner.run(world.agent, "go")
-        assert (result.state, world.outcomes(result)) == ("completed", OUTCOMES)
-        assert names == [name for name, outcome in OUTCOMES if outcome != "invalid"]
-        await audited(world, runner, result)
-
-
-async def test_the_usage_of_a_run_is_the_sum_of_its_answers(world: World, runner: Runner) -> None:
-    used = (await runner.run(world.agent, "go")).usage
-    asks = world.way.asks
-    assert (used.input_tokens, used.output_tokens) == (asks * 100, asks * 7)
-    assert (used.cached_tokens, used.reasoning_tokens) == (asks * 30, asks * 2)
-    assert (used.model_calls, used.tool_calls) == (asks, 6)
-
-
-async def test_stepping_gives_the_journal_of_the_free_run(world: World, runner: Runner) -> None:
+async def test_stepping_and_streaming_give_the_journal_of_the_free_run(world: World, runner: Runner) -> None:
     free = await runner.run(world.agent, "go")
+    journal = await journal_of(runner.store, free.task_id)
     task = await runner.create_task(world.agent, "go")
-    steps = 0
+    steps = 1
     while not (await runner.run_step(task)).is_last:
         steps += 1
     stepped = await runner.finalize(task)
-    assert (steps + 1, stepped.final_text) == (world.way.steps, free.final_text)
-    assert_same_journal(
-        await journal_of(runner.store, free.task_id), await journal_of(runner.store, task.task_id)
-    )
-    assert stepped.messages == free.messages
-
-
-async def test_streaming_changes_nothing_and_shows_no_marker_of_a_protocol(
-    world: World, runner: Runner
-) -> None:
-    free = await runner.run(world.agent, "go")
+    assert steps == world.way.steps
     async with runner.run_stream(world.agent, "go") as stream:
         seen = [event async for event in stream]
-    streamed = stream.result
-    assert (streamed.final_text, streamed.messages, streamed.usage) == (
-        free.final_text,
-        free.messages,
-        free.usage,
+    for other in (stepped, stream.result):
+        assert (other.final_text, other.messages, other.usage) == (free.final_text, free.messages, free.usage)
+        assert_same_journal(journal, await journal_of(runner.store, other.task_id))
+    assert [event for event in seen if isinstance(event, Event)] == await journal_of(
+        runner.store, stream.task_id
     )
-    journals = [await journal_of(runner.store, result.task_id) for result in (free, streamed)]
-    assert_same_journal(*journals)
-    assert [event for event in seen if isinstance(event, Event)] == journals[1]
     if not world.way.talks:
         return
     content = [delta for delta in seen if isinstance(delta, Delta) and delta.is_text]
     assert "".join(delta.text for delta in content) == ANSWER
-    assert all(mark not in delta.text for delta in content for mark in PROTOCOL)
+    assert all(mark not in delta.text for delta in content for mark in PROTOCOL), "no marker of a protocol"
 
 
 async def drive(world: World, store: Any, task_id: str) -> RunResult | None:
@@ -553,11 +519,6 @@ async def test_a_limit_of_any_size_is_kept(world: World, runner: Runner, on_limi
         assert result.state == ("completed" if tokens == enough else ended)
         assert_well_formed(result.messages)
     await audited(world, runner, ended=False)
-
-
-async def test_an_answer_at_the_last_step_counts(world: World, runner: Runner) -> None:
-    result = await runner.run(world.agent, "go", options=RunOptions(limits=Limits(steps=world.way.steps)))
-    assert (result.state, result.final_text) == ("completed", ANSWER)
 
 
 @pytest.mark.parametrize("way", [way for way in WORKERS.values() if way.talks])
