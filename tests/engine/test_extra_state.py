@@ -676,27 +676,10 @@ async def test_every_verb_that_makes_a_task_takes_what_it_begins_with(tmp_path: 
             async for _ in stream:
                 pass
         ids.append(stream.result.task_id)
-        async with runner.run_stream(agent, "go", task_id="named", extra_state=begun) as stream:
-            async for _ in stream:
-                pass
-        ids.append("named")
         task = await runner.create_task(agent, "go", extra_state=begun)
         ids.append((await runner.resume(task)).task_id)
-        ids.append(await asyncio.to_thread(lambda: runner.run_sync(agent, "go", extra_state=begun).task_id))
         begun["list"].append(2)
         assert [await state_of(runner, each) for each in ids] == [{"sum": 2, "list": [1]}] * len(ids)
-
-
-def test_the_verbs_without_asyncio_take_it_too(tmp_path: Path) -> None:
-    agent = agent_with(call("add", n=1))
-    with Runner(tmp_path / "journal.db", agents=[agent]).sync as runner:
-        ids = [runner.run(agent, "go", extra_state={"sum": 1}).task_id]
-        ids.append(runner.start(agent, "go", extra_state={"sum": 1}).result().task_id)
-        with runner.run_stream(agent, "go", extra_state={"sum": 1}) as stream:
-            list(stream)
-        ids.append(stream.result.task_id)
-        ids.append(runner.resume(runner.create_task(agent, "go", extra_state={"sum": 1})).task_id)
-        assert [runner.get_task(each).extra_state for each in ids] == [{"sum": 2}] * 4
 
 
 async def test_a_runners_state_is_what_every_task_begins_with_under_its_own(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import journal, until
+from tests.cast import last
+from tests.runner.acts import journal, only, until
 from treadle import (
     Agent,
     Allow,
@@ -204,7 +205,7 @@ async def test_a_middleware_may_answer_without_the_tool_and_the_event_says_so() 
     agent = agent_with(pay, script=[call("pay", amount=1), "Done."], middleware=[around("out", []), answers])
     async with Runner("memory:") as runner:
         result = await runner.run(agent, "Go.")
-        (ended,) = [each for each in await journal(runner, result.task_id) if isinstance(each, e.ToolEnded)]
+        (ended,) = await only(runner, result.task_id, "tool_ended")
         assert (ended.output, ended.outcome, ran) == ("from elsewhere", "ok", [])
         assert ended.report is not None
         assert ended.report.answered_by == "answers"
@@ -220,7 +221,7 @@ async def test_what_middleware_notes_stands_on_the_end_of_the_call() -> None:
 
     async with Runner("memory:", middleware=[notes]) as runner:
         result = await runner.run(agent_with(look), "Go.")
-        (ended,) = [each for each in await journal(runner, result.task_id) if isinstance(each, e.ToolEnded)]
+        (ended,) = await only(runner, result.task_id, "tool_ended")
     assert ended.report == e.CallReport(None, {"region": {"name": "eu"}})
     assert ended.format == 5
 
@@ -239,7 +240,7 @@ async def test_a_failure_that_a_middleware_turns_into_a_result_stays_on_record()
 
     async with Runner("memory:", middleware=[forgives]) as runner:
         result = await runner.run(agent_with(broken), "Go.")
-        (ended,) = [each for each in await journal(runner, result.task_id) if isinstance(each, e.ToolEnded)]
+        (ended,) = await only(runner, result.task_id, "tool_ended")
     assert (ended.outcome, ended.output) == ("ok", "nothing found")
     assert ended.report == e.CallReport(None, {"replaced_error": "ValueError: no such index"})
 
@@ -298,26 +299,22 @@ async def test_the_rewritten_arguments_are_those_that_undo_is_given() -> None:
     assert undone == [{"amount": 100}]
 
 
-async def test_what_a_person_approved_is_not_rewritten_afterwards() -> None:
+@pytest.mark.parametrize("amount", [5, 5_000])
+async def test_what_a_person_approved_runs_only_if_middleware_leaves_it_alone(amount: int) -> None:
     guarded = tool(pay, needs_approval=True)
-    agent = agent_with(guarded, script=[call("pay", amount=5), "Done."], middleware=[rewriting(amount=5_000)])
+    agent = agent_with(
+        guarded, script=[call("pay", amount=5), "Done."], middleware=[rewriting(amount=amount)]
+    )
     async with Runner("memory:") as runner:
         task = (await runner.run(agent, "Go.")).task_id
         await runner.approve(task, by="alice")
         result = await runner.resume(task)
-    assert (result.state, ran) == ("completed", [])
-    assert "a person approved others (alice)" in result.tool_executions[0].error.message
-    assert result.tool_executions[0].outcome == "error"
-
-
-async def test_what_a_person_approved_runs_if_middleware_leaves_it_alone() -> None:
-    guarded = tool(pay, needs_approval=True)
-    agent = agent_with(guarded, script=[call("pay", amount=5), "Done."], middleware=[rewriting(amount=5)])
-    async with Runner("memory:") as runner:
-        task = (await runner.run(agent, "Go.")).task_id
-        await runner.approve(task)
-        await runner.resume(task)
-    assert ran == [5]
+    (execution,) = result.tool_executions
+    assert (result.state, execution.outcome, ran) == (
+        "completed",
+        *(("ok", [5]) if amount == 5 else ("error", [])),
+    )
+    assert amount == 5 or "a person approved others (alice)" in execution.error.message
 
 
 @pytest.mark.parametrize(("amount", "runs"), [(50, True), (500, False)])
@@ -373,53 +370,24 @@ async def exits_in_a_thread(call: ToolInvocation, next: NextLayer) -> ToolOutput
 
 
 @pytest.mark.parametrize(
-    ("middleware", "runs", "when"),
-    [
-        (exits_before, 0, "before the tool ran"),
-        (exits_after, 1, "after the tool had run"),
-        (exits_in_a_thread, 0, "before the tool ran"),
-    ],
-)
-async def test_a_middleware_that_exits_fails_its_call_and_does_not_end_the_run(
-    middleware: Any, runs: int, when: str
-) -> None:
-    agent = agent_with(look, middleware=[timed(), middleware])
-    async with Runner("memory:") as runner:
-        result = await runner.run(agent, "Go.")
-    (failed,) = result.tool_executions
-    assert (result.state, failed.outcome, len(ran)) == ("completed", "error", runs)
-    assert "raised SystemExit: 2" in failed.error.message
-    assert f"(raised by the middleware {middleware.__name__} {when}" in failed.error.message
-
-
-@pytest.mark.parametrize(
     ("middleware", "runs", "says"),
     [
-        (
-            raises_before,
-            0,
-            "ValueError: no connection\n(raised by the middleware raises_before before the tool ran)",
-        ),
-        (
-            raises_after,
-            1,
-            "(raised by the middleware raises_after after the tool had run: its result is withheld)",
-        ),
+        (raises_before, 0, "ValueError: no connection\n(raised by the middleware raises_before before the tool ran)"),
+        (raises_after, 1, "(raised by the middleware raises_after after the tool had run: its result is withheld)"),
         (calls_twice, 1, "the middleware calls_twice called next twice"),
-        (
-            returns_nothing,
-            1,
-            "the middleware returns_nothing of tool 'pay' returned a NoneType, not a ToolOutput",
-        ),
+        (returns_nothing, 1, "the middleware returns_nothing of tool 'pay' returned a NoneType, not a ToolOutput"),
         (passes_nothing, 0, "called next with a NoneType"),
+        (exits_before, 0, "raised SystemExit: 2\n(raised by the middleware exits_before before the tool ran"),
+        (exits_after, 1, "raised SystemExit: 2\n(raised by the middleware exits_after after the tool had run"),
+        (exits_in_a_thread, 0, "raised SystemExit: 2\n(raised by the middleware exits_in_a_thread before the tool ran"),
     ],
-)
+)  # fmt: skip
 async def test_a_middleware_that_breaks_the_rules_fails_its_call_alone(
     middleware: Any, runs: int, says: str
 ) -> None:
     free = tool(look, name="free")
     script = [turn(calls=[call("pay", amount=1), call("free")]), "Done."]
-    agent = agent_with(tool(pay, middleware=[middleware]), free, script=script)
+    agent = agent_with(tool(pay, middleware=[timed(), middleware]), free, script=script)
     async with Runner("memory:") as runner:
         result = await runner.run(agent, "Go.")
     failed, other = result.tool_executions
@@ -523,8 +491,11 @@ async def test_a_tool_left_running_by_a_middleware_is_stopped_and_its_outcome_is
     assert execution.outcome == ("ok" if effect == "read" else "unknown")
 
 
-async def test_a_time_limit_of_a_middleware_leaves_the_outcome_of_a_write_unknown() -> None:
-    @tool
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_time_limit_of_a_middleware_answers_for_a_read_and_leaves_the_outcome_of_a_write_unknown(
+    read_only: bool,
+) -> None:
+    @tool(read_only=read_only)
     async def slow() -> str:
         """Be slow."""
         await asyncio.sleep(60)
@@ -538,24 +509,10 @@ async def test_a_time_limit_of_a_middleware_leaves_the_outcome_of_a_write_unknow
 
     async with Runner("memory:", middleware=[limits]) as runner:
         result = await runner.run(agent_with(slow), "Go.")
+    if read_only:
+        assert result.tool_executions[0].output == "it took too long"
+    else:
         assert (result.state, [item.kind for item in result.pending]) == ("waiting", ["settlement"])
-
-
-async def test_a_time_limit_of_a_middleware_may_answer_for_a_tool_that_only_reads() -> None:
-    @tool(read_only=True)
-    async def slow() -> str:
-        """Be slow."""
-        await asyncio.sleep(60)
-        return "late"
-
-    async def limits(call: ToolInvocation, next: NextLayer) -> ToolOutput:
-        try:
-            return await asyncio.wait_for(next(call), 0.01)
-        except TimeoutError:
-            return ToolOutput("it took too long")
-
-    async with Runner("memory:", middleware=[limits]) as runner:
-        assert (await only_call(runner, agent_with(slow))).output == "it took too long"
 
 
 async def hangs_before(call: ToolInvocation, next: NextLayer) -> ToolOutput:
@@ -743,9 +700,7 @@ async def test_a_retried_call_goes_through_its_middleware_once_for_each_attempt(
 
 async def test_steps_that_are_functions_call_tools_through_middleware() -> None:
     async def step(ctx: Any) -> Any:
-        from treadle import StepResult
-
-        return StepResult(output=await ctx.call_tool("look", {"query": "z"}), is_last=True)
+        return last(await ctx.call_tool("look", {"query": "z"}))
 
     calls: list[str] = []
     agent = agent_with(look, worker=step, script=[], middleware=[around("a", calls)])

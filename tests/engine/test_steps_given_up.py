@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.engine.function_workers import planned
 from tests.runner.gates import Gates, shown
 from treadle import (
     Agent,
@@ -39,10 +40,6 @@ async def save(n: int) -> str:
 def agent_of(worker: Any, model: Any = "so", **more: Any) -> Agent[Any]:
     reply = model if callable(model) else lambda request: text(model)
     return Agent(ScriptedModel(reply), worker=worker, tools=[save], **more)
-
-
-def planned(*steps: NextStep) -> StepResult:
-    return StepResult(next_steps=steps)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cast import look, repeat
 from tests.engine.function_workers import agent_of, planned, sound
 from treadle import (
     Agent,
@@ -35,12 +36,6 @@ pytestmark = pytest.mark.anyio
 async def runner() -> AsyncIterator[Runner]:
     async with Runner("memory:") as runner:
         yield runner
-
-
-@tool(read_only=True)
-async def look() -> int:
-    """Look."""
-    return 1
 
 
 async def names(runner: Runner, task_id: str) -> list[str]:
@@ -211,7 +206,10 @@ async def test_calls_that_a_limit_refused_are_made_once_the_limit_is_raised(
         ran = [run for run in again.tool_executions if run.outcome == "ok"]
         assert len(ran) == most
     result = await sound(runner, again)
-    assert (result.state, result.output) == ("completed", {"start": None, "a": [1, 1], "b": [1, 1]})
+    assert (result.state, result.output) == (
+        "completed",
+        {"start": None, "a": ["seen"] * 2, "b": ["seen"] * 2},
+    )
 
 
 async def test_a_breakpoint_before_a_tool_stops_a_function_that_calls_it(runner: Runner) -> None:
@@ -222,17 +220,12 @@ async def test_a_breakpoint_before_a_tool_stops_a_function_that_calls_it(runner:
     paused = await sound(runner, await runner.run(agent_of(worker, look), "go", options=options), ended=False)
     assert (paused.state, paused.tool_executions[0].outcome) == ("paused", None)
     result = await sound(runner, await runner.resume(paused.task_id))
-    assert (result.state, result.output) == ("completed", 1)
+    assert (result.state, result.output) == ("completed", "seen")
 
 
 async def test_sibling_steps_may_make_calls_of_the_same_id(
     runner: Runner,
 ) -> None:
-    @tool(read_only=True)
-    async def repeat(what: str) -> str:
-        """Repeat."""
-        return what
-
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
@@ -320,7 +313,7 @@ async def test_a_task_does_not_change_between_step_functions_and_other_workers(r
 
     functions = Agent(ScriptedModel([]), worker=worker, tools=[look])
     calls = Agent(ScriptedModel([call("look"), "done"]), tools=[look])
-    for first, other, output in ((functions, calls, 1), (calls, functions, "done")):
+    for first, other, output in ((functions, calls, "seen"), (calls, functions, "done")):
         task = await runner.create_task(first, "go")
         await runner.run_step(task)
         with pytest.raises(VersionRefused, match="such; go on with the agent it began with"):
@@ -328,7 +321,7 @@ async def test_a_task_does_not_change_between_step_functions_and_other_workers(r
         result = await sound(runner, await runner.resume(task, agent=first))
         assert (result.state, result.output) == ("completed", output)
     untouched = await runner.create_task(calls, "go")
-    assert (await runner.resume(untouched, agent=functions)).output == 1
+    assert (await runner.resume(untouched, agent=functions)).output == "seen"
 
 
 def test_a_function_in_a_thread_that_does_not_end_holds_no_exit_up() -> None:
