@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import treadle
-from tests.runner.cases import calculator
+from tests.cast import calculator
 from treadle import (
     Agent,
     Breakpoint,

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tests.cast import last  # noqa: F401  tests of step functions import it from here
 from tests.runner.acts import assert_well_formed
 from treadle import (
     Agent,

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Gate
 from tests.drivers.agent_trees import Tree, answering, by_task, calling, states
-from tests.runner.acts import Gate, assert_journal_makes_sense, happened, journal, only
+from tests.runner.acts import assert_journal_makes_sense, happened, journal, only
 from treadle import (
     Agent,
     FailurePolicy,

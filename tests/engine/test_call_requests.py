@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AfterValidator, BaseModel
 
-from tests.runner.cases import only
+from tests.runner.acts import only
 from treadle import Agent, Runner, RunOptions, RunResult, ScriptedModel, ToolContext, tool
 from treadle.errors import QuestionUnanswered, ToolError
 from treadle.llm.scripted import call

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Gate
 from tests.engine.timed_models import IN_TIME, SECOND, Again, Timed, asks_or_works
-from tests.runner.acts import Gate, until
+from tests.runner.acts import until
 from treadle import (
     Agent,
     NextStep,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.runner.cases import calculator
+from tests.cast import calculator
 from treadle import ModelSettings, RunOptions
 from treadle.core.tools import ToolSpec
 from treadle.engine.effect_context import AgentRuntime

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, until
-from tests.runner.cases import Ledger, both, calculator, only
+from tests.cast import Gate, Ledger, calculator
+from tests.runner.acts import both, only, until
 from treadle import Agent, Happened, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.tools import ToolSpec
 from treadle.llm.scripted import call

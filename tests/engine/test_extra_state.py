@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.function_workers import agent_of, last, planned, sound
+from tests.cast import last
+from tests.engine.function_workers import agent_of, planned, sound
 from tests.runner.gates import Gates
 from treadle import (
     Agent,

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import (
-    assert_journal_makes_sense,
-    assert_well_formed,
-    kinds,
-    only,
-    results_seen,
-)
+from tests.runner.acts import assert_journal_makes_sense, assert_well_formed, kinds, only, results_seen
 from treadle import Agent, FailurePolicy, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import TaskFailed
 from treadle.llm.scripted import call, call_raw, fail, text, turn

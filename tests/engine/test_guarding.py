@@ -81,11 +81,15 @@ async def run(agent: Agent[Any], said: str = "Go.", **more: Any) -> tuple[Any, l
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-async def test_input_that_passes_goes_to_the_model(blocking: bool) -> None:
+async def test_input_that_passes_goes_to_the_model_and_a_blocking_guardrail_judges_it_first(
+    blocking: bool,
+) -> None:
     agent = agent_of("Done.", guardrails=[Guardrail(no_cards, on="input", blocking=blocking)])
     result, events = await run(agent)
     assert (result.state, result.final_text) == ("completed", "Done.")
     assert verdicts(events) == [("input", "allow", None)]
+    kinds = [e.kind for e in events if isinstance(e, (GuardrailJudged, StepStarted, ModelStarted))]
+    assert (kinds == ["guardrail_judged", "step_started", "model_started"]) or not blocking
 
 
 @pytest.mark.parametrize("blocking", [True, False])
@@ -110,18 +114,11 @@ async def test_refused_input_stops_the_task_with_a_typed_reason(blocking: bool) 
     )
 
 
-async def test_blocking_input_is_judged_before_anything_is_sent() -> None:
-    agent = agent_of("Done.", guardrails=[Guardrail(no_cards, on="input", blocking=True)])
-    _, events = await run(agent)
-    kinds = [e.kind for e in events if isinstance(e, (GuardrailJudged, StepStarted, ModelStarted))]
-    assert kinds == ["guardrail_judged", "step_started", "model_started"]
-
-
 @pytest.mark.parametrize("blocking", [True, False])
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize("streams", [True, False])
 async def test_a_guardrail_that_decides_late_still_comes_before_what_is_done(
-    blocking: bool, is_async: bool, streams: bool, store: Any
+    blocking: bool, is_async: bool, streams: bool
 ) -> None:
     acted: list[float] = []
     clock = asyncio.get_running_loop().time
@@ -197,7 +194,7 @@ async def test_input_that_a_person_is_asked_about_waits_also_in_another_process(
     assert verdicts(events) == [("input", "ask", "ask_cards")]
 
 
-async def test_a_person_may_edit_what_a_guardrail_asks_about_and_it_is_judged_once_more(store: Any) -> None:
+async def test_a_person_may_edit_what_a_guardrail_asks_about_and_it_is_judged_once_more() -> None:
     model = ScriptedModel(["Done."])
     agent = Agent(model, name="desk", guardrails=[Guardrail(ask_cards, on="input", blocking=True)])
     async with Runner("memory:", agents=[agent]) as runner:
@@ -210,7 +207,7 @@ async def test_a_person_may_edit_what_a_guardrail_asks_about_and_it_is_judged_on
     )
 
 
-async def test_a_person_who_refuses_stops_the_task(store: Any) -> None:
+async def test_a_person_who_refuses_stops_the_task() -> None:
     agent = agent_of("Done.", guardrails=[Guardrail(ask_cards, on="input", blocking=True)])
     async with Runner("memory:", agents=[agent]) as runner:
         result = await runner.run(agent, "My card is X4111.")
@@ -288,7 +285,7 @@ async def test_an_answer_that_passes_is_returned() -> None:
     assert [e.message.parts for e in events if isinstance(e, AnswerHeld)] == [(), ()]
 
 
-async def test_a_refused_answer_stops_the_task_and_is_shown_nowhere(store: Any) -> None:
+async def test_a_refused_answer_stops_the_task_and_is_shown_nowhere() -> None:
     agent = agent_of("Your card is X4111.", guardrails=[Guardrail(no_cards, on="output")])
     async with Runner("memory:") as runner:
         async with runner.run_stream(agent, "Go.") as stream:
@@ -300,7 +297,7 @@ async def test_a_refused_answer_stops_the_task_and_is_shown_nowhere(store: Any) 
     assert [e.error.source for e in events if isinstance(e, ModelFailed)] == ["guardrail"]
 
 
-async def test_a_task_that_goes_on_after_a_refusal_asks_the_model_anew(store: Any) -> None:
+async def test_a_task_that_goes_on_after_a_refusal_asks_the_model_anew() -> None:
     model = ScriptedModel(lambda request: "X4111" if request.attempt == 1 else "Done.")
     agent = Agent(model, name="desk", guardrails=[Guardrail(no_cards, on="output")])
     async with Runner("memory:", agents=[agent]) as runner:
@@ -309,9 +306,7 @@ async def test_a_task_that_goes_on_after_a_refusal_asks_the_model_anew(store: An
     assert (result.state, done.state, done.final_text) == ("failed", "completed", "Done.")
 
 
-async def test_a_rewritten_answer_is_what_the_task_says_and_both_versions_are_in_the_journal(
-    store: Any,
-) -> None:
+async def test_a_rewritten_answer_is_what_the_task_says_and_both_versions_are_in_the_journal() -> None:
     agent = agent_of("Your card is X4111.", guardrails=[Guardrail(cards, on="output")])
     async with Runner("memory:") as runner:
         result = await runner.run(agent, "Go.")
@@ -358,7 +353,7 @@ def typed_cards(request: GuardrailRequest) -> Rewrite | None:
 
 @pytest.mark.parametrize("mode", ["native", "tool", "prompt"])
 @pytest.mark.parametrize("function", [typed_cards, no_cards])
-async def test_typed_answers_are_judged_as_data(mode: Any, function: Any, store: Any) -> None:
+async def test_typed_answers_are_judged_as_data(mode: Any, function: Any) -> None:
     said = call("final_answer", number="X4111") if mode == "tool" else text('{"number": "X4111"}')
     agent = Agent(
         ScriptedModel([said]),
@@ -391,7 +386,7 @@ async def test_a_rewrite_that_is_not_of_the_output_type_refuses_the_answer() -> 
     assert "not of its type" in result.error.message
 
 
-async def test_the_thoughts_of_react_are_judged_too(store: Any) -> None:
+async def test_the_thoughts_of_react_are_judged_too() -> None:
     agent = Agent(
         ScriptedModel([text("Thought: the card is X4111\nAnswer: Done.")]),
         name="desk",
@@ -406,7 +401,7 @@ async def test_the_thoughts_of_react_are_judged_too(store: Any) -> None:
 
 
 @pytest.mark.parametrize("function", [cards, no_cards, ask_cards])
-async def test_the_result_of_a_return_direct_tool_is_an_answer_too(function: Any, store: Any) -> None:
+async def test_the_result_of_a_return_direct_tool_is_an_answer_too(function: Any) -> None:
     @tool(read_only=True, return_direct=True)
     def show() -> str:
         """Show."""
@@ -434,7 +429,7 @@ async def test_the_result_of_a_return_direct_tool_is_an_answer_too(function: Any
 
 
 @pytest.mark.parametrize("function", [cards, no_cards, ask_cards])
-async def test_results_are_judged_before_the_model_reads_them(function: Any, store: Any) -> None:
+async def test_results_are_judged_before_the_model_reads_them(function: Any) -> None:
     model = ScriptedModel([call("look", name="x"), "Done."])
     agent = Agent(model, name="desk", tools=[look], guardrails=[Guardrail(function, on="result")])
     async with Runner("memory:", agents=[agent]) as runner:
@@ -463,7 +458,7 @@ async def test_only_the_results_of_tools_that_a_guardrail_names_are_judged() -> 
     assert (result.state, verdicts(events)) == ("completed", [])
 
 
-async def test_an_undo_is_given_what_the_tool_returned(store: Any) -> None:
+async def test_an_undo_is_given_what_the_tool_returned() -> None:
     undone: list[Any] = []
 
     @tool(undo=lambda call, ctx: undone.append(call.output))
@@ -502,7 +497,7 @@ def functions_of(*script: Any, **more: Any) -> Agent[Any]:
 
 @pytest.mark.parametrize("on", ["input", "output", "result"])
 @pytest.mark.parametrize("function", [cards, no_cards, ask_cards])
-async def test_steps_that_are_functions_wait_for_guardrails_too(on: Any, function: Any, store: Any) -> None:
+async def test_steps_that_are_functions_wait_for_guardrails_too(on: Any, function: Any) -> None:
     model = ScriptedModel([call("look", name="x"), "card X4111"])
     agent = Agent(model, name="desk", tools=[look], worker=plain, guardrails=[Guardrail(function, on=on)])
     async with Runner("memory:", agents=[agent]) as runner:
@@ -532,7 +527,7 @@ async def test_steps_that_are_functions_wait_for_guardrails_too(on: Any, functio
 # ------------------------------------------------------------------------------------- one mechanism
 
 
-async def test_the_guardrails_of_the_runner_hold_for_every_agent_and_for_subagents(store: Any) -> None:
+async def test_the_guardrails_of_the_runner_hold_for_every_agent_and_for_subagents() -> None:
     child = Agent(ScriptedModel(["card X4111"]), name="helper")
     agent = Agent(ScriptedModel([call("helper", input="x"), "Done."]), name="desk", subagents=[child])
     async with Runner("memory:", guardrails=[Guardrail(cards, on="output", agents="help*")]) as runner:
@@ -548,7 +543,7 @@ async def test_an_allow_is_not_needed_and_names_its_guardrail() -> None:
     assert sorted(verdicts(events)) == [("input", "allow", "fine"), ("output", "allow", "fine")]
 
 
-async def test_input_that_arrives_while_the_task_runs_is_judged_before_the_next_step(store: Any) -> None:
+async def test_input_that_arrives_while_the_task_runs_is_judged_before_the_next_step() -> None:
     seen: list[str] = []
 
     def note(request: GuardrailRequest) -> Deny | None:
@@ -576,7 +571,7 @@ async def test_input_that_arrives_while_the_task_runs_is_judged_before_the_next_
     assert (seen, result.state, result.error.kind) == (["Go.", "My card is X4111."], "failed", "input")
 
 
-async def test_what_was_judged_is_not_judged_again_when_the_task_goes_on_or_is_undone(store: Any) -> None:
+async def test_what_was_judged_is_not_judged_again_when_the_task_goes_on_or_is_undone() -> None:
     seen: list[str] = []
 
     def note(request: GuardrailRequest) -> Rewrite | None:
@@ -597,9 +592,7 @@ async def test_what_was_judged_is_not_judged_again_when_the_task_goes_on_or_is_u
 
 
 @pytest.mark.parametrize("function", [cards, no_cards])
-async def test_the_result_of_a_call_in_the_background_is_judged_when_it_arrives(
-    function: Any, store: Any
-) -> None:
+async def test_the_result_of_a_call_in_the_background_is_judged_when_it_arrives(function: Any) -> None:
     tickets: list[str] = []
 
     @tool(background=True, idempotent=True)
@@ -623,7 +616,7 @@ async def test_the_result_of_a_call_in_the_background_is_judged_when_it_arrives(
     assert ("[card]" in told, "refused the result" in told) == (function is cards, function is no_cards)
 
 
-async def test_an_approval_for_always_lets_later_tasks_pass(store: Any) -> None:
+async def test_an_approval_for_always_lets_later_tasks_pass() -> None:
     agent = agent_of("Your card is X4111.", guardrails=[Guardrail(ask_cards, on="output")])
     async with Runner("memory:", agents=[agent]) as runner:
         result = await runner.run(agent, "Go.")

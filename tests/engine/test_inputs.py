@@ -5,7 +5,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.runner.cases import Ledger, both, calculator, kinds, only, sayer
+from tests.cast import Ledger, calculator, sayer
+from tests.runner.acts import both, kinds, only
 from treadle import Breakpoint, File, Image, Runner, RunOptions
 from treadle.llm.scripted import call
 

@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import (
-    assert_journal_makes_sense,
-    assert_well_formed,
-    only,
-    results_seen,
-)
+from tests.runner.acts import assert_journal_makes_sense, assert_well_formed, only, results_seen
 from treadle import Agent, Breakpoint, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.model import Usage
 from treadle.errors import ConfigurationError

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Gate
 from tests.engine.test_limits import ON_LIMIT, STATES
-from tests.runner.acts import Gate, assert_journal_makes_sense, assert_well_formed
+from tests.runner.acts import assert_journal_makes_sense, assert_well_formed
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.llm.layers.fallback import Fallback
 from treadle.llm.scripted import call, fail, text, turn

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, sayer
+from tests.cast import calculator, sayer
 from treadle import (
     Breakpoint,
     FailurePolicy,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.function_workers import agent_of, echo, last, planned, sound
+from tests.cast import last
+from tests.engine.function_workers import agent_of, echo, planned, sound
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
 from tests.runner.gates import Gates, shown

@@ -58,7 +58,7 @@ def judgements(events: list[Any]) -> list[tuple[str, str | None]]:
     return [(event.verdict, event.rule) for event in events if isinstance(event, RequestJudged)]
 
 
-async def test_each_question_is_judged_before_it_goes_out(store: Any) -> None:
+async def test_each_question_is_judged_before_it_goes_out() -> None:
     agent = agent_of(call("look", name="x"), "Done.")
     policy = Policy(
         Rule("second", "allow", model="scripted", when={"model_calls": {"above": 0}}, reason="Once more.")
@@ -72,13 +72,13 @@ async def test_each_question_is_judged_before_it_goes_out(store: Any) -> None:
     assert kinds == ["request_judged", "model_started"] * 2
 
 
-async def test_a_policy_on_tools_leaves_requests_alone(store: Any) -> None:
+async def test_a_policy_on_tools_leaves_requests_alone() -> None:
     async with Runner("memory:", policy=Policy(Rule("no", "deny", tool="bash"), default="ask")) as runner:
         result = await runner.run(agent_of("Done."), "Go.")
         assert judgements(await events_of(runner, result.task_id)) == []
 
 
-async def test_a_denied_request_fails_the_step_with_the_rule_and_nothing_is_sent(store: Any) -> None:
+async def test_a_denied_request_fails_the_step_with_the_rule_and_nothing_is_sent() -> None:
     model = ScriptedModel(["never"])
     agent = Agent(model, name="desk")
     policy = Policy(Rule("no-models", "deny", model="*", reason="This office is closed."))
@@ -102,7 +102,7 @@ async def test_a_denied_request_fails_the_step_with_the_rule_and_nothing_is_sent
     ("policy", "state"), [("fail", "failed"), ("degrade", "degraded"), ("pause", "paused")]
 )
 async def test_the_failure_policy_says_what_a_denied_request_does_to_the_task(
-    policy: Any, state: str, store: Any
+    policy: Any, state: str
 ) -> None:
     options = RunOptions(on_failure=FailurePolicy(model=policy))
     async with Runner("memory:", policy=Policy(Rule("no", "deny", model="*"))) as runner:
@@ -130,7 +130,7 @@ async def test_a_request_that_is_asked_about_waits_for_a_resume_also_in_another_
         assert judgements(await events_of(runner, result.task_id)) == [("allow", None), ("ask", "costly")]
 
 
-async def test_a_headless_run_is_denied_what_a_person_would_be_asked(store: Any) -> None:
+async def test_a_headless_run_is_denied_what_a_person_would_be_asked() -> None:
     policy = Policy(Rule("costly", "ask", model="*", reason="It is dear."))
     async with Runner("memory:", policy=policy) as runner:
         result = await runner.run(agent_of("never"), "Go.", options=RunOptions(interaction="headless"))
@@ -138,7 +138,7 @@ async def test_a_headless_run_is_denied_what_a_person_would_be_asked(store: Any)
 
 
 @pytest.mark.parametrize("terms", [{"approvers": ["ann"]}, {"excluded": ["bob"]}, {"expires": 5}])
-async def test_terms_that_a_resume_cannot_keep_deny(terms: dict[str, Any], store: Any) -> None:
+async def test_terms_that_a_resume_cannot_keep_deny(terms: dict[str, Any]) -> None:
     async with Runner("memory:", policy=Policy(Rule("terms", "ask", model="*", **terms))) as runner:
         result = await runner.run(agent_of("never"), "Go.")
     assert (result.state, "terms for approvers" in failure_of(result).message) == ("failed", True)
@@ -165,7 +165,7 @@ def raising(request: EffectRequest) -> PolicyVerdict | None:
     ],
 )
 async def test_functions_judge_requests_and_the_request_waits_for_them(
-    function: Any, state: str, rule: str | None, store: Any
+    function: Any, state: str, rule: str | None
 ) -> None:
     rule_of = Rule("f" if function.__name__ == "<lambda>" else function.__name__, function, model="*")
     async with Runner("memory:", policy=Policy(rule_of, deadline=60)) as runner:
@@ -180,13 +180,13 @@ async def test_functions_judge_requests_and_the_request_waits_for_them(
         assert started.time - next(event for event in events if event.kind == "step_started").time >= 45_000
 
 
-async def test_a_function_that_is_late_denies(store: Any) -> None:
+async def test_a_function_that_is_late_denies() -> None:
     async with Runner("memory:", policy=Policy(Rule("slow", slow, model="*"), deadline=0.02)) as runner:
         result = await runner.run(agent_of("never"), "Go.")
     assert "rule slow: the policy function failed: it took longer than 0.02 s" in failure_of(result).message
 
 
-async def test_of_several_models_each_is_judged_before_it_is_asked(store: Any) -> None:
+async def test_of_several_models_each_is_judged_before_it_is_asked() -> None:
     first, second = ScriptedModel([fail(500)], name="one"), ScriptedModel(["never"], name="two")
     agent = Agent(Fallback([first, second]), name="desk")
     async with Runner("memory:", policy=Policy(Rule("no-two", "deny", model="two"))) as runner:
@@ -197,14 +197,14 @@ async def test_of_several_models_each_is_judged_before_it_is_asked(store: Any) -
     assert [event.error.kind for event in events if isinstance(event, ModelFailed)] == ["server", "denied"]
 
 
-async def test_the_policy_of_an_agent_counts_beside_that_of_the_runner(store: Any) -> None:
+async def test_the_policy_of_an_agent_counts_beside_that_of_the_runner() -> None:
     strict = agent_of("never", policy=Policy(Rule("own", "deny", model="*", reason="Not me.")))
     async with Runner("memory:", policy=Policy(Rule("all", "allow", model="*"))) as runner:
         result = await runner.run(strict, "Go.")
     assert "by rule own: Not me." in failure_of(result).message
 
 
-async def test_children_inherit_the_policy_on_models(store: Any) -> None:
+async def test_children_inherit_the_policy_on_models() -> None:
     helper = Agent(ScriptedModel(["never"]), name="helper")
     boss = Agent(
         ScriptedModel([call("helper", input="Help."), "Done without."]), name="boss", subagents=[helper]
@@ -235,7 +235,7 @@ class Twice:
 
 
 @pytest.mark.parametrize("verdict", ["deny", "ask"])
-async def test_requests_of_step_functions_are_judged_one_by_one(verdict: Any, store: Any) -> None:
+async def test_requests_of_step_functions_are_judged_one_by_one(verdict: Any) -> None:
     agent = Agent(ScriptedModel(["1", "2"]), name="steps", worker=Twice())
     policy = Policy(
         Rule("once", verdict, model="*", when={"model_calls": {"at_least": 1}}, reason="One is enough.")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.runner.cases import adder
+from tests.cast import adder
 from treadle import (
     Agent,
     Breakpoint,

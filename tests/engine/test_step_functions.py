@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tests.engine.function_workers import agent_of, double, last
+from tests.cast import last
+from tests.engine.function_workers import agent_of, double
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
 from treadle import (

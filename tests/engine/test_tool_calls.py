@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Gate
 from tests.runner.acts import (
-    Gate,
     assert_journal_makes_sense,
     assert_well_formed,
     journal,

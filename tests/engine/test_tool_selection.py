@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from tests.cast import Ledger
 from tests.engine.selectors import Phases, names
 from tests.property.mortal import MortalStore, next_life
-from tests.runner.cases import Ledger
 from treadle import (
     Agent,
     Ask,

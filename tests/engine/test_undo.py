@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, happened
-from tests.runner.cases import (
-    Ledger,
+from tests.cast import Gate, Ledger, calculator, sayer
+from tests.runner.acts import (
     assert_well_formed,
     both,
-    calculator,
+    happened,
     journal,
     kinds,
     only,
     roles_and_texts,
-    sayer,
     step_to_answer,
     stepped,
+    until,
     verdicts,
 )
 from treadle import (
     Agent,
+    Breakpoint,
     FailurePolicy,
     Happened,
     Limits,
@@ -30,6 +30,7 @@ from treadle import (
     RunOptions,
     ScriptedModel,
     ToolCall,
+    ToolContext,
     tool,
 )
 from treadle.core.events import TaskCreated
@@ -107,7 +108,9 @@ async def test_an_undo_of_a_task_at_a_limit_restores_the_step_that_reached_it(ru
 # ---------------------------------------------------------------------------------------- what comes back
 
 
-async def test_undo_takes_back_the_last_step_and_the_step_can_run_again(runner: Runner) -> None:
+async def test_undo_takes_back_the_last_step_and_the_step_can_run_again_under_a_new_id(
+    runner: Runner,
+) -> None:
     agent = calculator()
     task = await runner.create_task(agent, "?")
     await runner.run_step(task)
@@ -115,26 +118,18 @@ async def test_undo_takes_back_the_last_step_and_the_step_can_run_again(runner: 
     await runner.run_step(task)
     report = await runner.undo_step(task)
     assert (report.complete, report.to, report.steps) == (True, 1, ("s2",))
-    after = await runner.result(task)
-    assert (after.messages, after.steps, after.tool_executions) == (
-        before.messages,
-        before.steps,
-        before.tool_executions,
-    )
+    after, now = await runner.result(task), await runner.get_task(task)
+    assert (after.messages, after.steps) == (before.messages, before.steps)
+    assert after.tool_executions == before.tool_executions
+    assert (now.state, now.driven) == ("running", False)
     (upcoming,) = await runner.get_upcoming_steps(task)
     assert upcoming.index == 2
-    assert (await step_to_answer(runner, task))[-1].output == "405"
-
-
-async def test_a_redone_step_gets_a_new_id_and_new_call_ids(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    await runner.run_step(task)
-    await runner.run_step(task)
-    await runner.undo_step(task)
     out = await runner.run_step(task)
     assert (out.step.step_id, out.tool_executions[0].call_id) == ("s2b1", "s2b1-0")
+    assert agent.model.requests[-1].turn == 1, "a script is read again from where the task is"
     await runner.undo_step(task)
     assert (await runner.run_step(task)).step.step_id == "s2b2"
+    assert (await step_to_answer(runner, task))[-1].output == "405"
 
 
 async def test_undone_to_before_the_first_step_the_input_is_pending_again(runner: Runner) -> None:
@@ -147,23 +142,6 @@ async def test_undone_to_before_the_first_step_the_input_is_pending_again(runner
     assert (await runner.result(task)).messages == ()
     await runner.run_step(task)
     assert roles_and_texts(agent.model.requests[-1].messages) == [("user", "What is it?")]
-
-
-async def test_between_steps_and_after_an_undo_a_task_is_running_undriven(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    await runner.run_step(task)
-    await runner.undo_step(task)
-    now = await runner.get_task(task)
-    assert (now.state, now.driven) == ("running", False)
-
-
-async def test_the_script_of_a_model_is_read_again_from_where_the_task_stands(runner: Runner) -> None:
-    agent = calculator()
-    task = await runner.create_task(agent, "?")
-    await step_to_answer(runner, task)
-    await runner.undo_step(task, to=1)
-    await runner.run_step(task)
-    assert agent.model.requests[-1].turn == 1
 
 
 async def test_undo_removes_nothing_from_the_journal(runner: Runner) -> None:
@@ -356,8 +334,6 @@ async def test_calls_are_compensated_newest_first_each_journalled(runner: Runner
 
 
 async def test_a_compensation_gets_the_call_and_a_context_of_its_own(runner: Runner) -> None:
-    from treadle import ToolContext, tool
-
     seen: list[Any] = []
 
     def take_back(made: Any, ctx: ToolContext) -> None:
@@ -439,16 +415,6 @@ async def test_a_compensation_that_raises_can_be_skipped_by_force(runner: Runner
     assert report.left == ("s2-0",)
 
 
-async def test_a_refused_undo_of_a_completed_task_leaves_its_thread(runner: Runner) -> None:
-    ledger = Ledger()
-    result = await runner.run(ledger.agent(call("mail", to="ann"), "done"), "?", thread_id="talk")
-    thread = await runner.get_thread("talk")
-    with pytest.raises(IrreversibleStep):
-        await runner.undo_step(result.task_id, to=0)
-    assert await runner.get_thread("talk") == thread
-    assert (await runner.get_task(result.task_id)).state == "completed"
-
-
 async def test_undo_of_a_call_of_unknown_outcome_is_refused_or_forced_as_unknown(
     runner: Runner,
 ) -> None:
@@ -485,8 +451,6 @@ async def test_a_writing_call_that_raised_is_reported_as_not_compensated(runner:
 
 
 async def test_a_redone_call_has_another_idempotency_key(runner: Runner) -> None:
-    from treadle import ToolContext, tool
-
     keys: list[str] = []
 
     @tool(idempotent=True, undo=lambda made, ctx: None)
@@ -502,21 +466,7 @@ async def test_a_redone_call_has_another_idempotency_key(runner: Runner) -> None
     assert keys == [f"{task}/s1-0", f"{task}/s1b1-0"]
 
 
-async def test_the_conversation_after_an_undo_is_well_formed(runner: Runner) -> None:
-    agent = calculator()
-    task = await runner.create_task(agent, "?")
-    for keep in (2, 1, 0):
-        await step_to_answer(runner, task)
-        await runner.undo_step(task, to=keep)
-    result = await runner.resume(task)
-    for request in agent.model.requests:
-        assert_well_formed(request.messages)
-    assert_well_formed(result.messages)
-
-
 async def test_an_undo_in_the_middle_of_a_paused_batch_closes_its_open_calls(runner: Runner) -> None:
-    from treadle import Breakpoint
-
     ledger = Ledger()
     options = RunOptions(break_on=[Breakpoint(before_tool="book")])
     task = await runner.create_task(ledger.agent(call("book", what="1"), "done"), "?", options=options)
@@ -527,15 +477,19 @@ async def test_an_undo_in_the_middle_of_a_paused_batch_closes_its_open_calls(run
     assert (await runner.get_task(task)).state == "running"
 
 
-async def test_undone_again_and_again_a_task_can_still_be_verified(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    for _ in range(3):
+async def test_undone_again_and_again_a_task_can_be_verified_and_its_conversation_is_well_formed(
+    runner: Runner,
+) -> None:
+    agent = calculator()
+    task = await runner.create_task(agent, "?")
+    for keep in (2, 1, 0):
         await step_to_answer(runner, task)
-        await runner.undo_step(task, to=1)
-    live = await runner.result(task)
+        await runner.undo_step(task, to=keep)
     report = await runner.verify(task)
     assert (report.findings, report.events) == ((), len(await journal(runner, task)))
-    assert await runner.result(task) == live
+    result = await runner.resume(task)
+    for messages in (*[request.messages for request in agent.model.requests], result.messages):
+        assert_well_formed(messages)
 
 
 async def lost_compensation(store: Any, ledger: Ledger) -> str:
@@ -711,8 +665,7 @@ async def test_a_task_undone_by_its_driver_to_its_answer_does_not_end(
     await runner.run_step(task)
     await runner.send(task, "And then?")
     driven = asyncio.ensure_future(runner.resume(task, agent=agent))
-    while len(model.requests) < 2:  # noqa: ASYNC110
-        await asyncio.sleep(0.002)
+    await until(lambda: len(model.requests) == 2)
     report = await runner.undo_step(task)
     assert (report.complete, report.steps) == (True, ("s2",))
     assert ((await driven).state, (await runner.get_task(task)).state) == ("answered", "answered")
@@ -727,7 +680,6 @@ async def test_an_undo_request_to_another_driver_names_the_step(runner: Runner) 
 
     model = ScriptedModel([call("look"), call("look"), text("Late.", delay=60)])
     handle = await runner.start(Agent(model, name="looker", tools=[look]), "Go")
-    while len(model.requests) < 3:  # noqa: ASYNC110
-        await asyncio.sleep(0.002)
+    await until(lambda: len(model.requests) == 3)
     report = await handle.undo_step(step=2)
     assert (report.to, report.steps) == (1, ("s2", "s3"))

@@ -1,21 +1,13 @@
 """What an undo takes back, and which undos are refused."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from tests.agents.stories import answered, began, state_after, step
-from tests.runner.cases import (
-    Ledger,
-    both,
-    calculator,
-    journal,
-    only,
-    step_to_answer,
-    verdicts,
-)
-from treadle import Agent, Runner, ScriptedModel, tool
+from tests.cast import Gate, Ledger, calculator, gate_agent
+from tests.runner.acts import both, journal, only, step_to_answer, verdicts
+from treadle import Runner
 from treadle.core import events as e
 from treadle.engine.undo_plan import plan
 from treadle.errors import (
@@ -51,22 +43,13 @@ async def test_there_is_nothing_to_take_back_before_the_first_step(runner: Runne
     assert (await runner.get_task(task)).driven is False
 
 
-@pytest.mark.parametrize("to", [True, 1.5])
-async def test_an_undo_to_an_unknown_step_is_refused(runner: Runner, to: Any) -> None:
-    task = await runner.create_task(calculator(), "?")
-    await step_to_answer(runner, task)
-    before = await journal(runner, task)
-    with pytest.raises(ConfigurationError, match="undo_step: to must be an id or a whole number"):
-        await runner.undo_step(task, to=to)
-    assert await journal(runner, task) == before
-
-
-@pytest.mark.parametrize("to", [-1, 4, 3, "s9", "s3"])
+@pytest.mark.parametrize("to", [True, 1.5, -1, 4, 3, "s9", "s3"])
 async def test_a_step_that_cannot_be_kept_is_named(runner: Runner, to: Any) -> None:
     task = await runner.create_task(calculator(), "?")
     await step_to_answer(runner, task)
     before = await journal(runner, task)
-    with pytest.raises(StepNotFound, match=task.task_id):
+    says = "undo_step: to must be an id or a whole number" if to in (True, 1.5) else task.task_id
+    with pytest.raises(ConfigurationError if to in (True, 1.5) else StepNotFound, match=says):
         await runner.undo_step(task, to=to)
     assert await journal(runner, task) == before
 
@@ -91,19 +74,6 @@ async def test_a_step_with_an_effect_that_cannot_be_taken_back_is_refused_whole(
     assert caught.value.calls == ("s1-1",)
     assert await journal(runner, task) == before
     assert ledger.entries == ["book 1", "mail ann"]
-
-
-async def test_force_rewinds_irreversible_calls_and_reports_them(runner: Runner) -> None:
-    ledger = Ledger()
-    agent = ledger.agent(both(call("book", what="1"), call("mail", to="ann")), "done")
-    task = await runner.create_task(agent, "?")
-    await step_to_answer(runner, task)
-    report = await runner.undo_step(task, to=0, force=True)
-    assert verdicts(report) == [("s1-1", "not_compensated"), ("s1-0", "compensated")]
-    assert report.calls[0].why == "the tool has no undo="
-    assert report.left == ("s1-1",)
-    (rewound,) = await only(runner, task, "rewound")
-    assert rewound.calls == report.calls
 
 
 async def test_calls_that_failed_or_never_ran_are_nothing_to_compensate(runner: Runner) -> None:
@@ -139,8 +109,7 @@ def test_an_undo_that_is_asked_for_again_keeps_a_compensation_that_began_before_
 async def test_a_dry_run_tells_what_the_undo_then_does_and_changes_nothing(runner: Runner) -> None:
     ledger = Ledger()
     script = [call("look", what="room"), both(call("book", what="room"), call("book", what="car")), "Booked."]
-    agent = Agent(ScriptedModel(script), name="clerk", tools=ledger.tools())
-    task = await runner.create_task(agent, "Book")
+    task = await runner.create_task(ledger.agent(*script), "Book")
     await step_to_answer(runner, task)
     before, entries = await journal(runner, task), list(ledger.entries)
     foreseen = await runner.undo_step(task, to=0, dry_run=True)
@@ -164,22 +133,23 @@ async def test_a_dry_run_tells_what_the_undo_then_does_and_changes_nothing(runne
 async def test_a_dry_run_tells_what_cannot_be_taken_back_and_what_force_would_leave(runner: Runner) -> None:
     ledger = Ledger()
     script = [both(call("book", what="room"), call("mail", to="ann")), "Done."]
-    agent = Agent(ScriptedModel(script), name="clerk", tools=ledger.tools())
-    task = await runner.create_task(agent, "Book")
+    task = await runner.create_task(ledger.agent(*script), "Book")
     await runner.run_step(task)
     foreseen = await runner.undo_step(task, dry_run=True)
     assert not foreseen.complete
     assert "mail (s1-1) may have changed something" in str(foreseen.problem)
     assert verdicts(foreseen) == [("s1-1", "not_compensated"), ("s1-0", "compensated")]
     forced = await runner.undo_step(task, force=True, dry_run=True)
-    assert forced.complete
+    assert (forced.complete, forced.left, forced.calls[0].why) == (True, ("s1-1",), "the tool has no undo=")
+    assert verdicts(forced) == verdicts(foreseen)
     assert await runner.undo_step(task, force=True) == forced
+    (rewound,) = await only(runner, task, "rewound")
+    assert rewound.calls == forced.calls
 
 
 async def test_a_dry_run_of_a_stopped_undo_tells_what_its_next_try_would_do(runner: Runner) -> None:
     ledger = Ledger(lambda entry: entry.startswith("unbook"))
-    agent = Agent(ScriptedModel([call("book", what="room"), "Done."]), name="clerk", tools=ledger.tools())
-    task = await runner.create_task(agent, "Book")
+    task = await runner.create_task(ledger.agent(call("book", what="room"), "Done."), "Book")
     await runner.run_step(task)
     stopped = await runner.undo_step(task)
     assert not stopped.complete
@@ -206,42 +176,24 @@ async def test_a_dry_run_refuses_what_the_undo_refuses(runner: Runner) -> None:
 
 
 async def test_a_dry_run_says_that_a_call_runs_which_the_undo_would_wait_for(runner: Runner) -> None:
-    entered, let_go = asyncio.Event(), asyncio.Event()
-
-    @tool
-    async def work() -> str:
-        """Work."""
-        entered.set()
-        await let_go.wait()
-        return "worked"
-
-    handle = await runner.start(
-        Agent(ScriptedModel([call("work"), "Done."]), name="clerk", tools=[work]), "Go"
-    )
-    await entered.wait()
+    gate = Gate()
+    handle = await runner.start(gate_agent(gate), "Go")
+    await gate.entered.wait()
     foreseen = await handle.undo_step(dry_run=True)
     assert foreseen.complete
     assert [(undone.verdict, undone.why) for undone in foreseen.calls] == [
         ("unknown", "it runs, and an undo waits for its end")
     ]
-    let_go.set()
+    gate.let_go.set()
     assert (await handle.result()).state == "completed"
 
 
 async def test_a_dry_run_says_that_a_crash_left_a_call_of_unknown_outcome(store: Any) -> None:
-    entered = asyncio.Event()
-
-    @tool
-    async def work() -> str:
-        """Work."""
-        entered.set()
-        await asyncio.sleep(60)
-        return "worked"
-
-    agent = Agent(ScriptedModel([call("work"), "Done."]), name="clerk", tools=[work])
+    gate = Gate()
+    agent = gate_agent(gate)
     lost = Runner(store)
     await lost.start(agent, "Go", task_id="t")
-    await entered.wait()
+    await gate.entered.wait()
     await lost.store.close()
     async with Runner(store, agents=[agent]) as runner:
         foreseen = await runner.undo_step("t", dry_run=True)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, journal, step_to_answer, stepped
+from tests.cast import calculator
+from tests.runner.acts import journal, step_to_answer, stepped
 from treadle import Runner
 from treadle.core.events import EVENTS, Event, InputReceived
 from treadle.core.messages import Message, Text

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 
 from tests import forked
-from tests.runner.cases import only
+from tests.runner.acts import only
 from tests.telemetry.collector import Collector, collecting
 from treadle import Agent, Policy, Rule, Runner, ScriptedModel, ToolContext, tool
 from treadle.llm.layers.fallback import Fallback

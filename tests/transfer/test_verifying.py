@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.runner.cases import calculator
+from tests.cast import calculator
 from treadle import Agent, Message, Runner, ScriptedModel, ToolCall, tool
 from treadle.core import events as e
 from treadle.drivers.commit import commit as committed
