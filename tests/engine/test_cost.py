@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cast import look
 from tests.runner.acts import assert_journal_makes_sense, assert_well_formed, only
 from treadle import (
     Agent,
@@ -19,7 +20,6 @@ from treadle import (
     StepContext,
     StepResult,
     Text,
-    tool,
 )
 from treadle.core import events as e
 from treadle.core.model import SideCall, TextDelta, ToolCallDelta, Usage
@@ -38,11 +38,6 @@ pytestmark = pytest.mark.anyio
 
 DOLLAR_A_CALL = {"scripted": Price(500, 500)}
 """A dollar for a thousand tokens of input and of output, which is what a scripted request comes to."""
-
-
-@tool(read_only=True)
-async def look() -> str:
-    return "seen"
 
 
 def looker(turns: int = 99, **options: Any) -> Agent[Any]:
@@ -237,6 +232,7 @@ class BreaksOff:
         await asyncio.Event().wait()
 
 
+STOPPED = e.ModelStopped("s1", "interrupted", usage=Usage(10, 5, estimated=True), cost=10**12)
 BROKEN_OFF = {"breaks_off": Price(1, 1_000_000)}
 """A dollar for each token of output; the input costs next to nothing."""
 
@@ -332,6 +328,7 @@ async def test_steps_that_run_beside_each_other_add_up(store: Any) -> None:
 STATES = {"final_answer": "degraded", "fail": "failed", "pause": "paused"}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("on_limit", ["final_answer", "fail", "pause"])
 @pytest.mark.parametrize("dollars", [0, 0.5, 1, 1.5, 2, 5])
 async def test_a_limit_is_overrun_by_at_most_the_request_in_flight(
@@ -353,12 +350,10 @@ async def test_a_limit_is_overrun_by_at_most_the_request_in_flight(
         await assert_journal_makes_sense(runner, result.task_id)
 
 
-@pytest.mark.parametrize("on_limit", ["final_answer", "fail", "pause"])
-async def test_a_raised_limit_lets_the_task_go_on(store: Any, on_limit: Any) -> None:
-    options = RunOptions(limits=Limits(cost=2), on_limit=on_limit)
+async def test_a_raised_limit_lets_the_task_go_on(store: Any) -> None:
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
-        first = await runner.run(looker(4), "go", options=options)
-        assert first.state == STATES[on_limit]
+        first = await runner.run(looker(4), "go", options=RunOptions(limits=Limits(cost=2)))
+        assert first.state == "degraded"
         result = await runner.resume(first.task_id, options=RunOptions(limits=Limits(cost=Decimal("9.5"))))
         assert (result.state, result.degraded_reasons) == ("completed", ())
         await assert_journal_makes_sense(runner, first.task_id)
@@ -511,44 +506,34 @@ async def test_an_answer_whose_cost_turns_out_unknown_reaches_the_limit(store: A
         assert "what was spent is not known" in result.degraded_reasons[0]
 
 
-async def test_a_limit_holds_for_the_last_answer_and_all_attempts(store: Any) -> None:
-    agent = looker()
-    async with Runner(store, prices=DOLLAR_A_CALL) as runner:
-        result = await runner.run(agent, "go", options=RunOptions(limits=Limits(cost=3)))
-        assert (result.state, requests_of(agent)) == ("degraded", 3)
-        again = await runner.resume(result.task_id)
-        assert requests_of(agent) == 3, "nothing was left"
-        assert again.state == "degraded"
-
-
-async def test_a_last_answer_has_the_size_of_the_newest_request_kept_back_for_it(store: Any) -> None:
+async def test_a_limit_holds_for_the_last_answer_which_has_a_request_kept_back_for_it(store: Any) -> None:
     agent = looker()
     async with Runner(store, prices=DOLLAR_A_CALL) as runner:
         result = await runner.run(agent, "go", options=RunOptions(limits=Limits(cost=4)))
-        assert (result.final_text, result.cost) == ("answer 4", 4)
+        assert (result.state, result.final_text, result.cost) == ("degraded", "answer 4", 4)
         spare = [request.spare_calls for request in agent.model.requests]
         assert spare == [1, 2, 1, 0], "how many more fit in beside it, once one has been answered"
+        again = await runner.resume(result.task_id)
+        assert (again.state, requests_of(agent)) == ("degraded", 4), "nothing was left"
 
 
-def test_the_auditor_sees_a_request_beyond_what_may_be_spent() -> None:
-    def paid(*costs: int | None) -> list[Any]:
-        events: list[Any] = [e.TaskCreated("a", (), "t", options={"limits": {"cost": 2.0}})]
-        for cost in costs:
-            events.append(e.ModelStarted("s1", "m"))
-            events.append(e.ModelReturned("s1", Message("assistant", ()), cost=cost))
-        return events
-
-    assert list(audited_limits("t", paid(10**12, 10**12))) == []
-    assert len(list(audited_limits("t", paid(10**12, 10**12, 1)))) == 1
-
-
-def test_the_auditor_counts_what_was_spent_on_answers_that_were_stopped() -> None:
-    events: list[Any] = [e.TaskCreated("a", (), "t", options={"limits": {"tokens": 30, "cost": 2.0}})]
-    for _ in range(3):
-        events.append(e.ModelStarted("s1", "m"))
-        events.append(e.ModelStopped("s1", "interrupted", usage=Usage(10, 5, estimated=True), cost=10**12))
-    assert len(list(audited_limits("t", events[:5]))) == 0
-    assert len(list(audited_limits("t", events))) == 2
+@pytest.mark.parametrize(
+    ("end", "limits", "ends", "findings"),
+    [
+        (e.ModelReturned("s1", Message("assistant", ()), cost=10**12), {"cost": 2.0}, 2, 0),
+        (e.ModelReturned("s1", Message("assistant", ()), cost=10**12), {"cost": 2.0}, 3, 1),
+        (STOPPED, {"tokens": 30, "cost": 2.0}, 2, 0),
+        (STOPPED, {"tokens": 30, "cost": 2.0}, 3, 2),
+    ],
+)
+def test_the_auditor_sees_a_request_beyond_what_may_be_spent_on_whole_and_stopped_answers(
+    end: Any, limits: Any, ends: int, findings: int
+) -> None:
+    events = [
+        e.TaskCreated("a", (), "t", options={"limits": limits}),
+        *[e.ModelStarted("s1", "m"), end] * ends,
+    ]
+    assert len(list(audited_limits("t", events))) == findings
 
 
 async def test_text_alone_needs_no_price(store: Any) -> None:

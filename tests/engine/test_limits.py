@@ -195,19 +195,6 @@ async def test_of_several_limits_the_smallest_counts(runner: Runner) -> None:
     assert (await runner.run(world.agent, "go")).steps == 3
 
 
-async def test_an_undo_restores_steps_and_tool_calls_but_not_money(runner: Runner) -> None:
-    world = World()
-    task = await runner.create_task(
-        world.agent, "go", options=RunOptions(limits=Limits(steps=2, tool_calls=2), on_limit="pause")
-    )
-    await runner.run_step(task)
-    await runner.run_step(task)
-    await runner.undo_step(task)
-    await runner.run_step(task)
-    result = await runner.result(task)
-    assert (result.steps, result.usage.model_calls, result.usage.tool_calls) == (2, 3, 2)
-
-
 def test_limits_are_checked_where_they_are_made() -> None:
     for wrong in (
         {"steps": -1},

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from tests.cast import look
 from tests.engine.timed_models import IN_TIME, SECOND, Again, Timed, asks_or_works
+from tests.runner.acts import journal
 from treadle import (
     Agent,
     FailurePolicy,
@@ -28,18 +30,8 @@ from treadle.testing.audit import audit_store
 pytestmark = pytest.mark.anyio
 
 
-@tool(read_only=True)
-def look() -> str:
-    """Look."""
-    return "seen"
-
-
 def kinds(events):
     return [event.kind for event in events]
-
-
-async def journal(runner, task_id):
-    return [event async for event in runner.handle(task_id).events(deltas=False)]
 
 
 def test_a_failed_question_is_asked_again_after_the_wait_and_each_attempt_is_in_the_journal():
@@ -205,20 +197,13 @@ def test_a_task_that_is_stepped_is_left_to_its_stepper():
 
 def test_a_function_waits_for_its_request_while_its_siblings_go_on():
     async def story():
-        journals = []
-
-        async def ask(ctx: StepContext) -> StepResult:
-            answer = await ctx.call_model(messages=[Message("user", (Text("Now?"),))])
-            return StepResult(answer.message.text, is_last=True)
-
         model = Again([fail(503), text("Yes.")], [45.0])
         async with clock.runner() as runner:
-            result = await runner.run(Agent(model, worker=ask), "Go.", task_id="t")
+            result = await runner.run(Agent(model, worker=asks), "Go.", task_id="t")
             assert (result.state, result.final_text) == ("completed", "Yes.")
             assert [len(request.failures) for request in model.requests] == [0, 1]
-            journals.append(kinds(await journal(runner, "t")))
+            assert kinds(await journal(runner, "t")).count("timer_fired") == 1
             assert await audit_store(runner.store) == []
-        assert journals[0].count("timer_fired") == 1
 
     clock.run(story())
 
@@ -239,8 +224,7 @@ def test_a_function_whose_request_waits_long_is_left_and_entered_again():
 
         async def ask(ctx: StepContext) -> StepResult:
             entered.append(1)
-            answer = await ctx.call_model(messages=[Message("user", (Text("Now?"),))])
-            return StepResult(answer.message.text, is_last=True)
+            return await asks(ctx)
 
         model = Again([fail(429), text("Yes.")], [600.0])
         agent = Agent(model, worker=ask, name="own")

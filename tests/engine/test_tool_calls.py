@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cast import Gate
+from tests.cast import Gate, book, look
 from tests.runner.acts import (
     assert_journal_makes_sense,
     assert_well_formed,
@@ -89,10 +89,6 @@ async def test_the_end_of_a_call_is_durable_before_the_next_write_begins(tmp_pat
     async def write(ctx: ToolContext[Any]) -> None:
         seen.append(await durable_kinds(path, ctx.task_id))
 
-    @tool(read_only=True)
-    async def look() -> str:
-        return "seen"
-
     agent = with_tools(write, look, script=[call("write"), call("look"), call("write"), "Done."])
     async with Runner(path) as runner:
         assert (await runner.run(agent, "go")).state == "completed"
@@ -102,16 +98,12 @@ async def test_the_end_of_a_call_is_durable_before_the_next_write_begins(tmp_pat
 
 async def test_every_event_that_a_watcher_gets_is_durable(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    agent = with_tools(tool(write_nothing), script=[call("write_nothing"), "Done."])
+    agent = with_tools(book, script=[call("book", place="room"), "Done."])
     async with Runner(path) as runner, runner.run_stream(agent, "go") as stream:
         async for event in stream:
             if getattr(event, "seq", 0):
                 stored = await durable_kinds(path, stream.task_id)
                 assert len(stored) >= event.seq  # type: ignore[union-attr]
-
-
-async def write_nothing() -> None:
-    """Do nothing that matters."""
 
 
 # --------------------------------------------------------------------------------- timeouts, retries
