@@ -112,13 +112,32 @@ async def within_a_timeout(ctx: ToolContext) -> str:
         return "said " + await ctx.ask("What?")
 
 
+class OwnTool:
+    """A tool that is a class of its own."""
+
+    __name__ = "own class"
+    spec = coroutine.spec
+
+    def validate(self, arguments: dict[str, Any]) -> Any:
+        return arguments
+
+    async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(ctx.ask("What?"))
+        return ToolOutput("said " + asked.result())
+
+    async def undo(self, call: Any, ctx: ToolContext[Any]) -> None: ...
+
+    async def reconcile(self, call: Any, ctx: ToolContext[Any]) -> Any: ...
+
+
 ALL = (
     *(coroutine, in_thread, generator, async_generator, catches_errors, catches_all, raises_another),
-    *(in_a_group, within_a_timeout),
+    *(in_a_group, within_a_timeout, OwnTool()),
 )
 
 
-@pytest.mark.parametrize("asker", ALL, ids=[each.spec.name for each in ALL])
+@pytest.mark.parametrize("asker", ALL, ids=[getattr(each, "__name__", each.spec.name) for each in ALL])
 async def test_a_tool_of_any_kind_ends_its_attempt_and_starts_again_with_the_answer(
     runner: Runner, asker: Any
 ) -> None:
@@ -130,29 +149,6 @@ async def test_a_tool_of_any_kind_ends_its_attempt_and_starts_again_with_the_ans
     assert (result.state, outcome(result)) == ("completed", ("ok", "said hello"))
     starts = await only(runner, result.task_id, "tool_started")
     assert [(start.call, start.attempt) for start in starts] == [("s1-0", 1), ("s1-0", 2)]
-
-
-class OwnTool:
-    """A tool that is a class of its own."""
-
-    spec = coroutine.spec
-
-    def validate(self, arguments: dict[str, Any]) -> Any:
-        return arguments
-
-    async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
-        async with asyncio.TaskGroup() as group:
-            asked = group.create_task(ctx.ask("What?"))
-        return ToolOutput(asked.result())
-
-    async def undo(self, call: Any, ctx: ToolContext[Any]) -> None: ...
-
-    async def reconcile(self, call: Any, ctx: ToolContext[Any]) -> Any: ...
-
-
-async def test_a_tool_class_may_ask_too(runner: Runner) -> None:
-    result = await answered(runner, await runner.run(agent_of(OwnTool()), "Go."), "hello")
-    assert outcome(result) == ("ok", "hello")
 
 
 # ------------------------------------------------------------------------------------------ answers
@@ -367,15 +363,6 @@ async def test_two_at_once_under_one_name_call_one_function(runner: Runner) -> N
     assert calls == [0]
 
 
-async def test_a_value_that_is_no_json_data_is_refused(runner: Runner) -> None:
-    @tool(read_only=True)
-    async def asker(ctx: ToolContext) -> Any:
-        return await ctx.once("it", object)
-
-    how, error = outcome(await runner.run(agent_of(asker), "Go."))
-    assert (how, "once('it', ...) must return JSON data" in error) == ("error", True)
-
-
 @pytest.mark.parametrize("name", [17, None, ("a",), b"k", "caf\ud800"], ids=ascii)
 async def test_a_value_under_a_name_that_is_no_text_made_its_task_unreadable(
     tmp_path: Path, name: Any
@@ -396,7 +383,25 @@ async def test_a_value_under_a_name_that_is_no_text_made_its_task_unreadable(
         await later.export_tasks(tmp_path / "tasks.jsonl", result.task_id)
 
 
-@pytest.mark.parametrize("value", ["caf\ud800", {"a": ["\udfff"]}, float("nan"), [float("-inf")]], ids=ascii)
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), "caf\ud800", {"a": ["\udfff"]}, float("nan"), [float("-inf")], nested(3_000)],
+    ids=[
+        "no data",
+        "half a character",
+        "half of one inside",
+        "nan",
+        "infinity",
+        "nested too deep to be shown",
+    ],
+)
 async def test_a_value_that_was_another_one_in_the_next_attempt_is_refused(
     runner: Runner, value: Any
 ) -> None:
@@ -406,22 +411,6 @@ async def test_a_value_that_was_another_one_in_the_next_attempt_is_refused(
 
     how, error = outcome(await runner.run(agent_of(asker), "Go."))
     assert (how, "once('it', ...) must return JSON data" in error) == ("error", True)
-
-
-async def test_a_value_that_is_nested_too_deep_to_be_shown_is_refused(runner: Runner) -> None:
-    @tool(read_only=True)
-    async def asker(ctx: ToolContext) -> Any:
-        return await ctx.once("it", lambda: nested(3_000))
-
-    how, error = outcome(await runner.run(agent_of(asker), "Go."))
-    assert (how, "once('it', ...) must return JSON data" in error) == ("error", True)
-
-
-def nested(depth: int) -> Any:
-    value: Any = []
-    for _ in range(depth):
-        value = [value]
-    return value
 
 
 async def test_a_value_of_a_failed_attempt_is_there_in_its_retry(runner: Runner) -> None:

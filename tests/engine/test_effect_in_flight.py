@@ -86,16 +86,18 @@ async def message_of(effect: Hanging, stop: Callable[[asyncio.Task[Any]], object
     return end.error.message
 
 
-async def test_a_cancellation_without_a_request_is_the_own_doing_of_the_effect() -> None:
-    assert await message_of(CancelsItself(), lambda task: None) == "cancelled itself"
-
-
-async def test_a_cancelled_task_is_not_a_cancellation_of_the_effects_own() -> None:
-    assert await message_of(Hanging(), lambda task: task.cancel()) == "stopped"
-
-
-@pytest.mark.parametrize("reason", ["interrupted", "timeout", "abandoned"])
-async def test_a_stop_with_a_reason_is_not_a_cancellation_of_the_effects_own(reason: Any) -> None:
-    effect = CancelsItself()
-    effect.cancel_reason = reason
-    assert await message_of(effect, lambda task: None) == "stopped"
+@pytest.mark.parametrize(
+    ("effect", "reason", "ends"),
+    [
+        (CancelsItself, None, "cancelled itself"),
+        *[(CancelsItself, reason, "stopped") for reason in ("interrupted", "timeout", "abandoned")],
+        (Hanging, None, "stopped"),
+    ],
+)
+async def test_a_cancellation_without_a_request_is_the_own_doing_of_the_effect(
+    effect: Any, reason: Any, ends: str
+) -> None:
+    made = effect()
+    if reason is not None:
+        made.cancel_reason = reason
+    assert await message_of(made, lambda task: task.cancel() if effect is Hanging else None) == ends

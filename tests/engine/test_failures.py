@@ -62,6 +62,7 @@ STATUS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("status", "kind"), STATUS)
 async def test_a_model_error_fails_the_task_with_its_kind_and_status(
     runner: Runner, status: int, kind: str
@@ -187,6 +188,7 @@ async def test_calls_of_a_broken_answer_never_become_actions(runner: Runner, fin
     assert_well_formed(result.messages)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("raw", ['{"x": 1', "", "[1]", "null", '"text"', '{"x": 1}}', "NaN", "{'x': 1}"])
 async def test_arguments_that_are_not_an_object_go_back_to_the_model(runner: Runner, raw: str) -> None:
     seen: list[int] = []

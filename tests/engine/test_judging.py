@@ -144,26 +144,29 @@ async def test_a_judgement_that_is_cut_off_is_made_again() -> None:
     assert calls == 2
 
 
-async def test_a_preview_that_fails_is_told_to_the_approver() -> None:
-    def preview(text: str) -> str:
-        raise RuntimeError("no database")
+def fails(text: str) -> str:
+    raise RuntimeError("no database")
 
+
+def gives_nan(text: str) -> dict[str, float]:
+    return {"price": float("nan")}
+
+
+@pytest.mark.parametrize(
+    ("preview", "says"),
+    [
+        (fails, "[no preview: RuntimeError: no database]"),
+        (gives_nan, "[no preview: ValueError: it is a number that JSON cannot hold"),
+    ],
+)
+async def test_a_preview_that_fails_or_that_no_export_can_hold_is_told_to_the_approver(
+    preview: Any, says: str
+) -> None:
     asking = tool(save, needs_approval=True, preview=preview)
     agent = Agent(ScriptedModel([call("save", text="x"), "Done."]), tools=[asking])
     async with Runner("memory:") as runner:
         (pending,) = (await runner.run(agent, "Go.")).pending
-    assert pending.preview == "[no preview: RuntimeError: no database]"
-
-
-async def test_a_preview_that_no_export_can_hold_is_none() -> None:
-    def preview(text: str) -> dict[str, float]:
-        return {"price": float("nan")}
-
-    asking = tool(save, needs_approval=True, preview=preview)
-    agent = Agent(ScriptedModel([call("save", text="x"), "Done."]), tools=[asking])
-    async with Runner("memory:") as runner:
-        (pending,) = (await runner.run(agent, "Go.")).pending
-    assert "[no preview: ValueError: it is a number that JSON cannot hold" in str(pending.preview)
+    assert says in str(pending.preview)
 
 
 class Command(BaseModel):

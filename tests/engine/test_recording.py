@@ -33,45 +33,39 @@ def reasons(event: e.Event, *breakpoints: Breakpoint) -> list[str | None]:
     return [pause.reason for pause in writer.events[1:] if isinstance(pause, e.PauseRequested)]
 
 
-def test_an_event_that_no_breakpoint_names_is_recorded_alone() -> None:
-    assert reasons(e.InputReceived((Text("go"),)), Breakpoint(event="tool_ended")) == []
+INPUT = e.InputReceived((Text("go"),))
+TO_A_FUNCTION = e.ModelReturned("s1", LOOKS_UP.message, "tool_calls", call="s1-m1")
+OF_A_FUNCTION = e.CallRequested("s1", "s1-c1", "k", "d", "look_up", {})
 
 
-def test_a_breakpoint_on_an_event_pauses_after_it() -> None:
-    event = e.InputReceived((Text("go"),))
-    assert reasons(event, Breakpoint(event="input_received")) == ["after the event input_received (number 0)"]
+@pytest.mark.parametrize(
+    ("event", "breakpoints", "paused"),
+    [
+        (INPUT, [Breakpoint(event="tool_ended")], []),
+        (INPUT, [Breakpoint(event="input_received")], ["after the event input_received (number 0)"]),
+        (LOOKS_UP, [Breakpoint(before_tool="look_up")], ["before the tool look_up"]),
+        (LOOKS_UP, [Breakpoint(before_tool="*")], ["before the tool *"]),
+        (LOOKS_UP, [Breakpoint(before_tool="write")], []),
+        (LOOKS_UP, [Breakpoint(before_tool="*"), Breakpoint(event="model_returned")], ["before the tool *"]),
+        (TO_A_FUNCTION, [Breakpoint(before_tool="*")], []),
+    ],
+)
+def test_a_breakpoint_pauses_once_after_the_event_that_it_names(
+    event: e.Event, breakpoints: list[Breakpoint], paused: list[str]
+) -> None:
+    assert reasons(event, *breakpoints) == paused
 
 
-@pytest.mark.parametrize("tool", ["look_up", "*"])
-def test_a_breakpoint_before_a_tool_pauses_when_the_model_calls_it(tool: str) -> None:
-    assert reasons(LOOKS_UP, Breakpoint(before_tool=tool)) == [f"before the tool {tool}"]
-
-
-def test_a_breakpoint_before_another_tool_does_not_pause() -> None:
-    assert reasons(LOOKS_UP, Breakpoint(before_tool="write")) == []
-
-
-def test_several_breakpoints_that_meet_pause_once() -> None:
-    both = (Breakpoint(before_tool="*"), Breakpoint(event="model_returned"))
-    assert reasons(LOOKS_UP, *both) == ["before the tool *"]
-
-
-def test_the_answer_to_a_function_does_not_pause_before_a_tool() -> None:
-    answer = e.ModelReturned("s1", LOOKS_UP.message, "tool_calls", call="s1-m1")
-    assert reasons(answer, Breakpoint(before_tool="*")) == []
-
-
-@pytest.mark.parametrize("pattern", ["look_*", "*_up", "look_up", "l??k_up", "*"])
-def test_a_pattern_pauses_before_each_tool_whose_name_fits(pattern: str) -> None:
-    assert reasons(LOOKS_UP, Breakpoint(tool=pattern)) == [f"before the tool {pattern}"]
-    assert reasons(e.CallRequested("s1", "s1-c1", "k", "d", "look_up", {}), Breakpoint(tool=pattern)) == [
-        f"before the tool {pattern}"
-    ]
-
-
-@pytest.mark.parametrize("pattern", ["write_*", "LOOK_*", "look", "?"])
-def test_a_pattern_that_does_not_fit_does_not_pause(pattern: str) -> None:
-    assert reasons(LOOKS_UP, Breakpoint(tool=pattern)) == []
+@pytest.mark.parametrize("event", [LOOKS_UP, OF_A_FUNCTION], ids=lambda event: event.kind)
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        *[(pattern, True) for pattern in ("look_*", "*_up", "look_up", "l??k_up", "*")],
+        *[(pattern, False) for pattern in ("write_*", "LOOK_*", "look", "?")],
+    ],
+)
+def test_a_pattern_pauses_before_each_tool_whose_name_fits(event: e.Event, pattern: str, fits: bool) -> None:
+    assert reasons(event, Breakpoint(tool=pattern)) == [f"before the tool {pattern}"] * fits
 
 
 def test_a_breakpoint_on_cost_pauses_once_when_the_amount_is_reached() -> None:

@@ -46,33 +46,27 @@ def waiting(**flags: Any) -> TaskState:
     return state
 
 
-def test_a_task_that_waits_for_a_timer_is_wanted_when_it_fires_by_the_system_clock() -> None:
-    assert wanted_time(waiting()) == DUE + 5
-
-
-def test_a_task_that_waits_for_nothing_is_not_wanted() -> None:
-    assert wanted_time(start("t")) == 0
-
-
-@pytest.mark.parametrize("flags", [{"ended": "completed"}, {"pausing": True}, {"interrupting": True}])
-def test_a_task_that_was_stopped_is_not_wanted(flags: dict[str, Any]) -> None:
-    assert wanted_time(waiting(**flags)) == 0
-
-
-def test_a_task_that_a_shutdown_interrupted_is_wanted_at_once() -> None:
-    assert wanted_time(waiting(interrupting=True, shutdown=True)) == AT_ONCE
-
-
-@pytest.mark.parametrize("goal", ["step", "attend"])
-def test_a_stepped_task_is_not_wanted_unless_it_was_wanted_before(goal: Goal) -> None:
-    assert (wanted_time(waiting(), goal), wanted_time(waiting(), goal, was_wanted=True)) == (0, DUE + 5)
-
-
-def test_a_task_at_rest_for_which_something_arrived_is_wanted_at_once() -> None:
-    assert (
-        wanted_time(start("t"), "attend", goes_on=True),
-        wanted_time(start("t"), "end", goes_on=True),
-    ) == (
-        AT_ONCE,
-        0,
-    )
+@pytest.mark.parametrize(
+    ("state", "how", "wanted"),
+    [
+        (waiting(), {}, DUE + 5),
+        (start("t"), {}, 0),
+        (waiting(ended="completed"), {}, 0),
+        (waiting(pausing=True), {}, 0),
+        (waiting(interrupting=True), {}, 0),
+        (waiting(interrupting=True, shutdown=True), {}, AT_ONCE),
+        (waiting(), {"goal": "step"}, 0),
+        (waiting(), {"goal": "step", "was_wanted": True}, DUE + 5),
+        (waiting(), {"goal": "attend"}, 0),
+        (waiting(), {"goal": "attend", "was_wanted": True}, DUE + 5),
+        (start("t"), {"goal": "attend", "goes_on": True}, AT_ONCE),
+        (start("t"), {"goal": "end", "goes_on": True}, 0),
+    ],
+    ids=[
+        *("its timer, by the system clock", "no timer", "ended", "paused", "interrupted", "by a shutdown"),
+        *("stepped", "stepped, wanted before", "attended", "attended, wanted before"),
+        *("something arrived", "something arrived at its end"),
+    ],
+)
+def test_when_a_released_task_is_wanted(state: TaskState, how: dict[str, Any], wanted: int) -> None:
+    assert wanted_time(state, **how) == wanted

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from treadle.core import events as e
 from treadle.engine.timers import fire_timers
 
@@ -35,14 +37,19 @@ def fire(*times: int, now: int) -> tuple[float | None, list[e.Event]]:
     return fire_timers(state, state, record), recorded
 
 
-def test_without_a_timer_there_is_nothing_to_wait_for() -> None:
-    assert fire(now=5) == (None, [])
+FIRED = e.TimerFired("s1", None)
 
 
-def test_the_wait_is_that_for_the_next_timer() -> None:
-    assert fire(9_000_000, 4_000_000, now=1_000_000) == (3.0, [])
-
-
-def test_all_timers_that_are_due_are_recorded_before_the_task_rests() -> None:
-    seconds, recorded = fire(9_000_000, 1_000_000, 500_000, now=1_000_000)
-    assert (seconds, recorded) == (0.0, [e.TimerFired("s1", None), e.TimerFired("s1", None)])
+@pytest.mark.parametrize(
+    ("times", "now", "seconds", "recorded"),
+    [
+        ((), 5, None, []),
+        ((9_000_000, 4_000_000), 1_000_000, 3.0, []),
+        ((9_000_000, 1_000_000, 500_000), 1_000_000, 0.0, [FIRED, FIRED]),
+    ],
+    ids=["no timer", "the next one", "all that are due are recorded before the task rests"],
+)
+def test_the_wait_is_that_for_the_next_timer_and_due_ones_are_recorded(
+    times: tuple[int, ...], now: int, seconds: float | None, recorded: list[e.Event]
+) -> None:
+    assert fire(*times, now=now) == (seconds, recorded)

@@ -162,26 +162,23 @@ async def test_a_retry_and_a_fork_offer_the_same_tools_until_a_message_arrives(
     assert (await offered(runner, failed))[-1] == ("mail",)
 
 
-async def test_another_version_of_the_agent_chooses_for_itself(runner: Runner) -> None:
-    agent = Ledger().agent(fail(500), "Hello.", offer=Phases(["look", "book"]))
-    failed = await runner.run(agent, "go")
-    wider = Ledger().agent(fail(500), "Hello.", offer=lambda ctx: ["mail"])
-    result = await runner.resume(failed.task_id, agent=wider)
-    assert await offered(runner, result) == [("look", "book"), ("mail",)]
-
-
-async def test_a_fork_with_another_agent_chooses_for_itself(runner: Runner) -> None:
-    agent = Ledger().agent(fail(500), "Hello.", offer=Phases(["look", "book"]))
-    failed = await runner.run(agent, "go")
-    at = len(await journal_of(runner.store, failed.task_id)) - 1
-    fork = await runner.fork(failed.task_id, at=at, agent=agent.replace(offer=_mail))
-    assert (await runner.resume(fork)).state == "failed", "as its parent's step did"
-    await runner.resume(fork)
-    assert await offered(runner, fork) == [("look", "book"), ("mail",)]
-
-
 def _mail(ctx: Any) -> list[str]:
     return ["mail"]
+
+
+@pytest.mark.parametrize("forked", [False, True])
+async def test_another_version_of_the_agent_chooses_for_itself_in_the_task_and_in_a_fork(
+    runner: Runner, forked: bool
+) -> None:
+    agent = Ledger().agent(fail(500), "Hello.", offer=Phases(["look", "book"]))
+    task = (await runner.run(agent, "go")).task_id
+    wider = Ledger().agent(fail(500), "Hello.", offer=_mail)
+    if forked:
+        at = len(await journal_of(runner.store, task)) - 1
+        task = (await runner.fork(task, at=at, agent=wider)).task_id
+        assert (await runner.resume(task)).state == "failed", "as its parent's step did"
+    result = await runner.resume(task, agent=wider)
+    assert await offered(runner, result) == [("look", "book"), ("mail",)]
 
 
 async def test_a_retry_after_an_answer_of_the_wrong_type_selects_tools_again(runner: Runner) -> None:
@@ -217,9 +214,6 @@ async def test_a_call_is_taken_back_though_its_tool_is_not_offered_any_more(runn
         ("book", "compensated"),
     ]
     assert ledger.entries == ["book room", "look sky", "unbook room (room booked)"]
-
-
-# ------------------------------------------------------------------------------------- offers that fail
 
 
 # --------------------------------------------------------------------------------- beside other features
