@@ -3,6 +3,8 @@
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treadle.core.spending import NOTHING_SPENT, Spending, as_dollars, picodollars
 
@@ -15,6 +17,9 @@ from treadle.core.spending import NOTHING_SPENT, Spending, as_dollars, picodolla
         (Decimal("1e-12"), 1),
         (Decimal("5e-13"), 1),
         (Decimal("4e-13"), 0),
+        (0.0008625, 862_500_000),
+        (Decimal("0.0000000000015"), 2),
+        (Decimal("123456.789"), 123_456_789 * 10**9),
     ],
 )
 def test_dollars_become_whole_picodollars(dollars: Decimal | float, pico: int) -> None:
@@ -24,6 +29,11 @@ def test_dollars_become_whole_picodollars(dollars: Decimal | float, pico: int) -
 def test_picodollars_are_shown_without_trailing_zeros() -> None:
     assert [str(as_dollars(pico)) for pico in (10**12, 15 * 10**11, 0)] == ["1", "1.5", "0"]
     assert as_dollars(picodollars(Decimal("0.123456789012"))) == Decimal("0.123456789012")
+
+
+@given(st.integers(0, 10**20))
+def test_nothing_is_lost_on_the_way_to_dollars_and_back(pico: int) -> None:
+    assert picodollars(as_dollars(pico)) == pico
 
 
 def test_a_sum_with_an_unknown_cost_is_unknown() -> None:

@@ -27,20 +27,17 @@ REQUESTED: Final = (
 )
 
 
-def tables() -> dict[str, list[tuple[str, str, str]]]:
-    """Return the cells of each table: the state before, the event, the state after."""
+def tables() -> dict[str, dict[str, list[tuple[str, str]]]]:
+    """Return the rows of each table by the state before: the events, each with the state after it."""
     section = PAGE.read_text(encoding="utf-8").split("\n## States\n")[1].split("\n## ")[0]
-    found: dict[str, list[tuple[str, str, str]]] = {}
+    found: dict[str, dict[str, list[tuple[str, str]]]] = {}
     for part in section.split("\n### ")[1:]:
         rows = [
             [cell.strip() for cell in line.split("|")[1:-1]] for line in part.splitlines() if line[:1] == "|"
         ]
         events = rows[0][1:]
         assert all(len(row) == len(rows[0]) for row in rows)
-        cells = [
-            (row[0], event, cell) for row in rows[2:] for event, cell in zip(events, row[1:], strict=True)
-        ]
-        found[part.splitlines()[0]] = cells
+        found[part.splitlines()[0]] = {row[0]: list(zip(events, row[1:], strict=True)) for row in rows[2:]}
     return found
 
 
@@ -67,8 +64,21 @@ def drive(before: tuple[e.Event, ...], event: e.Event, stands: Callable[[TaskSta
     return stands(state)
 
 
-def cells(table: str) -> list[Any]:
-    return [pytest.param(*cell, id=" | ".join(cell[:2])) for cell in TABLES[table]]
+def each_row(table: str) -> Callable[[Callable[[str, str, str], None]], Any]:
+    """Make a test for each row of a table of a check of one cell: the state before, the event, the state after."""
+
+    def decorate(check: Callable[[str, str, str], None]) -> Any:
+        def test(before: str) -> None:
+            for event, after in TABLES[table][before]:
+                try:
+                    check(before, event, after)
+                except AssertionError as error:
+                    error.add_note(f"{before} | {event}")
+                    raise
+
+        return pytest.mark.parametrize("before", TABLES[table])(test)
+
+    return decorate
 
 
 # ----------------------------------------------------------------------------------- a model call
@@ -109,15 +119,14 @@ def model_call_of(state: TaskState) -> str:
     return "waiting" if waits else call.status
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A model call"))
-@pytest.mark.parametrize("kind", ["agent", "function"])
-def test_a_model_call(kind: str, before: str, event: str, after: str) -> None:
-    first, call = (ASKED, None) if kind == "agent" else (REQUESTED, "s1-m1")
-    way = (*first, *[model_event(name, "s1", call) for name in WAYS_TO_MODEL_STATES[before]])
-    assert model_call_of(state_after(*way)) == before
-    again = after.endswith(" (again)")
-    expected = after.removesuffix(" (again)") if kind == "agent" or not again else "-"
-    assert drive(way, model_event(event, "s1", call), model_call_of) == expected
+@each_row("A model call")
+def test_a_model_call(before: str, event: str, after: str) -> None:
+    for first, call in ((ASKED, None), (REQUESTED, "s1-m1")):
+        way = (*first, *[model_event(name, "s1", call) for name in WAYS_TO_MODEL_STATES[before]])
+        assert model_call_of(state_after(*way)) == before
+        again = after.endswith(" (again)")
+        expected = after.removesuffix(" (again)") if call is None or not again else "-"
+        assert drive(way, model_event(event, "s1", call), model_call_of) == expected
 
 
 # ------------------------------------------------------------------------------------ a tool call
@@ -187,7 +196,7 @@ def tool_call_of(state: TaskState) -> str:
     return "in doubt" if call.status == "proposed" and call.in_doubt else call.status
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A tool call"))
+@each_row("A tool call")
 def test_a_tool_call(before: str, event: str, after: str) -> None:
     way = [tool_event(name) for name in WAYS_TO_CALL_STATES[before]]
     if before == "begun" and event.startswith("ToolStopped: "):
@@ -231,7 +240,7 @@ def _filled(event: e.Event) -> list[e.Event]:
     return [e.Resumed() for _ in range(20)] if isinstance(event, e.QuestionExpired) else []
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A question"))
+@each_row("A question")
 def test_a_question(before: str, event: str, after: str) -> None:
     way = late(tool_event(name) for name in WAYS_TO_QUESTIONS[before])
     assert question_of(state_after(*CALLED, *way)) == before
@@ -267,7 +276,7 @@ def ticket_of(state: TaskState) -> str:
     return call.status if call.status in ("deferred", "begun") else "issued"
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A ticket"))
+@each_row("A ticket")
 def test_a_ticket(before: str, event: str, after: str) -> None:
     way = [tool_event(name) for name in WAYS_TO_TICKETS[before]]
     assert ticket_of(state_after(*CALLED, *way)) == before
@@ -313,7 +322,7 @@ def conversation_of(state: TaskState) -> str:
     return "moved" if state.team.next is None else "to move"
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A conversation"))
+@each_row("A conversation")
 def test_a_conversation(before: str, event: str, after: str) -> None:
     ended = e.StepCompleted("s1", next_agent=NEXT if before != "here" else None)
     way = (*CALLED, e.ToolStarted("s1", "s1-0"), e.ToolEnded("s1", "s1-0"), ended)
@@ -362,7 +371,7 @@ def permit_of(state: TaskState) -> str:
     return call.permit.status if call.permit is not None else "none"
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A permit"))
+@each_row("A permit")
 def test_a_permit(before: str, event: str, after: str) -> None:
     if before == "used":
         stopped = e.ToolStopped("s1", "s1-0", "crash")
@@ -416,7 +425,7 @@ def content_of(state: TaskState) -> str:
     return permit.status if permit is not None else "open"
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A content"))
+@each_row("A content")
 def test_a_content(before: str, event: str, after: str) -> None:
     ended = (started("idempotent"), e.ToolEnded("s1", "s1-0", "ok", "x"))
     way = (*CALLED, *ended, *[content_event(name) for name in WAYS_TO_CONTENTS[before]])
@@ -454,7 +463,7 @@ def compensation_of(state: TaskState) -> str:
     return call.undo_status
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A compensation"))
+@each_row("A compensation")
 def test_a_compensation(before: str, event: str, after: str) -> None:
     undo_requested = (*CALLED, *DONE, undo_event("UndoRequested"))
     way = (*undo_requested, *[undo_event(name) for name in WAYS_TO_UNDO_STATES[before]])
@@ -486,7 +495,7 @@ def step_of(state: TaskState) -> str:
     return state.steps[-1].status if state.steps else "none"
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A step of an agent"))
+@each_row("A step of an agent")
 def test_a_step_of_an_agent(before: str, event: str, after: str) -> None:
     way = {"none": (), "running": ("StepStarted",), "failed": ("StepStarted", "StepFailed")}[before]
     events = (CREATED, *[step_event(name) for name in way])
@@ -504,7 +513,7 @@ WAYS_TO_STEPS: Final = {
 }
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A step function"))
+@each_row("A step function")
 def test_a_step_function(before: str, event: str, after: str) -> None:
     step, way = WAYS_TO_STEPS[before]
 
@@ -555,7 +564,7 @@ def task_of(state: TaskState) -> str:
     return next((name for name, held in holds.items() if held), "open")
 
 
-@pytest.mark.parametrize(("before", "event", "after"), cells("A task"))
+@each_row("A task")
 def test_a_task(before: str, event: str, after: str) -> None:
     way: tuple[e.Event, ...] = (CREATED,)
     if before == "answered":
@@ -571,7 +580,8 @@ def test_a_task(before: str, event: str, after: str) -> None:
 
 
 def events_without_a_table() -> Iterator[str]:
-    named = {re.split(r"[:,]", event)[0] for cells in TABLES.values() for _, event, _ in cells}
+    cells = [cell for table in TABLES.values() for row in table.values() for cell in row]
+    named = {re.split(r"[:,]", event)[0] for event, _ in cells}
     yield from sorted({cls.__name__ for cls in e.EVENTS.values()} - named)
 
 

@@ -4,11 +4,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from treadle import Breakpoint, Limits
-from treadle.core.spending import PICODOLLARS, Spending, as_dollars, picodollars
+from treadle.core.spending import PICODOLLARS, Spending
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import forbidden
 
@@ -46,32 +44,6 @@ def test_a_request_starts_only_while_used_and_reserved_amounts_are_below_every_l
     assert (reached.limit if reached else None) == name
     if reached is not None:
         assert reached.allowed == float(limits[reached.limit])
-
-
-@pytest.mark.parametrize(
-    ("dollars", "pico"),
-    [
-        ("0", 0),
-        ("1", DOLLAR),
-        ("0.0008625", 862_500_000),
-        ("0.0000000000015", 2),
-        ("0.0000000000014", 1),
-        ("123456.789", 123_456_789 * DOLLAR // 1000),
-    ],
-)
-def test_dollars_become_whole_picodollars(dollars: str, pico: int) -> None:
-    assert picodollars(Decimal(dollars)) == pico
-    assert picodollars(float(dollars)) == pico
-
-
-@given(st.integers(0, 10**20))
-def test_nothing_is_lost_on_the_way_to_dollars_and_back(pico: int) -> None:
-    assert picodollars(as_dollars(pico)) == pico
-
-
-def test_amounts_add_up_and_unknown_amounts_stay_unknown() -> None:
-    assert Spending(1, 2, 3, 4) + Spending(10, 20, 30, 40) == Spending(11, 22, 33, 44)
-    assert (Spending(1, 2, 3, 4) + Spending(cost=None)).cost is None
 
 
 @pytest.mark.parametrize("wrong", ["1", True, -1, Decimal(-1), float("nan"), Decimal("nan"), float("inf")])
