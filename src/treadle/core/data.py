@@ -54,8 +54,8 @@ class _Fields:
         return self._of[cls]
 
 
-class Data(Struct):
-    """The base of all data classes; the decorators of this module add it."""
+class Data(Struct, forbid_unknown_fields=True):
+    """The base of all data classes; the decorators of this module add it. msgspec reads none with unknown fields."""
 
     __dataclass_fields__ = _Fields()
 

@@ -100,11 +100,10 @@ class StructDecoder:
         # No event lies in another one.
         if data.count(b"[") + data.count(b"{") - len(events) > SHALLOW and not self._is_shallow(data):
             return None
-        seq, time = last_seq - len(events), record.t
-        for event in events:
-            seq += 1
-            time += event.time
-            event.seq, event.time = seq, time
+        time = record.t
+        for seq, event in enumerate(events, last_seq - len(events) + 1):
+            event.seq = seq
+            event.time = time = time + event.time
             if event.restore_fields is not None:
                 event.restore_fields(event)
             event.__class__ = event.restored
@@ -139,7 +138,8 @@ class StructDecoder:
 def _stored_struct(cls: type[Any], tag: str | None = None) -> Any:
     """Return the stored struct of a class; with `tag`, that of a part of a message.
 
-    Its attribute `restored` is the class. `restore_fields` is a function that gives the values in the fields of an
+    It is the class itself if that is stored as it is annotated. Otherwise its attribute `restored` is the class, and
+    `restore_fields` is a function that gives the values in the fields of an
     instance their classes; None if no field needs it.
     """
     hints, namespace = hints_of(cls), dict[str, Any]()
@@ -147,6 +147,9 @@ def _stored_struct(cls: type[Any], tag: str | None = None) -> Any:
     for name in cls.__struct_fields__:
         annotations[name], restoring = _stored_form(hints[name], name, namespace)
         lines += restoring
+    is_event = issubclass(cls, Event)
+    if not is_event and tag is None and annotations == {name: hints[name] for name in annotations}:
+        return cls  # it is stored as it is annotated
     namespace["_set"] = set_field
     if lines:
         exec("\n ".join(["def restore_fields(made):", *lines]), namespace)  # noqa: S102  made of the names of fields
@@ -157,7 +160,7 @@ def _stored_struct(cls: type[Any], tag: str | None = None) -> Any:
         "restore_fields": restore and staticmethod(restore),
     }
     options: dict[str, Any] = {"forbid_unknown_fields": True}
-    if issubclass(cls, Event):
+    if is_event:
         annotations["time"] = _Distance
         attributes |= {"__annotations__": {"time": int}, "time": 0}
         options |= {"tag_field": "k", "tag": cls.kind, "rename": {"time": "d"}, "kw_only": True}
@@ -193,6 +196,8 @@ def _stored_form(hint: Any, name: str, namespace: dict[str, Any]) -> tuple[Any, 
         ]
     if is_data_class(hint):
         form = _stored_struct(hint)
+        if form is hint:
+            return form, []
         namespace[f"_class_{name}"], restoring = hint, [f"_set(made.{name}, '__class__', _class_{name})"]
         if form.restore_fields is not None:
             namespace[f"_restore_{name}"] = form.restore_fields

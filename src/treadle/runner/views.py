@@ -58,6 +58,9 @@ Moment = int | datetime | None
 LONG: Final = 200
 """Number of steps from which a task's result is computed in slices."""
 
+STEPS_AT_ONCE: Final = 10
+"""Number of steps of which the executions are computed between two looks at the time."""
+
 
 def id_of(task: Ref) -> str:
     """Return the id of a task, given as an object or as its id."""
@@ -428,7 +431,9 @@ async def _executions(state: TaskState, below: dict[str, TaskState]) -> tuple[To
     """Return the executions of a long task, computed in slices; None for a short one."""
     if len(state.steps) < LONG:
         return None
-    parts = (executions(state, (step,), below) for step in all_steps(state))
+    steps = all_steps(state)
+    starts = range(0, len(steps), STEPS_AT_ONCE)
+    parts = (executions(state, steps[start : start + STEPS_AT_ONCE], below) for start in starts)
     return tuple(chain.from_iterable(await in_slices(parts)))
 
 

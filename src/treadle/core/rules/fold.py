@@ -79,12 +79,12 @@ FAILURE_POLICY = "failure policy"
 
 def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
     """Change the state by one event. `epoch` is that of its record; driven time is counted per epoch."""
-    kind, seq, time = type(event), event.seq, event.time
+    kind, seq = event.__class__, event.seq
     if seq != state.seq + 1:
         raise IllegalEvent(f"task {state.task_id}: event {seq} cannot follow event {state.seq}")
     if state.ended is not None and kind not in _AFTER_THE_END:
         raise IllegalEvent(f"task {state.task_id}: {event.kind} after the task ended")
-    state.seq = seq
+    state.seq, time = seq, event.time
     if epoch != state.epoch:
         state.epoch = epoch
     elif not state.in_line:
