@@ -103,10 +103,12 @@ def _sample_cases(metafunc: pytest.Metafunc, calls: list[Any]) -> None:
             samples[f"{function.nodeid} {others}", 1][call.id] = call
         else:
             return
-    chosen = [
-        call for (name, n), cases in samples.items() for call in _chosen(metafunc.config, name, cases, n)
-    ]
-    calls[:] = [call for call in calls if call in chosen]
+    chosen = {
+        id(call)
+        for (name, count), cases in samples.items()
+        for call in _chosen(metafunc.config, name, cases, count)
+    }
+    calls[:] = [call for call in calls if id(call) in chosen]
 
 
 def _sample(config: pytest.Config, items: list[pytest.Item]) -> None:
