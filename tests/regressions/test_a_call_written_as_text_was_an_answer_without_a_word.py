@@ -26,12 +26,7 @@ def desk(*answers: Any, **settings: Any) -> Agent[Any]:
     return Agent(ScriptedModel([*answers]), name="desk", tools=[multiply], **settings)
 
 
-@pytest.fixture(params=["memory:", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> str:
-    return str(tmp_path / "journal.db") if request.param == "sqlite" else request.param
-
-
-async def test_it_is_said_in_result_journal_and_log(store: str, caplog: pytest.LogCaptureFixture):
+async def test_it_is_said_in_result_journal_and_log(store: Any, caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING, logger="treadle.tasks"):
         async with Runner(store) as runner:
             result = await runner.run(desk(CALL), "1 * 3?")

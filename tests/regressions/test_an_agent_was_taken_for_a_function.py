@@ -1,5 +1,6 @@
 """An Agent has a call that only says what to write instead: it passed for a function, and failed when it was used."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -70,10 +71,13 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_an_agent_is_refused_where_a_function_is_expected(place: str):
-    with pytest.raises(TreadleError):
-        PLACES[place]()
+def test_an_agent_is_refused_where_a_function_is_expected():
+    accepted = list[str]()
+    for place, use in PLACES.items():
+        with suppress(TreadleError):
+            use()
+            accepted.append(place)
+    assert accepted == []
 
 
 def test_the_refusal_says_what_to_write():

@@ -8,8 +8,6 @@ first one looked, returned `running` or a much later state.
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,23 +17,16 @@ from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.models import call, text
 from treadle.ports import Commit, CommitDone, InboxItem, JournalStore
-from treadle.stores.memory import MemoryStore
-from treadle.stores.sqlite import SQLiteStore
 from treadle.testing.audit import audit_store
-from treadle.testing.postgres import PostgresServer
 from treadle.testing.wrappers import WrappedStore
+from treadle.wiring import open_store
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
-def inside(request: pytest.FixtureRequest, tmp_path: Path) -> JournalStore:
-    if request.param == "postgresql":
-        from treadle.stores.postgres import PostgresStore
-
-        server: PostgresServer = request.getfixturevalue("postgres")
-        return PostgresStore(server.in_schema(f"t{sha256(str(tmp_path).encode()).hexdigest()[:20]}"))
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "journal.db")
+@pytest.fixture
+def inside(store: Any) -> JournalStore:
+    return open_store(store)
 
 
 class Interleaved(WrappedStore):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,17 +41,13 @@ async def test_arguments_that_do_not_fit_the_tool_are_refused_when_a_call_is_edi
     assert (result.state, result.tool_executions[0].outcome) == ("completed", "invalid")
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
-async def test_a_runner_closed_in_the_loop_over_its_own_stream_ends_the_stream(
-    store: str, tmp_path: Path
-) -> None:
-    runner = Runner("memory:" if store == "memory" else tmp_path / "journal.db", agents=[AGENT])
+async def test_a_runner_closed_in_the_loop_over_its_own_stream_ends_the_stream(store: Any) -> None:
+    runner = Runner(store, agents=[AGENT])
     async with runner.run_stream(AGENT, "go") as stream:
         async for _ in stream:
             await runner.aclose()
-    async with Runner(tmp_path / "journal.db", agents=[AGENT]) as second_runner:
-        if store == "sqlite":
-            assert (await second_runner.resume(stream.task_id)).state == "completed"
+    async with Runner(store, agents=[AGENT]) as second_runner:
+        assert (await second_runner.resume(stream.task_id)).state == "completed"
 
 
 async def test_a_breakpoint_that_can_never_pause_is_refused_and_was_kept_in_older_tasks() -> None:

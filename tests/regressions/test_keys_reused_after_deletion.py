@@ -1,10 +1,5 @@
 """A task with the id of a deleted one had the same idempotency keys, so a service took its calls for old ones."""
 
-from collections.abc import AsyncIterator
-from hashlib import sha256
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.runner.acts import until
@@ -14,21 +9,9 @@ from treadle.core.messages import Text
 from treadle.core.rules.fold import fold
 from treadle.core.state import start
 from treadle.llm.scripted import call
-from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
-from treadle.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
-async def runner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Runner]:
-    store: Any = MemoryStore() if request.param == "memory" else tmp_path / "journal.db"
-    if request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        store = server.in_schema(f"t{sha256(str(tmp_path).encode()).hexdigest()[:20]}")
-    async with Runner(store) as runner:
-        yield runner
 
 
 class Shop:

@@ -1,21 +1,14 @@
 """Undoing or deleting a turn of a thread changed the history of other tasks, or did not remove its messages."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.runner.cases import roles_and_texts, sayer
 from treadle import Agent, Runner, ScriptedModel, Task
-from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return MemoryStore() if request.param == "memory" else tmp_path / "journal.db"
 
 
 def echo() -> Agent[Any]:

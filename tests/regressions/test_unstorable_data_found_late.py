@@ -112,10 +112,9 @@ async def test_half_a_character_in_instructions_is_refused() -> None:
     assert "half a character" in result.error.message
 
 
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
-async def test_the_caller_and_the_reason_of_a_command_have_to_be_text(store: str, tmp_path: Path) -> None:
+async def test_the_caller_and_the_reason_of_a_command_have_to_be_text(store: Any) -> None:
     agent = Agent(ScriptedModel([text("fine")]), name="a")
-    async with Runner("memory:" if store == "memory" else tmp_path / "j.db", agents=[agent]) as runner:
+    async with Runner(store, agents=[agent]) as runner:
         await runner.create_task(agent, "go", task_id="task")
         for wrong in (object(), 5, HALF, b"ada"):
             with pytest.raises(ConfigurationError, match="pause: by"):

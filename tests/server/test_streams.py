@@ -16,10 +16,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tests.cast import Gate, gate_agent, look, scripted_agent
 from tests.runner.cases import to_pause
 from tests.server.hosting import hosted, until
 from tests.server.sse import Frame, frames
-from treadle import Agent, Runner, RunOptions, ScriptedModel, tool
+from treadle import Agent, Runner, RunOptions, ScriptedModel
 from treadle.errors import TaskNotFound
 from treadle.llm.scripted import call
 from treadle.server import feed as feeds
@@ -105,27 +106,13 @@ def numbers(told: list[Frame]) -> list[int]:
 
 
 def steps(count: int) -> Agent[Any]:
-    @tool(read_only=True)
-    def look() -> str:
-        return "seen"
-
-    return Agent(ScriptedModel([*[call("look")] * (count - 1), "done"]), tools=[look])
+    return scripted_agent(*[call("look")] * (count - 1), "done", tools=[look])
 
 
-class Gate:
-    """An agent whose tool waits until it is let go on, time and again."""
-
-    def __init__(self, turns: int = 2) -> None:
-        self.reached = asyncio.Event()
-        self.let = asyncio.Event()
-
-        @tool(read_only=True)
-        async def wait() -> str:
-            self.reached.set()
-            await self.let.wait()
-            return "went on"
-
-        self.agent = Agent(ScriptedModel([*[call("wait")] * (turns - 1), "the end"]), tools=[wait])
+def gated(turns: int = 2) -> tuple[Gate, Agent[Any]]:
+    """Return a gate, and an agent that calls it in each turn but the last."""
+    gate = Gate(read_only=True)
+    return gate, gate_agent(gate, *[call("work")] * (turns - 1), "the end")
 
 
 # ------------------------------------------------------------------------------------------------- a whole run
@@ -178,14 +165,14 @@ async def test_a_place_ahead_of_the_journal_is_refused_with_its_head(runner: Run
 
 
 async def test_a_stream_goes_on_over_a_pause_and_tells_that_the_task_rests(runner: Runner):
-    gate = Gate(3)
+    gate, agent = gated(3)
     async with site(runner) as server:
-        handle = await runner.start(gate.agent, "Go.")
+        handle = await runner.start(agent, "Go.")
         async with server.open(handle.task_id) as stream:
-            await gate.reached.wait()
+            await gate.entered.wait()
             pausing = asyncio.ensure_future(runner.pause(handle.task_id))
             await to_pause(runner, handle.task_id)
-            gate.let.set()
+            gate.let_go.set()
             await pausing
             told: list[Frame] = []
             async for frame in stream:
@@ -194,7 +181,7 @@ async def test_a_stream_goes_on_over_a_pause_and_tells_that_the_task_rests(runne
                     break
             assert told[-1].data["state"] == "paused"
             assert numbers(told)[-1] == told[-1].data["head"]
-            resuming = asyncio.ensure_future(runner.resume(handle.task_id, agent=gate.agent))
+            resuming = asyncio.ensure_future(runner.resume(handle.task_id, agent=agent))
             async for frame in stream:
                 told.append(frame)
                 if frame.event == "task_stood" and not frame.data["driven"]:
@@ -205,14 +192,14 @@ async def test_a_stream_goes_on_over_a_pause_and_tells_that_the_task_rests(runne
 
 
 async def test_deltas_are_told_live_without_an_id_and_left_out_on_request(runner: Runner):
-    gate = Gate(2)
+    gate, agent = gated(2)
     async with site(runner) as server:
-        handle = await runner.start(gate.agent, "Go.")
-        await gate.reached.wait()
+        handle = await runner.start(agent, "Go.")
+        await gate.entered.wait()
         with_deltas = asyncio.ensure_future(server.all(handle.task_id, until="rest"))
         without = asyncio.ensure_future(server.all(handle.task_id, until="rest", deltas=0))
         await until(lambda: len(server.streams) == 2)
-        gate.let.set()
+        gate.let_go.set()
         told, plain = await with_deltas, await without
     text = "".join(frame.data["text"] for frame in told if frame.event == "delta")
     assert text == "the end"
@@ -243,15 +230,15 @@ async def test_a_reader_that_fell_out_of_the_ring_is_given_the_rest_from_the_jou
 ):
     monkeypatch.setattr(feeds, "RING_ENTRIES", 8)
     monkeypatch.setattr(feeds, "PAGE", 3)
-    gate = Gate(2)
+    gate, agent = gated(2)
     waker = feeds.Waker()
-    handle = await runner.start(gate.agent, "Go.")
-    await gate.reached.wait()
+    handle = await runner.start(agent, "Go.")
+    await gate.entered.wait()
     registry = feeds.Feeds()
     followed, head = await registry.open(runner, handle.task_id, waker, None)
     place = followed.place_after(head)
     assert place is not None
-    gate.let.set()
+    gate.let_go.set()
     await handle.result()
     end = (await runner.get_task(handle.task_id)).head
     await until(lambda: followed.newest == end)
@@ -267,14 +254,14 @@ async def test_streams_of_one_task_share_one_feed_and_leave_nothing_behind(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(feeds, "LINGER_SECONDS", 0.05)
-    gate = Gate(2)
+    gate, agent = gated(2)
     async with site(runner) as server:
-        handle = await runner.start(gate.agent, "Go.")
-        await gate.reached.wait()
+        handle = await runner.start(agent, "Go.")
+        await gate.entered.wait()
         reading = [asyncio.ensure_future(server.all(handle.task_id, until="rest")) for _ in range(20)]
         await until(lambda: len(server.streams) == 20)
         assert len(server.streams.feeds) == 1
-        gate.let.set()
+        gate.let_go.set()
         told = await asyncio.gather(*reading)
         assert len({tuple(numbers(each)) for each in told}) == 1
         await until(lambda: not len(server.streams) and not len(server.streams.feeds))
@@ -285,15 +272,15 @@ async def test_a_stream_that_is_dropped_leaves_nothing_behind_and_the_run_alone(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(feeds, "LINGER_SECONDS", 0.05)
-    gate = Gate(2)
+    gate, agent = gated(2)
     async with site(runner) as server:
-        handle = await runner.start(gate.agent, "Go.")
-        await gate.reached.wait()
+        handle = await runner.start(agent, "Go.")
+        await gate.entered.wait()
         for _ in range(30):
             async with server.open(handle.task_id) as stream:
                 await anext(aiter(stream))
         await until(lambda: not len(server.streams) and not len(server.streams.feeds))
-        gate.let.set()
+        gate.let_go.set()
         assert (await handle.result()).state == "completed"
 
 
@@ -354,12 +341,12 @@ async def test_a_store_that_fails_ends_the_stream_with_the_error_and_not_with_si
 
 
 async def test_one_stream_follows_several_tasks_and_one_id_resumes_them_all(runner: Runner):
-    first, second = Gate(2), Gate(2)
+    (first, one_agent), (second, other_agent) = gated(), gated()
     async with site(runner) as server:
-        one = await runner.start(first.agent, "Go.", task_id="a task: 1")
-        two = await runner.start(second.agent, "Go.", task_id="another/2")
-        await first.reached.wait()
-        await second.reached.wait()
+        one = await runner.start(one_agent, "Go.", task_id="a task: 1")
+        two = await runner.start(other_agent, "Go.", task_id="another/2")
+        await first.entered.wait()
+        await second.entered.wait()
         query = [("task", "a task: 1:0"), ("task", "another/2:0")]
         told: list[Frame] = []
         async with server.client.stream("GET", "/v1/stream", params=query) as response:
@@ -371,8 +358,8 @@ async def test_one_stream_follows_several_tasks_and_one_id_resumes_them_all(runn
                 }:
                     break
         last = next(frame.id for frame in reversed(told) if frame.id is not None)
-        first.let.set()
-        second.let.set()
+        first.let_go.set()
+        second.let_go.set()
         await one.result()
         await two.result()
         ends: set[str] = set()
@@ -482,9 +469,9 @@ async def test_a_place_of_several_tasks_is_written_and_read_back():
 async def test_a_task_stops_once_no_stream_holds_it_any_more_if_its_creator_asked_for_that(
     runner: Runner, stop: Any, state: str
 ):
-    gate, holds = Gate(2), Holds(0.1)
-    handle = await runner.start(gate.agent, "Go.", options=RunOptions(on_disconnect=stop))
-    await gate.reached.wait()
+    (gate, agent), holds = gated(), Holds(0.1)
+    handle = await runner.start(agent, "Go.", options=RunOptions(on_disconnect=stop))
+    await gate.entered.wait()
     hold = await holds.holder(runner, handle.task_id)
     assert hold is not None
     first, second = hold(), hold()
@@ -522,15 +509,15 @@ async def test_no_stream_holds_a_task_without_on_disconnect(runner: Runner):
 
 
 async def test_a_server_that_leaves_stops_no_task(runner: Runner):
-    gate, holds = Gate(2), Holds(0.05)
-    handle = await runner.start(gate.agent, "Go.", options=RunOptions(on_disconnect="cancel"))
-    await gate.reached.wait()
+    (gate, agent), holds = gated(), Holds(0.05)
+    handle = await runner.start(agent, "Go.", options=RunOptions(on_disconnect="cancel"))
+    await gate.entered.wait()
     hold = await holds.holder(runner, handle.task_id)
     assert hold is not None
     hold()()
     holds.leave()
     await asyncio.sleep(0.15)
-    gate.let.set()
+    gate.let_go.set()
     assert (await handle.result()).state == "completed"
 
 
