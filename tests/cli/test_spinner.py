@@ -46,21 +46,16 @@ def test_what_ends_at_once_draws_nothing() -> None:
     assert drawn(out) == ""
 
 
-def test_without_a_terminal_nothing_is_drawn() -> None:
-    out = console(terminal=False)
+@pytest.mark.parametrize(("kind", "terminal"), [("xterm-256color", False), ("dumb", True)])
+def test_nothing_is_drawn_without_a_terminal_that_can_erase_a_line(
+    monkeypatch: pytest.MonkeyPatch, kind: str, terminal: bool
+) -> None:
+    monkeypatch.setenv("TERM", kind)
+    monkeypatch.setattr("treadle.cli.spinner.DELAY", 0.0)
+    out = console(terminal=terminal)
     spinner = Spinner(out)
     spinner.show("add runs")
-    time.sleep(DELAY + 0.1)
-    spinner.stop()
-    assert drawn(out) == ""
-
-
-def test_on_a_terminal_that_cannot_erase_a_line_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    out = console()
-    spinner = Spinner(out)
-    spinner.show("add runs")
-    time.sleep(DELAY + 0.1)
+    time.sleep(0.1)
     spinner.stop()
     assert drawn(out) == ""
 

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -331,6 +332,7 @@ async def test_the_client_runs_and_follows_a_task_over_https(
             with pytest.raises(ServerUnavailable, match="certificate"):
                 await stranger.get_agents()
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+        monkeypatch.setattr("treadle.llm.connections.tls", httpx2.create_ssl_context)  # which is cached
         async with Client(f"https://localhost:{port}", token="t") as client:
             result = await client.run("shop", "Go.")
             events = [event async for event in client.handle(result.task_id).events()]
