@@ -1,16 +1,15 @@
 """`command_id=`: a command that is repeated, since its answer was lost, is one command."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tests.cast import Ledger, calculator, sayer
+from tests.cast import Gate, Jobs, Ledger, calculator, gate_agent, pay, sayer, scripted_agent
 from tests.runner.acts import journal, kinds, only
+from tests.verbs import situations as s
 from treadle import (
     Agent,
-    Breakpoint,
     CallerTool,
     File,
     Happened,
@@ -21,9 +20,7 @@ from treadle import (
     ScriptedModel,
     Text,
     ToolCall,
-    ToolContext,
     ToolResult,
-    tool,
     untrusted,
 )
 from treadle.errors import (
@@ -36,206 +33,56 @@ from treadle.errors import (
     TaskMoved,
     TaskNotFound,
 )
-from treadle.llm.scripted import call, fail
+from treadle.llm.scripted import call
 from treadle.ports import InboxItem
 
 pytestmark = pytest.mark.anyio
 
-Verb = Callable[..., Awaitable[Any]]
+MESSAGE = {"message": "And?"}
+INPUT = {"input": "And?"}
+SUM = {"call_id": "s1-0", "arguments": {"a": 1, "b": 2}}
+WORKED = {"request_id": "s1-0", "verdict": Happened("worked")}
 
-
-async def stepped(runner: Runner) -> str:
-    """Return a task with one step done, and two to go."""
-    task = await runner.create_task(calculator(), "What is (121 * 3) + 42?")
-    await runner.run_step(task)
-    return task.task_id
-
-
-async def answered(runner: Runner) -> str:
-    """Return a task that has answered."""
-    task = await runner.create_task(sayer(), "Hi")
-    await runner.run_step(task)
-    return task.task_id
-
-
-async def failed_step(runner: Runner) -> str:
-    """Return a task whose step failed."""
-    return (await runner.run(sayer(fail(400), "Never mind."), "Hi")).task_id
-
-
-async def proposed_call(runner: Runner) -> str:
-    """Return a task with a call that has not begun."""
-    options = RunOptions(break_on=[Breakpoint(tool="multiply")])
-    return (await runner.run(calculator(), "What is (121 * 3) + 42?", options=options)).task_id
-
-
-async def asked(runner: Runner) -> str:
-    """Return a task with a call that waits for an approval."""
-
-    @tool(needs_approval=True)
-    async def pay(amount: int) -> str:
-        """Pay."""
-        return f"{amount} paid"
-
-    agent = Agent(ScriptedModel([call("pay", amount=3), "Paid."]), name="payer", tools=[pay])
-    return (await runner.run(agent, "Pay")).task_id
-
-
-async def questioned(runner: Runner) -> str:
-    """Return a task with a question."""
-
-    @tool(read_only=True)
-    async def choose(ctx: ToolContext[None]) -> str:
-        """Choose."""
-        return str(await ctx.ask("Which?", str))
-
-    agent = Agent(ScriptedModel([call("choose"), "Chosen."]), name="chooser", tools=[choose])
-    return (await runner.run(agent, "Choose")).task_id
-
-
-async def unknown_outcome(runner: Runner) -> str:
-    """Return a task with a call whose outcome is not known."""
-    return await Endless().cut_off(runner)
-
-
-class Endless:
-    """An agent with a tool that writes and does not end."""
-
-    def __init__(self) -> None:
-        self.entered = asyncio.Event()
-
-        @tool
-        async def work() -> str:
-            """Work."""
-            self.entered.set()
-            await asyncio.sleep(60)
-            return "worked"
-
-        self.agent = Agent(ScriptedModel([call("work"), "Done."]), name="writer", tools=[work])
-
-    async def cut_off(self, runner: Runner) -> str:
-        """Return a task whose call was interrupted, so that its outcome is not known."""
-        handle = await runner.start(self.agent, "Go")
-        await self.entered.wait()
-        await handle.interrupt()
-        await handle.resume()
-        return handle.task_id
-
-
-CASES: dict[str, tuple[Callable[[Runner], Awaitable[str]], str, Verb, str]] = {
-    "send": (
-        stepped,
-        "send",
-        lambda runner, task, **more: runner.send(task, "And?", **more),
-        "input_received",
-    ),
-    "send to a failed task": (
-        failed_step,
-        "send",
-        lambda runner, task, **more: runner.send(task, "And?", **more),
-        "task_reopened",
-    ),
-    "pause": (stepped, "pause", lambda runner, task, **more: runner.pause(task, **more), "pause_requested"),
-    "interrupt": (
-        stepped,
-        "interrupt",
-        lambda runner, task, **more: runner.interrupt(task, **more),
-        "interrupt_requested",
-    ),
-    "cancel": (
-        stepped,
-        "cancel",
-        lambda runner, task, **more: runner.cancel(task, **more),
-        "cancel_requested",
-    ),
-    "edit_step": (
-        stepped,
-        "edit_step",
-        lambda runner, task, **more: runner.edit_step(task, "And?", **more),
-        "input_edited",
-    ),
-    "edit_call": (
-        proposed_call,
-        "edit_call",
-        lambda runner, task, **more: runner.edit_call(task, "s1-0", {"a": 1, "b": 2}, **more),
-        "call_edited",
-    ),
-    "skip_step": (
-        failed_step,
-        "skip_step",
-        lambda runner, task, **more: runner.skip_step(task, **more),
-        "step_skipped",
-    ),
-    "finalize": (
-        answered,
-        "finalize",
-        lambda runner, task, **more: runner.finalize(task, **more),
-        "answer_finalized",
-    ),
-    "run_step": (
-        stepped,
-        "run_step",
-        lambda runner, task, **more: runner.run_step(task, input="And?", **more),
-        "step_requested",
-    ),
-    "run_ready_steps": (
-        stepped,
-        "run_ready_steps",
-        lambda runner, task, **more: runner.run_ready_steps(task, **more),
-        "step_requested",
-    ),
-    "resume": (stepped, "resume", lambda runner, task, **more: runner.resume(task, **more), "resumed"),
-    "resume of a failed task": (
-        failed_step,
-        "resume",
-        lambda runner, task, **more: runner.resume(task, **more),
-        "task_reopened",
-    ),
-    "resume elsewhere": (
-        stepped,
-        "resume",
-        lambda runner, task, **more: runner.resume(task, drive=False, **more),
-        "resumed",
-    ),
-    "undo_step": (
-        stepped,
-        "undo_step",
-        lambda runner, task, **more: runner.undo_step(task, **more),
-        "undo_requested",
-    ),
-    "settle": (
-        unknown_outcome,
-        "settle",
-        lambda runner, task, **more: runner.settle(task, "s1-0", Happened("worked"), **more),
-        "outcome_settled",
-    ),
-    "approve": (
-        asked,
-        "approve",
-        lambda runner, task, **more: runner.approve(task, **more),
-        "approval_given",
-    ),
-    "deny": (asked, "deny", lambda runner, task, **more: runner.deny(task, **more), "approval_denied"),
-    "answer": (
-        questioned,
-        "answer",
-        lambda runner, task, **more: runner.answer(task, value="this", **more),
-        "question_answered",
-    ),
+CASES: dict[str, tuple[s.Prepare, str, dict[str, Any], str]] = {
+    "send": (s.stepped, "send", MESSAGE, "input_received"),
+    "send to a failed task": (s.failed_step, "send", MESSAGE, "task_reopened"),
+    "pause": (s.stepped, "pause", {}, "pause_requested"),
+    "interrupt": (s.stepped, "interrupt", {}, "interrupt_requested"),
+    "cancel": (s.stepped, "cancel", {}, "cancel_requested"),
+    "edit_step": (s.stepped, "edit_step", INPUT, "input_edited"),
+    "edit_call": (s.proposed_call, "edit_call", SUM, "call_edited"),
+    "skip_step": (s.failed_step, "skip_step", {}, "step_skipped"),
+    "finalize": (s.answered, "finalize", {}, "answer_finalized"),
+    "run_step": (s.stepped, "run_step", INPUT, "step_requested"),
+    "run_ready_steps": (s.stepped, "run_ready_steps", {}, "step_requested"),
+    "resume": (s.stepped, "resume", {}, "resumed"),
+    "resume of a failed task": (s.failed_step, "resume", {}, "task_reopened"),
+    "resume elsewhere": (s.stepped, "resume", {"drive": False}, "resumed"),
+    "undo_step": (s.stepped, "undo_step", {}, "undo_requested"),
+    "settle": (s.unknown_outcome, "settle", WORKED, "outcome_settled"),
+    "approve": (s.awaiting_approval, "approve", {}, "approval_given"),
+    "deny": (s.awaiting_approval, "deny", {}, "approval_denied"),
+    "answer": (s.awaiting_answer, "answer", {"value": "this"}, "question_answered"),
 }
+"""Each command: the situation, the verb with its arguments, and the event that it records."""
+
+
+async def send_command(runner: Runner, name: str, task_id: str, **more: Any) -> Any:
+    _, verb, arguments, _ = CASES[name]
+    return await getattr(runner, verb)(task_id, **arguments, **more)
 
 
 @pytest.mark.parametrize("name", CASES)
 async def test_the_same_command_again_changes_nothing_and_returns_what_the_first_did(
     runner: Runner, name: str
 ) -> None:
-    prepare, _, verb, kind = CASES[name]
-    task_id = await prepare(runner)
+    prepare, _, _, kind = CASES[name]
+    task_id = (await prepare(runner)).task
     before = len(await only(runner, task_id, kind))
-    first = await verb(runner, task_id, by="ada", command_id="c1")
+    first = await send_command(runner, name, task_id, by="ada", command_id="c1")
     events = await kinds(runner, task_id)
     for _ in range(2):
-        again = await verb(runner, task_id, by="ada", command_id="c1")
+        again = await send_command(runner, name, task_id, by="ada", command_id="c1")
         assert repr(again) == repr(first)
     assert await kinds(runner, task_id) == events
     assert len(await only(runner, task_id, kind)) == before + 1
@@ -246,12 +93,12 @@ async def test_the_same_command_again_changes_nothing_and_returns_what_the_first
 async def test_a_command_that_comes_again_once_its_task_has_ended_changes_nothing(
     runner: Runner, name: str
 ) -> None:
-    prepare, _, verb, kind = CASES[name]
-    task_id = await prepare(runner)
-    await verb(runner, task_id, command_id="c1")
+    prepare, _, _, kind = CASES[name]
+    task_id = (await prepare(runner)).task
+    await send_command(runner, name, task_id, command_id="c1")
     await runner.resume(task_id)
     before = await kinds(runner, task_id)
-    await verb(runner, task_id, command_id="c1")
+    await send_command(runner, name, task_id, command_id="c1")
     assert await kinds(runner, task_id) == before
     assert len([each for each in before if each == kind]) >= 1
 
@@ -262,13 +109,12 @@ async def test_a_command_under_another_id_is_another_command_or_does_not_fit(
     runner: Runner, name: str
 ) -> None:
     """What another id does is what no id does: the first command is what it comes after."""
-    prepare, _, verb, _ = CASES[name]
     outcomes: list[Any] = []
     for second in ("c2", None):
-        task_id = await prepare(runner)
-        await verb(runner, task_id, command_id="c1")
+        task_id = (await CASES[name][0](runner, f"then {second}")).task
+        await send_command(runner, name, task_id, command_id="c1")
         try:
-            await verb(runner, task_id, **({"command_id": second} if second else {}))
+            await send_command(runner, name, task_id, **({"command_id": second} if second else {}))
         except Exception as error:  # noqa: BLE001  whichever it is
             outcomes.append(type(error))
         else:
@@ -280,15 +126,15 @@ async def test_a_command_under_another_id_is_another_command_or_does_not_fit(
     "name", ["send", "edit_step", "edit_call", "skip_step", "undo_step", "settle", "deny"]
 )
 async def test_of_ten_of_one_command_over_two_runners_one_is_carried_out(store: Any, name: str) -> None:
-    prepare, _, verb, kind = CASES[name]
+    prepare, _, _, kind = CASES[name]
     async with Runner(store) as one, Runner(store) as two:
-        task_id = await prepare(one)
+        task_id = (await prepare(one)).task
         before = len(await only(one, task_id, kind))
 
         async def repeat(runner: Runner) -> None:
             while True:
                 try:
-                    return await verb(runner, task_id, command_id="c1")
+                    return await send_command(runner, name, task_id, command_id="c1")
                 except Exception as error:
                     if type(error).__name__ != "TaskBusy":
                         raise
@@ -301,7 +147,7 @@ async def test_of_ten_of_one_command_over_two_runners_one_is_carried_out(store: 
 
 async def test_a_finalize_that_comes_again_while_the_first_is_under_way_waits_for_it(store: Any) -> None:
     async with Runner(store) as one, Runner(store) as two:
-        task_id = await answered(one)
+        task_id = (await s.answered(one)).task
         finalizing = [runner.finalize(task_id, command_id="c1") for runner in (one, two) * 3]
         async with asyncio.timeout(20):
             results = await asyncio.gather(*finalizing)
@@ -310,16 +156,16 @@ async def test_a_finalize_that_comes_again_while_the_first_is_under_way_waits_fo
 
 
 async def test_a_finalize_does_not_wait_for_a_step_under_way(runner: Runner) -> None:
-    endless = Endless()
-    handle = await runner.start(endless.agent, "Go")
-    await endless.entered.wait()
+    gate = Gate()
+    handle = await runner.start(gate_agent(gate), "Go")
+    await gate.entered.wait()
     with pytest.raises(TaskBusy):
         await runner.finalize(handle.task_id, command_id="c1")
     await handle.cancel()
 
 
 async def test_a_message_whose_sender_crashed_before_it_was_read_is_delivered_once(runner: Runner) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     await runner.store.post(task_id, InboxItem("command-1-c1", "send", {"parts": ["And?"]}, 0))
     await runner.send(task_id, "And?", command_id="c1")
     assert len(await only(runner, task_id, "input_received")) == 1
@@ -328,7 +174,7 @@ async def test_a_message_whose_sender_crashed_before_it_was_read_is_delivered_on
 async def test_a_command_whose_caller_crashed_before_it_was_recorded_is_carried_out_when_it_comes_again(
     runner: Runner,
 ) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     await runner.store.post(task_id, InboxItem("command-1-c1", "noted", {}, 0))
     head = (await runner.get_task(task_id)).head
     await runner.send(task_id, "And?")
@@ -342,7 +188,7 @@ async def test_a_command_whose_caller_crashed_before_it_was_recorded_is_carried_
 
 
 async def test_a_command_that_was_refused_is_tried_when_it_comes_again(runner: Runner) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     for _ in range(2):
         with pytest.raises(StepNotFound):
             await runner.skip_step(task_id, command_id="c1")
@@ -351,7 +197,7 @@ async def test_a_command_that_was_refused_is_tried_when_it_comes_again(runner: R
 
 
 async def test_a_late_pause_does_not_stop_a_task_that_went_on(runner: Runner) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     assert (await runner.pause(task_id, command_id="c1")).state == "paused"
     await runner.resume(task_id)
     assert (await runner.pause(task_id, command_id="c1")).state == "paused", "as it stood then"
@@ -360,7 +206,7 @@ async def test_a_late_pause_does_not_stop_a_task_that_went_on(runner: Runner) ->
 
 async def test_a_late_cancel_does_not_end_a_later_attempt(runner: Runner) -> None:
     """It came when its task had just failed, which dismissed it."""
-    task_id = await failed_step(runner)
+    task_id = (await s.failed_step(runner)).task
     assert (await runner.cancel(task_id, command_id="c1")).state == "failed"
     await runner.store.post(task_id, InboxItem("command-1-c1", "cancel", {}, 0))
     await runner.send(task_id, "Once more")
@@ -386,7 +232,7 @@ async def test_a_stop_that_came_after_the_end_does_not_stop_a_later_attempt(
 async def test_a_message_that_a_failing_task_dismissed_is_sent_again_to_the_next_attempt(
     runner: Runner,
 ) -> None:
-    task_id = await failed_step(runner)
+    task_id = (await s.failed_step(runner)).task
     await runner.store.post(task_id, InboxItem("command-1-c1", "send", {"parts": ["And?"]}, 0))
     await runner.send(task_id, "And?", command_id="c1")
     assert [event.parts[0].text for event in await only(runner, task_id, "input_received")] == ["And?"]
@@ -438,7 +284,7 @@ async def test_an_undo_that_was_refused_changes_nothing_and_is_tried_again_with_
 async def test_a_task_that_answered_again_is_not_finalized_by_the_command_about_its_first_answer(
     runner: Runner,
 ) -> None:
-    task_id = await answered(runner)
+    task_id = (await s.answered(runner)).task
     await runner.finalize(task_id, command_id="c1")
     await runner.undo_step(task_id)
     await runner.run_step(task_id, agent=sayer("Hello again."))
@@ -449,7 +295,7 @@ async def test_a_task_that_answered_again_is_not_finalized_by_the_command_about_
 async def test_a_repeated_command_is_not_held_against_the_head_that_its_first_sending_moved(
     runner: Runner,
 ) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     head = (await runner.get_task(task_id)).head
     step = await runner.edit_step(task_id, "Or?", expect=head, command_id="c1")
     assert await runner.edit_step(task_id, "Or?", expect=head, command_id="c1") == step
@@ -458,7 +304,7 @@ async def test_a_repeated_command_is_not_held_against_the_head_that_its_first_se
 
 
 async def test_an_id_belongs_to_one_command_of_one_task(runner: Runner) -> None:
-    task_id, other = await stepped(runner), await stepped(runner)
+    task_id, other = (await s.stepped(runner)).task, (await s.stepped(runner, "other")).task
     await runner.edit_step(task_id, "Or?", command_id="c1")
     with pytest.raises(ConfigurationError, match=r"'c1' belongs to another command, .* input_edited"):
         await runner.undo_step(task_id, command_id="c1")
@@ -472,7 +318,7 @@ async def test_an_id_belongs_to_one_command_of_one_task(runner: Runner) -> None:
 async def test_a_stop_with_the_id_of_a_message_is_refused_and_does_not_spin_for_ever(
     runner: Runner, name: str
 ) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     await runner.send(task_id, "And?", command_id="c1")
     with pytest.raises(ConfigurationError, match=r"'c1' belongs to another command, .* input_received"):
         await getattr(runner, name)(task_id, command_id="c1")
@@ -485,14 +331,14 @@ async def test_a_stop_with_the_id_of_a_message_is_refused_and_does_not_spin_for_
 
 
 async def test_a_stop_whose_id_a_message_under_way_has_is_refused_once_that_is_read(runner: Runner) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     await runner.store.post(task_id, InboxItem("command-1-c1", "send", {"parts": ["And?"]}, 0))
     with pytest.raises(ConfigurationError, match="'c1' belongs to another command"):
         await runner.pause(task_id, command_id="c1")
 
 
 async def test_a_denial_with_the_id_of_an_approval_is_not_taken_for_done(runner: Runner) -> None:
-    task_id = await asked(runner)
+    task_id = (await s.awaiting_approval(runner)).task
     await runner.approve(task_id, "s1-0-ask1", command_id="c1")
     with pytest.raises(ConfigurationError, match=r"'c1' belongs to another command, .* approval_given"):
         await runner.deny(task_id, "s1-0-ask1", command_id="c1")
@@ -508,130 +354,49 @@ async def test_a_failure_with_the_id_of_a_result_is_not_taken_for_done(runner: R
         await runner.fail("s1-0", "It is dark.", task=task_id, command_id="c1")
 
 
-async def backgrounded(runner: Runner) -> str:
-    """Return a task with a call in the background, whose ticket is the task's label."""
-    tickets: list[str] = []
-
-    @tool(background=True, idempotent=True)
-    async def grow(ctx: ToolContext[None]) -> Any:
-        """Grow."""
-        tickets.append(ctx.ticket)
-        return ctx.background(expires=60)
-
-    agent = Agent(ScriptedModel([call("grow"), "It grows.", "Grown."]), name="farmer", tools=[grow])
-    task_id = (await runner.run(agent, "Grow")).task_id
-    TICKETS[task_id] = tickets[0]
-    return task_id
-
-
-async def twice_stepped(runner: Runner) -> str:
-    """Return a task with two steps done."""
-    task_id = await stepped(runner)
-    await runner.run_step(task_id)
-    return task_id
-
-
-TICKETS: dict[str, str] = {}
-"""The tickets of the tasks of `backgrounded`."""
-
-OTHER_CONTENT: dict[str, tuple[Callable[[Runner], Awaitable[str]], Verb, Verb]] = {
-    "send": (
-        stepped,
-        lambda runner, task: runner.send(task, "One", command_id="c1"),
-        lambda runner, task: runner.send(task, "Two", command_id="c1"),
-    ),
+OTHER_CONTENT: dict[str, tuple[s.Prepare, str, dict[str, Any], str, dict[str, Any]]] = {
+    "send": (s.stepped, "send", {"message": "One"}, "send", {"message": "Two"}),
     "send in another role": (
-        stepped,
-        lambda runner, task: runner.send(task, "One", command_id="c1"),
-        lambda runner, task: runner.send(task, "One", role="observation", command_id="c1"),
+        *(s.stepped, "send", {"message": "One"}),
+        *("send", {"message": "One", "role": "observation"}),
     ),
-    "edit_step": (
-        stepped,
-        lambda runner, task: runner.edit_step(task, "One", command_id="c1"),
-        lambda runner, task: runner.edit_step(task, "Two", command_id="c1"),
-    ),
-    "run_step": (
-        stepped,
-        lambda runner, task: runner.run_step(task, input="One", command_id="c1"),
-        lambda runner, task: runner.run_step(task, input="Two", command_id="c1"),
-    ),
-    "run_step without input": (
-        stepped,
-        lambda runner, task: runner.run_step(task, input="One", command_id="c1"),
-        lambda runner, task: runner.run_ready_steps(task, command_id="c1"),
-    ),
-    "run_step by name": (
-        stepped,
-        lambda runner, task: runner.run_step(task, step="s2", command_id="c1"),
-        lambda runner, task: runner.run_step(task, step="s3", command_id="c1"),
-    ),
-    "a step after a resume": (
-        stepped,
-        lambda runner, task: runner.resume(task, command_id="c1"),
-        lambda runner, task: runner.run_step(task, command_id="c1"),
-    ),
-    "edit_call": (
-        proposed_call,
-        lambda runner, task: runner.edit_call(task, "s1-0", {"a": 1, "b": 2}, command_id="c1"),
-        lambda runner, task: runner.edit_call(task, "s1-0", {"a": 2, "b": 1}, command_id="c1"),
-    ),
-    "skip_step": (
-        failed_step,
-        lambda runner, task: runner.skip_step(task, command_id="c1"),
-        lambda runner, task: runner.skip_step(task, step="s2", command_id="c1"),
-    ),
-    "undo_step": (
-        twice_stepped,
-        lambda runner, task: runner.undo_step(task, to=1, command_id="c1"),
-        lambda runner, task: runner.undo_step(task, to=0, command_id="c1"),
-    ),
-    "settle": (
-        unknown_outcome,
-        lambda runner, task: runner.settle(task, "s1-0", Happened("worked"), command_id="c1"),
-        lambda runner, task: runner.settle(task, "s1-0", NotHappened(), command_id="c1"),
-    ),
-    "approve": (
-        asked,
-        lambda runner, task: runner.approve(task, command_id="c1"),
-        lambda runner, task: runner.approve(task, arguments={"amount": 4}, command_id="c1"),
-    ),
-    "answer": (
-        questioned,
-        lambda runner, task: runner.answer(task, value="this", command_id="c1"),
-        lambda runner, task: runner.answer(task, value="that", command_id="c1"),
-    ),
-    "complete": (
-        backgrounded,
-        lambda runner, task: runner.complete(TICKETS[task], "all", command_id="c1"),
-        lambda runner, task: runner.complete(TICKETS[task], "half", command_id="c1"),
-    ),
-    "progress": (
-        backgrounded,
-        lambda runner, task: runner.progress(TICKETS[task], "half", command_id="c1"),
-        lambda runner, task: runner.progress(TICKETS[task], "all", command_id="c1"),
-    ),
+    "edit_step": (s.stepped, "edit_step", {"input": "One"}, "edit_step", {"input": "Two"}),
+    "run_step": (s.stepped, "run_step", {"input": "One"}, "run_step", {"input": "Two"}),
+    "run_step without input": (s.stepped, "run_step", {"input": "One"}, "run_ready_steps", {}),
+    "run_step by name": (s.stepped, "run_step", {"step": "s2"}, "run_step", {"step": "s3"}),
+    "a step after a resume": (s.stepped, "resume", {}, "run_step", {}),
+    "edit_call": (s.proposed_call, "edit_call", SUM, "edit_call", {**SUM, "arguments": {"a": 2, "b": 1}}),
+    "skip_step": (s.failed_step, "skip_step", {}, "skip_step", {"step": "s2"}),
+    "undo_step": (s.twice_stepped, "undo_step", {"to": 1}, "undo_step", {"to": 0}),
+    "settle": (s.unknown_outcome, "settle", WORKED, "settle", {**WORKED, "verdict": NotHappened()}),
+    "approve": (s.awaiting_approval, "approve", {}, "approve", {"arguments": {"amount": 4}}),
+    "answer": (s.awaiting_answer, "answer", {"value": "this"}, "answer", {"value": "that"}),
+    "complete": (s.awaiting_job, "complete", {"value": "all"}, "complete", {"value": "half"}),
+    "progress": (s.awaiting_job, "progress", {"value": "half"}, "progress", {"value": "all"}),
 }
+"""Two commands that differ: the situation, and the verbs with their arguments."""
 
 
 @pytest.mark.parametrize("name", OTHER_CONTENT)
 async def test_an_id_that_comes_again_with_other_content_is_refused_and_not_taken_for_done(
     runner: Runner, name: str
 ) -> None:
-    prepare, first, second = OTHER_CONTENT[name]
-    task_id = await prepare(runner)
-    await first(runner, task_id)
-    before = await kinds(runner, task_id)
+    prepare, first, arguments, second, others = OTHER_CONTENT[name]
+    prepared = await prepare(runner)
+    which: dict[str, Any] = {"task": prepared.task, **prepared.ids, "command_id": "c1"}
+    await getattr(runner, first)(**which, **arguments)
+    before = await kinds(runner, prepared.task)
     with pytest.raises(ConfigurationError, match="'c1' belongs to another command"):
-        await second(runner, task_id)
-    assert await kinds(runner, task_id) == before
-    await first(runner, task_id)
-    assert await kinds(runner, task_id) == before, "the first one may still be repeated"
+        await getattr(runner, second)(**which, **others)
+    assert await kinds(runner, prepared.task) == before
+    await getattr(runner, first)(**which, **arguments)
+    assert await kinds(runner, prepared.task) == before, "the first one may still be repeated"
 
 
 @pytest.mark.parametrize("verb", ["send", "edit_step"])
 async def test_an_id_is_refused_while_a_message_of_that_id_is_unread(runner: Runner, verb: str) -> None:
     """The task did not hear the second message, and both senders heard that theirs was sent."""
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     item = InboxItem("command-1-c1", "send", {"parts": ["One"], "role": "user", "observation": False}, 0)
     await runner.store.post(task_id, item)
     with pytest.raises(ConfigurationError, match="'c1' belongs to another command"):
@@ -643,7 +408,7 @@ async def test_an_id_is_refused_while_a_message_of_that_id_is_unread(runner: Run
 
 async def test_a_message_of_any_content_may_be_sent_again(store: Any) -> None:
     async with Runner(store) as one, Runner(store) as two:
-        task_id = await stepped(one)
+        task_id = (await s.stepped(one)).task
         messages: list[Any] = [
             [File(data=bytes(range(256)) * 400, media_type="application/pdf"), "And this."],
             untrusted("Hi", origin="mail"),
@@ -658,19 +423,14 @@ async def test_a_message_of_any_content_may_be_sent_again(store: Any) -> None:
 
 
 async def test_an_id_that_looks_like_one_of_a_driver_is_none(runner: Runner) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     await runner.send(task_id, "And?", command_id="survived-1")
     (received,) = await only(runner, task_id, "input_received")
     assert received.inbox == "command-1-survived-1"
 
 
 async def test_a_decision_that_comes_again_is_not_taken_for_one_on_the_next_request(runner: Runner) -> None:
-    @tool(needs_approval=True)
-    async def pay(amount: int) -> str:
-        """Pay."""
-        return f"{amount} paid"
-
-    agent = Agent(ScriptedModel([call("pay", amount=3), call("pay", amount=4), "Paid."]), tools=[pay])
+    agent = scripted_agent(call("pay", amount=3), call("pay", amount=4), "Paid.", tools=[pay])
     result = await runner.run(agent, "Pay")
     await runner.approve(result.task_id, command_id="c1")
     assert (await runner.resume(result.task_id)).state == "waiting"
@@ -679,7 +439,7 @@ async def test_a_decision_that_comes_again_is_not_taken_for_one_on_the_next_requ
 
 
 async def test_of_two_decisions_the_first_counts_and_the_other_is_told_so_each_time(runner: Runner) -> None:
-    task_id = await asked(runner)
+    task_id = (await s.awaiting_approval(runner)).task
     await runner.deny(task_id, "s1-0-ask1", command_id="c1")
     for _ in range(2):
         with pytest.raises(AlreadyDecided):
@@ -687,12 +447,13 @@ async def test_of_two_decisions_the_first_counts_and_the_other_is_told_so_each_t
 
 
 async def test_a_settlement_that_comes_again_does_not_settle_the_same_call_anew(runner: Runner) -> None:
-    endless = Endless()
-    task_id = await endless.cut_off(runner)
+    prepared = await s.unknown_outcome(runner)
+    task_id, gate = prepared.task, prepared.gate
+    assert gate is not None
     await runner.settle(task_id, "s1-0", NotHappened(), command_id="c1")
-    endless.entered.clear()
+    gate.entered.clear()
     resuming = asyncio.ensure_future(runner.resume(task_id))
-    await endless.entered.wait()
+    await gate.entered.wait()
     await runner.interrupt(task_id)
     await resuming
     assert (await runner.resume(task_id)).pending
@@ -701,25 +462,19 @@ async def test_a_settlement_that_comes_again_does_not_settle_the_same_call_anew(
 
 
 async def test_progress_of_a_call_is_told_once_and_may_be_repeated_after_its_end(runner: Runner) -> None:
-    tickets: list[str] = []
-
-    @tool(background=True, idempotent=True)
-    async def grow(ctx: ToolContext[None]) -> Any:
-        """Grow."""
-        tickets.append(ctx.ticket)
-        return ctx.background(expires=60)
-
-    agent = Agent(ScriptedModel([call("grow"), "It grows.", "Grown."]), name="farmer", tools=[grow])
-    result = await runner.run(agent, "Grow")
+    jobs = Jobs()
+    agent = scripted_agent(call("render"), "It goes on.", "Rendered.", tools=[jobs.tool])
+    result = await runner.run(agent, "Render")
+    (ticket,) = jobs.tickets
     for _ in range(2):
-        await runner.progress(tickets[0], "half", command_id="c1")
+        await runner.progress(ticket, "half", command_id="c1")
     for _ in range(2):
-        await runner.complete(tickets[0], "all", command_id="c2")
+        await runner.complete(ticket, "all", command_id="c2")
     with pytest.raises(ConfigurationError, match=r"'c2' belongs to another command, .* ticket_completed"):
-        await runner.fail(tickets[0], "It withered.", command_id="c2")
+        await runner.fail(ticket, "It withered.", command_id="c2")
     await runner.resume(result.task_id)
-    await runner.progress(tickets[0], "half", command_id="c1")
-    await runner.complete(tickets[0], "all", command_id="c2")
+    await runner.progress(ticket, "half", command_id="c1")
+    await runner.complete(ticket, "all", command_id="c2")
     told = [kind for kind in await kinds(runner, result.task_id) if kind.startswith("ticket_")]
     assert told == ["ticket_issued", "ticket_progressed", "ticket_completed"]
 
@@ -747,7 +502,7 @@ async def test_other_messages_are_not_taken_for_those_imported_under_their_id(ru
 
 
 async def test_what_cannot_be_the_id_of_a_command_is_refused(runner: Runner) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     for wrong in ("", "c" * 201, 7, "a\0b"):
         with pytest.raises(ConfigurationError, match="send: command_id must"):
             await runner.send(task_id, "And?", command_id=wrong)  # type: ignore[arg-type]
@@ -761,13 +516,3 @@ async def test_an_error_of_the_first_sending_is_raised_again(runner: Runner) -> 
             await runner.send(done.task_id, "And?", command_id="c1")
         with pytest.raises(TaskNotFound):
             await runner.send("nothing", "And?", command_id="c1")
-
-
-def test_commands_have_ids_without_asyncio_too(tmp_path: Any) -> None:
-    with Runner(tmp_path / "journal.db").sync as runner:
-        task = runner.create_task(sayer(), "Hi")
-        for verbs in (runner, runner):
-            verbs.send(task, "And?", command_id="c1")
-        runner.handle(task).send("And?", command_id="c1")
-        runner.handle(task).fork(task_id="f")
-        assert runner.get_task(task).head == 2

@@ -1,61 +1,29 @@
 """`expect=`: a command is carried out only if the task still stands as its caller saw it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from tests.cast import calculator, sayer
+from tests.cast import Gate, gate_agent
 from tests.runner.acts import journal, kinds, to_pause
-from treadle import Agent, Breakpoint, Happened, NotHappened, Runner, RunOptions, ScriptedModel, tool
+from tests.verbs import situations as s
+from treadle import Happened, NotHappened, Runner
 from treadle.errors import ConfigurationError, TaskMoved, TaskStateError
-from treadle.llm.scripted import call, fail
 
 pytestmark = pytest.mark.anyio
 
-Verb = Callable[[Runner, str, int], Awaitable[Any]]
-
-
-async def stepped(runner: Runner) -> str:
-    """Return a task with one step done, and two to go."""
-    task = await runner.create_task(calculator(), "What is (121 * 3) + 42?")
-    await runner.run_step(task)
-    return task.task_id
-
-
-async def answered(runner: Runner) -> str:
-    """Return a task that has answered."""
-    task = await runner.create_task(sayer(), "Hi")
-    await runner.run_step(task)
-    return task.task_id
-
-
-async def failed_step(runner: Runner) -> str:
-    """Return a task whose step failed."""
-    return (await runner.run(sayer(fail(400)), "Hi")).task_id
-
-
-async def proposed_call(runner: Runner) -> str:
-    """Return a task with a call that has not begun."""
-    options = RunOptions(break_on=[Breakpoint(tool="multiply")])
-    return (await runner.run(calculator(), "What is (121 * 3) + 42?", options=options)).task_id
-
-
-VERBS: dict[str, tuple[Callable[[Runner], Awaitable[str]], Verb]] = {
-    "run_step": (stepped, lambda runner, task, head: runner.run_step(task, expect=head)),
-    "run_ready_steps": (stepped, lambda runner, task, head: runner.run_ready_steps(task, expect=head)),
-    "resume": (stepped, lambda runner, task, head: runner.resume(task, expect=head)),
-    "hand_on": (stepped, lambda runner, task, head: runner.resume(task, expect=head, drive=False)),
-    "undo_step": (stepped, lambda runner, task, head: runner.undo_step(task, expect=head)),
-    "fork": (stepped, lambda runner, task, head: runner.fork(task, expect=head)),
-    "edit_step": (stepped, lambda runner, task, head: runner.edit_step(task, "And?", expect=head)),
-    "edit_call": (
-        proposed_call,
-        lambda runner, task, head: runner.edit_call(task, "s1-0", {"a": 1, "b": 2}, expect=head),
-    ),
-    "skip_step": (failed_step, lambda runner, task, head: runner.skip_step(task, expect=head)),
-    "finalize": (answered, lambda runner, task, head: runner.finalize(task, expect=head)),
+VERBS: dict[str, tuple[s.Prepare, str, dict[str, Any]]] = {
+    "run_step": (s.stepped, "run_step", {}),
+    "run_ready_steps": (s.stepped, "run_ready_steps", {}),
+    "resume": (s.stepped, "resume", {}),
+    "hand_on": (s.stepped, "resume", {"drive": False}),
+    "undo_step": (s.stepped, "undo_step", {}),
+    "fork": (s.stepped, "fork", {}),
+    "edit_step": (s.stepped, "edit_step", {"input": "And?"}),
+    "edit_call": (s.proposed_call, "edit_call", {"call_id": "s1-0", "arguments": {"a": 1, "b": 2}}),
+    "skip_step": (s.failed_step, "skip_step", {}),
+    "finalize": (s.answered, "finalize", {}),
 }
 
 
@@ -63,22 +31,22 @@ VERBS: dict[str, tuple[Callable[[Runner], Awaitable[str]], Verb]] = {
 async def test_a_verb_is_carried_out_only_at_the_event_that_its_caller_saw_last(
     runner: Runner, name: str
 ) -> None:
-    prepare, verb = VERBS[name]
-    task_id = await prepare(runner)
+    prepare, verb, arguments = VERBS[name]
+    task_id = (await prepare(runner)).task
     head = (await runner.get_task(task_id)).head
     with pytest.raises(
         TaskMoved, match=rf"event {head} is the last .* event {head - 1} was expected"
     ) as moved:
-        await verb(runner, task_id, head - 1)
+        await getattr(runner, verb)(task_id, **arguments, expect=head - 1)
     assert (moved.value.task_id, moved.value.head) == (task_id, head)
     assert isinstance(moved.value, TaskStateError)
     assert (await runner.get_task(task_id)).head == head, "nothing was recorded"
     assert (await runner.list_tasks(forked_from=task_id)).items == ()
-    await verb(runner, task_id, head)
+    await getattr(runner, verb)(task_id, **arguments, expect=head)
 
 
 async def test_of_two_who_edit_what_they_saw_one_is_told_that_the_task_has_moved(runner: Runner) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     head = (await runner.get_task(task_id)).head
     edits = [runner.edit_step(task_id, f"edit {number}", expect=head) for number in range(2)]
     outcomes = await asyncio.gather(*edits, return_exceptions=True)
@@ -88,28 +56,15 @@ async def test_of_two_who_edit_what_they_saw_one_is_told_that_the_task_has_moved
         await runner.edit_step(task_id, "edit 3", expect=head)
 
 
-class Writer:
-    """An agent whose tool may write, and waits until it is let go."""
-
-    def __init__(self) -> None:
-        self.entered, self.let_go = asyncio.Event(), asyncio.Event()
-
-        @tool
-        async def work() -> str:
-            """Work."""
-            self.entered.set()
-            await self.let_go.wait()
-            return "worked"
-
-        self.agent = Agent(ScriptedModel([call("work"), "Done."]), name="writer", tools=[work])
+async def cut_off(runner: Runner) -> Any:
+    """Return the handle of a task, and the request to settle its call that was cut off."""
+    handle = runner.handle((await s.unknown_outcome(runner)).task)
+    (pending,) = await handle.list_pending()
+    return handle, pending
 
 
 async def test_a_settlement_for_a_task_that_moved_settles_nothing(runner: Runner) -> None:
-    writer = Writer()
-    handle = await runner.start(writer.agent, "Go")
-    await writer.entered.wait()
-    await handle.interrupt()
-    (pending,) = (await handle.resume()).pending
+    handle, pending = await cut_off(runner)
     head = (await runner.get_task(handle.task_id)).head
     with pytest.raises(TaskMoved):
         await handle.settle(pending.request_id, Happened("worked"), expect=head - 1)
@@ -121,11 +76,7 @@ async def test_a_settlement_for_a_task_that_moved_settles_nothing(runner: Runner
 async def test_a_settlement_is_refused_by_the_driver_that_moved_the_task_just_before(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = Writer()
-    handle = await runner.start(writer.agent, "Go")
-    await writer.entered.wait()
-    await handle.interrupt()
-    (pending,) = (await handle.resume()).pending
+    handle, pending = await cut_off(runner)
     head = (await runner.get_task(handle.task_id)).head
     post = runner.store.post
 
@@ -142,8 +93,8 @@ async def test_a_settlement_is_refused_by_the_driver_that_moved_the_task_just_be
 
 
 async def test_an_undo_is_refused_by_the_driver_of_a_task_that_moved(runner: Runner) -> None:
-    writer = Writer()
-    handle = await runner.start(writer.agent, "Go")
+    writer = Gate()
+    handle = await runner.start(gate_agent(writer), "Go")
     await writer.entered.wait()
     undoing = asyncio.ensure_future(handle.undo_step(expect=1))
     await asyncio.sleep(0.05)
@@ -159,14 +110,14 @@ async def test_a_task_that_another_caller_took_up_meanwhile_does_not_go_on_by_an
     runner: Runner, monkeypatch: pytest.MonkeyPatch, drive: bool, is_paused: bool
 ) -> None:
     """It is taken up, and to be paused, just when the resume has seen that it stands as expected."""
-    writer = Writer()
-    task = await runner.create_task(writer.agent, "Go")
+    writer = Gate()
+    task = await runner.create_task(gate_agent(writer), "Go")
     inbox = runner.store.inbox
     pausing = list[Any]()
 
     async def taken_up(task_id: str) -> Any:
         monkeypatch.setattr(runner.store, "inbox", inbox)
-        handle = await runner.start(writer.agent, "Go", task_id=task_id)
+        handle = await runner.start(gate_agent(writer), "Go", task_id=task_id)
         await writer.entered.wait()
         if is_paused:
             pausing.append(asyncio.ensure_future(handle.pause()))
@@ -188,8 +139,8 @@ async def test_a_task_that_another_caller_took_up_meanwhile_does_not_go_on_by_an
 async def test_a_resume_is_refused_by_the_driver_that_moved_the_task_just_before(
     runner: Runner, monkeypatch: pytest.MonkeyPatch, drive: bool
 ) -> None:
-    writer = Writer()
-    handle = await runner.start(writer.agent, "Go")
+    writer = Gate()
+    handle = await runner.start(gate_agent(writer), "Go")
     await writer.entered.wait()
     pausing = asyncio.ensure_future(handle.pause())
     await to_pause(runner, handle.task_id)
@@ -214,28 +165,18 @@ async def test_a_resume_is_refused_by_the_driver_that_moved_the_task_just_before
 
 async def test_what_a_crash_left_open_does_not_move_the_task_for_a_caller_who_saw_it_so(store: Any) -> None:
     """The next owner notes the calls that were cut off, and that is not a move of the task."""
-    writer = Writer()
+    writer = Gate()
     lost = Runner(store)
-    await lost.start(writer.agent, "Go", task_id="t")
+    await lost.start(gate_agent(writer), "Go", task_id="t")
     await writer.entered.wait()
     await lost.store.close()
-    async with Runner(store, agents=[writer.agent]) as runner:
+    async with Runner(store, agents=[gate_agent(writer)]) as runner:
         head = (await runner.get_task("t")).head
         assert (await runner.resume("t", expect=head)).state == "waiting"
 
 
 async def test_an_expected_event_is_a_number(runner: Runner) -> None:
-    task_id = await stepped(runner)
+    task_id = (await s.stepped(runner)).task
     for wrong in ("7", -1, True, 1.5):
         with pytest.raises(ConfigurationError, match="run_step: expect must be a whole number"):
             await runner.run_step(task_id, expect=wrong)  # type: ignore[arg-type]
-
-
-def test_an_event_is_expected_without_asyncio_too(tmp_path: Any) -> None:
-    with Runner(tmp_path / "journal.db").sync as runner:
-        task = runner.create_task(sayer(), "Hi")
-        with pytest.raises(TaskMoved):
-            runner.run_step(task, expect=9)
-        with pytest.raises(TaskMoved):
-            runner.handle(task).resume(expect=9)
-        assert runner.run_step(task, expect=1).is_last

@@ -10,7 +10,7 @@ import pytest
 from tests.cast import sayer
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import only
-from tests.runner.test_command_ids import CASES
+from tests.runner.test_command_ids import CASES, send_command
 from treadle import Runner
 from treadle.errors import StoreError
 from treadle.ports import InboxItem
@@ -44,27 +44,27 @@ class CountingStore(MortalStore):
 async def test_a_command_that_is_repeated_after_a_crash_is_carried_out_once(
     name: str, after_writing: bool
 ) -> None:
-    prepare, _, verb, kind = CASES[name]
+    prepare, _, _, kind = CASES[name]
     came_to: Counter[str] = Counter()
     for write in range(WRITES):
         store = CountingStore(MemoryStore())  # pyright: ignore[reportAbstractUsage]  it has what is used here
         runner = Runner(store)
-        task_id = await prepare(runner)
+        task_id = (await prepare(runner)).task
         before = len(await only(runner, task_id, kind))
         agents: list[Any] = list(runner._driver.agents._agents.values())  # pyright: ignore[reportPrivateUsage]
         store.commits_left, store.dies_after_writing = write, after_writing
         try:
-            await verb(runner, task_id, command_id="c1")
+            await send_command(runner, name, task_id, command_id="c1")
         except StoreError:
             came_to["crashed"] += 1
         else:
             came_to["done"] += 1
         store = await next_life(store, None)
         async with Runner(store, agents=agents) as runner:
-            await verb(runner, task_id, command_id="c1")
+            await send_command(runner, name, task_id, command_id="c1")
             assert len(await only(runner, task_id, kind)) == before + 1, f"crashed at write {write}"
             events = [event.kind for event in await only(runner, task_id, kind)]
-            await verb(runner, task_id, command_id="c1")
+            await send_command(runner, name, task_id, command_id="c1")
             assert [event.kind for event in await only(runner, task_id, kind)] == events
             assert await audit_store(store.real) == []
     assert came_to["crashed"], "it was crashed in the command"
