@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine.function_workers import agent_of, double, last
+from tests.cast import last
+from tests.engine.function_workers import agent_of, double
 from treadle import Agent, NextStep, Quorum, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
 from treadle.core.messages import user
 from treadle.errors import StepHasNoOutput
