@@ -28,11 +28,7 @@ JSON = st.recursive(
 )
 MEDIA = {"meta": JSON, "data": st.none() | st.binary(max_size=40), "url": st.none() | WORDS}
 FILE = st.builds(File, name=st.none() | WORDS, **MEDIA)
-CONTENT = st.one_of(
-    st.builds(Text, WORDS, JSON),
-    st.builds(Image, **MEDIA),
-    FILE,
-)
+CONTENT = st.one_of(st.builds(Text, WORDS, JSON), st.builds(Image, **MEDIA), FILE)
 PARTS = st.one_of(
     CONTENT,
     st.builds(Reasoning, WORDS, JSON),

@@ -74,7 +74,7 @@ def test_html_holds_no_tag_but_ours_whatever_the_texts_are() -> None:
             "td",
             "details",
             "summary",
-        ),
+        )
     }
     assert tags.attributes == {"style"}
     assert "<script" not in html

@@ -55,11 +55,7 @@ def test_settings_are_merged_field_by_field_and_extra_by_name() -> None:
     agent = ModelSettings(temperature=0.5, max_tokens=100, cache=True, extra={"seed": 1, "top_p": 0.9})
     run = ModelSettings(temperature=0, parallel_tool_calls=False, cache=False, extra={"seed": 2})
     assert run.over(agent) == ModelSettings(
-        temperature=0,
-        max_tokens=100,
-        parallel_tool_calls=False,
-        cache=False,
-        extra={"seed": 2, "top_p": 0.9},
+        temperature=0, max_tokens=100, parallel_tool_calls=False, cache=False, extra={"seed": 2, "top_p": 0.9}
     )
     assert ModelSettings().over(agent) == agent
     assert agent.over(ModelSettings()) == agent

@@ -40,10 +40,7 @@ def read(*parts: Any, observation: bool = False) -> list[Any]:
         ([step(), answered("look"), began(0, name="look"), ended(0, "error")], ("tool:look",)),
         ([step(), answered("look"), ended(0, "refused")], ()),
         ([step(), answered("look"), labelled(began(0, name="look"), label=CLOCK), ended(0)], ()),
-        (
-            [step(), answered("look"), labelled(began(0, name="look"), label=CLOCK), ended(0, "error")],
-            (),
-        ),
+        ([step(), answered("look"), labelled(began(0, name="look"), label=CLOCK), ended(0, "error")], ()),
         (
             [
                 step(),

@@ -3,15 +3,7 @@
 from typing import Any
 
 from tests.runner.acts import assert_well_formed
-from treadle import (
-    Agent,
-    NextStep,
-    Runner,
-    RunResult,
-    ScriptedModel,
-    StepResult,
-    tool,
-)
+from treadle import Agent, NextStep, Runner, RunResult, ScriptedModel, StepResult, tool
 from treadle.core.model import ModelRequest
 from treadle.llm.scripted import Turn, text
 from treadle.testing.audit import Evidence, audit_store

@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from treadle import (
-    RequestContext,
-)
+from treadle import RequestContext
 
 
 class Phases:

@@ -72,8 +72,7 @@ def test_what_a_later_version_lets_tools_declare_changes_no_definition() -> None
 
     def of(spec: ToolSpec) -> str:
         runtime = SimpleNamespace(
-            tools={"save": SimpleNamespace(spec=spec, code="x")},
-            agent=SimpleNamespace(subagents_by_tool={}),
+            tools={"save": SimpleNamespace(spec=spec, code="x")}, agent=SimpleNamespace(subagents_by_tool={})
         )
         return definition_of(cast("Any", runtime), "save")
 

@@ -9,14 +9,7 @@ import pytest
 from tests.cast import Gate
 from tests.engine.timed_models import IN_TIME, SECOND, Again, Timed, asks_or_works
 from tests.runner.acts import until
-from treadle import (
-    Agent,
-    NextStep,
-    Runner,
-    ScriptedModel,
-    StepContext,
-    StepResult,
-)
+from treadle import Agent, NextStep, Runner, ScriptedModel, StepContext, StepResult
 from treadle.core.events import ToolEnded
 from treadle.errors import TaskParked
 from treadle.llm.scripted import call, text

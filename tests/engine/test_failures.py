@@ -165,8 +165,7 @@ async def test_a_model_error_after_some_text_discards_the_text(runner: Runner) -
 
 
 @pytest.mark.parametrize(
-    ("finish", "reason"),
-    [("length", "cut off"), ("content_filter", "filtered"), ("refusal", "refused")],
+    ("finish", "reason"), [("length", "cut off"), ("content_filter", "filtered"), ("refusal", "refused")]
 )
 async def test_a_truncated_filtered_or_refused_answer_is_degraded_with_the_reason(
     runner: Runner, finish: Any, reason: str
@@ -309,9 +308,7 @@ async def test_a_text_answer_with_delay_still_fails_only_once(runner: Runner) ->
     assert events.count("model_failed") == events.count("step_failed") == events.count("task_ended") == 1
 
 
-async def test_messages_sent_before_a_failed_call_is_retried_follow_its_result(
-    runner: Runner,
-) -> None:
+async def test_messages_sent_before_a_failed_call_is_retried_follow_its_result(runner: Runner) -> None:
     began, broken = asyncio.Event(), True
 
     @tool

@@ -5,14 +5,7 @@ from typing import Any
 import pytest
 
 from tests.cast import calculator, sayer
-from treadle import (
-    Breakpoint,
-    FailurePolicy,
-    Limits,
-    ModelSettings,
-    Runner,
-    RunOptions,
-)
+from treadle import Breakpoint, FailurePolicy, Limits, ModelSettings, Runner, RunOptions
 from treadle.engine.options import from_json, rules_for, to_json
 from treadle.errors import ConfigurationError
 

@@ -410,9 +410,7 @@ async def test_a_fork_after_one_of_three_sibling_steps_runs_the_other_two_again(
         await runner.undo_step(fork, step="b")
 
 
-async def test_an_undone_step_frees_its_index_and_removes_its_planned_steps(
-    runner: Runner,
-) -> None:
+async def test_an_undone_step_frees_its_index_and_removes_its_planned_steps(runner: Runner) -> None:
     task = await runner.create_task(
         agent_of(fan, TaskCache().tool()), "go", options=RunOptions(limits=Limits(steps=1))
     )

@@ -109,9 +109,7 @@ async def test_the_failure_policy_says_what_a_denied_request_does_to_the_task(
         assert (await runner.run(agent_of("never"), "Go.", options=options)).state == state
 
 
-async def test_a_request_that_is_asked_about_waits_for_a_resume_also_in_another_process(
-    store: Any,
-) -> None:
+async def test_a_request_that_is_asked_about_waits_for_a_resume_also_in_another_process(store: Any) -> None:
     policy = Policy(
         Rule("costly", "ask", model="*", when={"tool_calls": 1}, reason="The second one is dear.")
     )

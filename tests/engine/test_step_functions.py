@@ -73,9 +73,7 @@ async def test_a_function_that_is_not_async_runs_beside_the_loop_and_waits_with_
     assert result.output == [42, "heard 1: and?"]
 
 
-async def test_a_worker_in_three_parts_plans_the_first_step_and_finalizes_the_answer(
-    runner: Runner,
-) -> None:
+async def test_a_worker_in_three_parts_plans_the_first_step_and_finalizes_the_answer(runner: Runner) -> None:
     class Counting:
         def initialize_step(self, task: RunContext[str]) -> NextStep:
             return NextStep("count", {"n": 0, "for": task.context})

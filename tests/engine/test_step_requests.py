@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from tests.engine.function_workers import agent_of, planned, sound
-from treadle import (
-    Agent,
-    NextStep,
-    Runner,
-    ScriptedModel,
-    StepContext,
-    StepResult,
-    tool,
-)
+from treadle import Agent, NextStep, Runner, ScriptedModel, StepContext, StepResult, tool
 from treadle.core.model import ModelRequest
 from treadle.errors import WorkerError
 from treadle.llm.scripted import Turn, text

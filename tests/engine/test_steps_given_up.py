@@ -70,9 +70,7 @@ async def test_input_of_a_step_that_lost_a_race_is_in_the_thread(runner: Runner)
     assert (result.state, texts(await runner.get_thread("talk"))) == ("completed", ["go", "2"])
 
 
-async def test_input_of_a_step_that_another_step_outran_comes_before_the_answer(
-    runner: Runner,
-) -> None:
+async def test_input_of_a_step_that_another_step_outran_comes_before_the_answer(runner: Runner) -> None:
     gates = Gates()
 
     async def worker(ctx: StepContext) -> StepResult:
@@ -132,9 +130,7 @@ async def test_an_undo_of_an_answer_runs_the_steps_that_were_given_up_for_it(run
     assert (result.state, result.output) == ("completed", "end")
 
 
-async def test_a_message_starts_a_new_round_without_steps_of_the_first(
-    runner: Runner,
-) -> None:
+async def test_a_message_starts_a_new_round_without_steps_of_the_first(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"))
@@ -149,9 +145,7 @@ async def test_a_message_starts_a_new_round_without_steps_of_the_first(
     assert (first.step_id, out.step.step_id, out.step.name) == ("s4", "s4", "start")
 
 
-async def test_a_task_continues_after_an_undo_of_a_step_of_a_withdrawn_answer(
-    runner: Runner,
-) -> None:
+async def test_a_task_continues_after_an_undo_of_a_step_of_a_withdrawn_answer(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("aside"), NextStep("answer"))
@@ -249,9 +243,7 @@ async def test_a_message_sent_just_as_a_task_fails_is_read_once(runner: Runner, 
     assert [event.parts[0].text for event in inputs if event.parts] == ["and?"]
 
 
-async def test_the_result_of_a_retried_call_precedes_messages_sent_meanwhile(
-    runner: Runner,
-) -> None:
+async def test_the_result_of_a_retried_call_precedes_messages_sent_meanwhile(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         answer = await ctx.call_model()
         if ctx.attempt == 1:
@@ -299,9 +291,7 @@ async def test_messages_that_an_undo_restores_start_another_round_of_an_answered
     assert (result.state, texts(result.messages)[-2:]) == ("completed", ["go", '{"quick":1}'])
 
 
-async def test_a_last_node_without_results_leaves_neither_an_answer_nor_a_failure(
-    runner: Runner,
-) -> None:
+async def test_a_last_node_without_results_leaves_neither_an_answer_nor_a_failure(runner: Runner) -> None:
     def broken(ctx: NodeContext) -> None:
         raise ValueError("broken")
 

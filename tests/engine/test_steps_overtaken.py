@@ -223,9 +223,7 @@ async def test_a_breakpoint_before_a_tool_stops_a_function_that_calls_it(runner:
     assert (result.state, result.output) == ("completed", "seen")
 
 
-async def test_sibling_steps_may_make_calls_of_the_same_id(
-    runner: Runner,
-) -> None:
+async def test_sibling_steps_may_make_calls_of_the_same_id(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
@@ -254,9 +252,7 @@ async def test_a_value_wanted_by_several_at_a_time_is_worked_out_once(runner: Ru
     assert (result.output, worked_out) == ([1, 1, 1], [1])
 
 
-async def test_a_replanned_step_waits_for_a_failed_sibling_that_runs_again(
-    runner: Runner,
-) -> None:
+async def test_a_replanned_step_waits_for_a_failed_sibling_that_runs_again(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))

@@ -61,10 +61,7 @@ async def test_each_request_offers_the_selected_tools_and_the_journal_names_them
 async def test_an_offer_may_return_the_tools_themselves_and_without_one_the_journal_says_nothing(
     runner: Runner,
 ) -> None:
-    agent = Ledger().agent(
-        "Hello.",
-        offer=lambda ctx: [tool for tool in ctx.tools if tool.spec.read_only],
-    )
+    agent = Ledger().agent("Hello.", offer=lambda ctx: [tool for tool in ctx.tools if tool.spec.read_only])
     assert await offered(runner, await runner.run(agent, "go")) == [("look",)]
     assert await offered(runner, await runner.run(agent.replace(offer=None), "go")) == [None]
     assert names(agent.model.requests[1]) == ["look", "book", "mail"]
@@ -141,9 +138,7 @@ async def test_a_request_whose_answer_was_lost_is_made_again_with_the_same_tools
         assert await offered(reader, result) == [("look",), ("a",), ("a",)]
 
 
-async def test_a_retry_and_a_fork_offer_the_same_tools_until_a_message_arrives(
-    runner: Runner,
-) -> None:
+async def test_a_retry_and_a_fork_offer_the_same_tools_until_a_message_arrives(runner: Runner) -> None:
     offer = Phases(["look"])
     agent = Ledger().agent(fail(500), fail(500), fail(500), "Hello.", offer=offer)
     failed = await runner.run(agent, "go")
@@ -283,9 +278,7 @@ async def test_a_request_of_a_step_function_offers_the_selected_tools_unless_it_
     assert await audit_store(runner.store, Evidence(ended=True)) == []
 
 
-async def test_a_side_request_may_have_tools_selected_by_its_own_messages(
-    runner: Runner,
-) -> None:
+async def test_a_side_request_may_have_tools_selected_by_its_own_messages(runner: Runner) -> None:
     async def worker(ctx: StepContext) -> StepResult:
         await ctx.call_model("Look.", tools="offered")
         await ctx.call_model("And?", tools="offered", after_conversation=True)
@@ -413,9 +406,7 @@ async def test_larger_tools_leave_less_room_for_messages(runner: Runner) -> None
     large = [tool(lambda: None, name=f"t{n}", description="x" * 300) for n in range(20)]
     offer = Phases(*[["read", *[f"t{n}" for n in range(step % 15)]] for step in range(1, 41)])
     agent = Agent(
-        ScriptedModel(
-            lambda request: "read" if request.turn == 40 else call("read", page=request.turn),
-        ),
+        ScriptedModel(lambda request: "read" if request.turn == 40 else call("read", page=request.turn)),
         tools=[read, *large],
         offer=offer,
     )

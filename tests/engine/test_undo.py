@@ -415,9 +415,7 @@ async def test_a_compensation_that_raises_can_be_skipped_by_force(runner: Runner
     assert report.left == ("s2-0",)
 
 
-async def test_undo_of_a_call_of_unknown_outcome_is_refused_or_forced_as_unknown(
-    runner: Runner,
-) -> None:
+async def test_undo_of_a_call_of_unknown_outcome_is_refused_or_forced_as_unknown(runner: Runner) -> None:
     ledger = Ledger()
 
     async def unbook(booked: ToolCall, ctx: Any) -> None:
@@ -656,9 +654,7 @@ async def test_a_policy_that_degrades_is_undone_with_its_reason(runner: Runner) 
     assert (await runner.result(task)).degraded_reasons == ()
 
 
-async def test_a_task_undone_by_its_driver_to_its_answer_does_not_end(
-    runner: Runner,
-) -> None:
+async def test_a_task_undone_by_its_driver_to_its_answer_does_not_end(runner: Runner) -> None:
     model = ScriptedModel([text("One."), text("Two.", delay=60)])
     agent = Agent(model, name="speaker")
     task = await runner.create_task(agent, "First")

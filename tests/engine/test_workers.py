@@ -89,9 +89,7 @@ async def a_node(ctx: NodeContext) -> Any:
     return answer.message.text
 
 
-IN_A_ROW = Pipeline(
-    [Node(f"n{i}", a_node, after=[f"n{i - 1}"] if i else ()) for i in range(7)],
-)
+IN_A_ROW = Pipeline([Node(f"n{i}", a_node, after=[f"n{i - 1}"] if i else ()) for i in range(7)])
 """The plan's six turns and the answer, each a node."""
 
 

@@ -2,12 +2,7 @@
 
 import asyncio
 
-from treadle import (
-    NextStep,
-    ScriptedModel,
-    StepContext,
-    StepResult,
-)
+from treadle import NextStep, ScriptedModel, StepContext, StepResult
 from treadle.core.messages import Message, Text
 from treadle.core.model import ModelAnswer
 from treadle.errors import ModelError

@@ -143,11 +143,7 @@ def _agent(name: str, *turns: Any, **more: Any) -> Agent[Any]:
 
 
 LOOKER = _agent(
-    "looker",
-    call("look", place="oslo"),
-    text("Oslo is free."),
-    text("Still free."),
-    instructions="Be brief.",
+    "looker", call("look", place="oslo"), text("Oslo is free."), text("Still free."), instructions="Be brief."
 )
 BOOKER = _agent("booker", call("look", place="rome"), call("book", place="rome"), text("Rome is booked."))
 UNDOER = _agent("undoer", call("reserve", place="bonn"), call("reserve", place="bern"), text("Two places."))
@@ -214,10 +210,7 @@ async def research(place: str) -> ToolOutput:
 
 RESEARCHER = Agent(
     ScriptedModel(
-        [
-            turn(calls=[call("research", place="rome"), call("research", place="oslo")]),
-            text("Both are old."),
-        ]
+        [turn(calls=[call("research", place="rome"), call("research", place="oslo")]), text("Both are old.")]
     ),
     name="researcher",
     tools=[research],
@@ -404,9 +397,7 @@ def _chief_says(request: Any) -> Any:
 CLERK = Agent(ScriptedModel(_clerk_says), name="clerk", tools=[refund])
 POET = Agent(ScriptedModel([text("Roses are paid.")]), name="poet")
 CHIEF = Agent(
-    ScriptedModel(_chief_says),
-    name="chief",
-    subagents=[Subagent(CLERK, retries=1, timeout=60), POET],
+    ScriptedModel(_chief_says), name="chief", subagents=[Subagent(CLERK, retries=1, timeout=60), POET]
 )
 
 

@@ -68,14 +68,7 @@ async def test_a_task_of_the_next_format_is_not_driven_and_owned_by_no_process_t
     next_runner: Runner,
 ) -> None:
     runner = next_runner
-    for verb in (
-        runner.pause,
-        runner.cancel,
-        runner.resume,
-        runner.run_step,
-        runner.undo_step,
-        runner.fork,
-    ):
+    for verb in (runner.pause, runner.cancel, runner.resume, runner.run_step, runner.undo_step, runner.fork):
         with pytest.raises(TaskTooNew):
             await verb("next")
         assert (await runner.store.row("next")).driver is None

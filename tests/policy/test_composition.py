@@ -97,10 +97,7 @@ def asks(name: str, **fields: Any) -> PolicyVerdict:
             [asks("a", excluded=["ann"]), asks("b", excluded=["bob", "ann"])],
             AskPerson("a+b", "Says a. Says b.", None, (), ("ann", "bob")),
         ),
-        (
-            [asks("a"), asks("b", every_call=True)],
-            AskPerson("a+b", "Says a. Says b.", every_call=True),
-        ),
+        ([asks("a"), asks("b", every_call=True)], AskPerson("a+b", "Says a. Says b.", every_call=True)),
     ],
 )
 def test_one_question_has_the_strictest_terms_of_all_that_ask(

@@ -127,9 +127,7 @@ async def test_the_conflict_of_two_tasks_of_one_id_names_the_field(
         assert raised.value.field == field
 
 
-async def test_a_task_with_newer_events_than_the_export_is_a_conflict(
-    tmp_path: Path,
-) -> None:
+async def test_a_task_with_newer_events_than_the_export_is_a_conflict(tmp_path: Path) -> None:
     async with Runner(MemoryStore(), agents=[AGENT]) as one, Runner(MemoryStore(), agents=[AGENT]) as other:
         task_id = await one.create_task(AGENT, "look")
         await one.run_step(task_id)

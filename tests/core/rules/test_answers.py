@@ -167,11 +167,7 @@ def test_the_question_of_a_step_function_is_in_its_memo() -> None:
 
 
 @pytest.mark.parametrize(
-    "end",
-    [
-        e.StepFailed("s1", e.Failure("worker", "error", "no")),
-        e.StepSkipped("s1", "step"),
-    ],
+    "end", [e.StepFailed("s1", e.Failure("worker", "error", "no")), e.StepSkipped("s1", "step")]
 )
 def test_a_step_that_ends_leaves_no_open_question(end: e.Event) -> None:
     state = state_after(*PLANNED, of_step(1), end)

@@ -59,11 +59,7 @@ def test_a_held_answer_is_counted_once() -> None:
     assert (state.usage, state.cost, state.turn) == (usage, 5, 1)
 
 
-ENDED = (
-    *CALLED,
-    e.ToolStarted("s1", "s1-0", "read"),
-    e.ToolEnded("s1", "s1-0", "ok", "go"),
-)
+ENDED = (*CALLED, e.ToolStarted("s1", "s1-0", "read"), e.ToolEnded("s1", "s1-0", "ok", "go"))
 
 
 def test_a_rewritten_result_is_what_the_model_reads_and_an_undo_is_given_the_old_one() -> None:
