@@ -40,31 +40,39 @@ ON_LIMIT = ["final_answer", "fail", "pause"]
 STATES = {"final_answer": "degraded", "fail": "failed", "pause": "paused"}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("on_limit", ON_LIMIT)
-@pytest.mark.parametrize("steps", [0, 1, 2, 5])
-async def test_steps(runner: Runner, steps: int, on_limit: Any) -> None:
-    world = World()
-    result = await runner.run(
-        world.agent, "go", options=RunOptions(limits=Limits(steps=steps), on_limit=on_limit)
-    )
+@pytest.mark.parametrize("limit", ["steps", "model_calls", "tool_calls"])
+@pytest.mark.parametrize("allowed", [0, 1, 2, 5])
+async def test_no_more_than_a_limit_allows(runner: Runner, allowed: int, limit: Any, on_limit: Any) -> None:
+    world = World(calls=2 if limit == "tool_calls" else 1)
+    options = RunOptions(limits=Limits(**{limit: allowed}), on_limit=on_limit)
+    result = await runner.run(world.agent, "go", options=options)
     assert result.state == STATES[on_limit]
-    final = 1 if on_limit == "final_answer" and steps else 0
-    assert world.asked == steps + final
-    assert world.runs == steps
-    assert result.steps == steps
-    reached = await only(runner, result.task_id, "limit_reached")
-    assert [(e.limit, e.allowed, e.used) for e in reached] == [("steps", steps, steps)]
+    is_answered = on_limit == "final_answer" and allowed > 0
+    last = world.model.requests[-1] if world.asked else None
+    [reached] = await only(runner, result.task_id, "limit_reached")
+    assert (reached.limit, reached.allowed) == (limit, allowed)
+    if limit == "steps":
+        assert (world.runs, result.steps, reached.used) == (allowed, allowed, allowed)
+        assert world.asked == allowed + is_answered
+        assert last is None or not is_answered or last.step == f"s{allowed}"
+    elif limit == "model_calls":
+        assert world.asked == result.usage.model_calls == allowed
+    else:
+        outcomes = [run.outcome for run in result.tool_executions]
+        assert world.runs == outcomes.count("ok") == allowed
+        assert outcomes == sorted(outcomes), "the first of a batch run, the others are refused"
+    if is_answered and limit != "tool_calls":
+        assert last is not None
+        assert (last.tools, last.tool_choice) == ((), "none")
+        assert result.final_text == f"answer {world.asked}"
     if on_limit == "final_answer":
-        assert result.degraded_reasons == ("limit reached: steps",)
-        assert result.final_text == (f"answer {steps + 1}" if steps else "")
+        assert result.degraded_reasons == (f"limit reached: {limit}",)
+        assert allowed or limit == "tool_calls" or result.final_text == ""
     if on_limit == "fail":
         assert result.error is not None
-        assert (result.error.source, result.error.kind) == ("limit", "steps")
-        assert result.final_text == ""
-    if final:
-        last = world.model.requests[-1]
-        assert (last.tools, last.tool_choice, last.step) == ((), "none", f"s{steps}")
+        assert (result.error.source, result.error.kind, result.final_text) == ("limit", limit, "")
     assert_well_formed(result.messages)
     await assert_journal_makes_sense(runner, result.task_id)
 
@@ -81,40 +89,6 @@ async def test_an_answer_in_the_last_allowed_turn_completes(
     assert (result.state, result.final_text) == ("completed", f"answer {steps}")
     assert world.asked == steps
     assert await only(runner, result.task_id, "limit_reached") == []
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("on_limit", ON_LIMIT)
-@pytest.mark.parametrize("calls", [0, 1, 2, 5])
-async def test_model_calls(runner: Runner, calls: int, on_limit: Any) -> None:
-    world = World()
-    result = await runner.run(
-        world.agent, "go", options=RunOptions(limits=Limits(model_calls=calls), on_limit=on_limit)
-    )
-    assert result.state == STATES[on_limit]
-    assert world.asked == result.usage.model_calls == calls
-    if on_limit == "final_answer" and calls:
-        assert world.model.requests[-1].tools == ()
-        assert result.final_text == f"answer {calls}"
-    assert_well_formed(result.messages)
-    await assert_journal_makes_sense(runner, result.task_id)
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("on_limit", ON_LIMIT)
-@pytest.mark.parametrize("allowed", [0, 1, 2, 5])
-async def test_tool_calls(runner: Runner, allowed: int, on_limit: Any) -> None:
-    world = World(calls=2)
-    result = await runner.run(
-        world.agent, "go", options=RunOptions(limits=Limits(tool_calls=allowed), on_limit=on_limit)
-    )
-    assert result.state == STATES[on_limit]
-    assert world.runs == allowed
-    outcomes = [run.outcome for run in result.tool_executions]
-    assert outcomes.count("ok") == allowed
-    assert outcomes == sorted(outcomes), "the first of a batch run, the others are refused"
-    assert_well_formed(result.messages)
-    await assert_journal_makes_sense(runner, result.task_id)
 
 
 async def test_a_batch_larger_than_the_calls_left_runs_its_first_calls_and_refuses_the_rest(

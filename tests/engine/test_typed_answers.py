@@ -1,23 +1,25 @@
 """Typed answers in the life of a task: read once, kept as data, and the same however the task is driven."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
+from tests.runner.acts import kinds, only
 from tests.runner.typed_cases import IN_ROME, ROME, WORKERS, City, Even, Point, every_mode, scripted
 from treadle import Agent, Breakpoint, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel
 from treadle.core import events as e
 from treadle.errors import CallNotFound, ConfigurationError, StepFailed
 from treadle.models import call, turn
 
-
-async def kinds(runner: Runner, task_id: str) -> list[str]:
-    return [event.kind async for event in runner.handle(task_id).events()]
+pytestmark = pytest.mark.anyio
 
 
-@every_mode
-@pytest.mark.anyio
+def two_modes(test: Any) -> Any:
+    """Run a test in two of the modes: the rules are the same in each (`tests/agents/decide/test_typed_answers.py`)."""
+    return pytest.mark.sampled(2)(every_mode(test))
+
+
+@two_modes
 async def test_stepping_gives_the_typed_answer_of_the_free_run(runner: Runner, mode: Any) -> None:
     agent = scripted(City, mode, {"name": "Rome"}, call("look", where="map"), IN_ROME)
     ran = await runner.run(agent, "Where?")
@@ -33,8 +35,7 @@ async def test_stepping_gives_the_typed_answer_of_the_free_run(runner: Runner, m
     assert await kinds(runner, task.task_id) == await kinds(runner, ran.task_id)
 
 
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_an_undone_answer_is_requested_again_after_the_wrong_one_before_it(
     runner: Runner, mode: Any
 ) -> None:
@@ -51,8 +52,7 @@ async def test_an_undone_answer_is_requested_again_after_the_wrong_one_before_it
     assert (once_more.output, once_more.steps) == (Point(1.0), 2)
 
 
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_undo_restores_the_retries_of_the_undone_step(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, {}, {}, {"x": 1}, output_retries=1)
     task = await runner.create_task(agent, "Where?")
@@ -63,8 +63,7 @@ async def test_undo_restores_the_retries_of_the_undone_step(runner: Runner, mode
         await runner.run_step(task)
 
 
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_a_fork_of_an_answered_task_gives_its_own_answer(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, {}, {"x": 1})
     first = await runner.run(agent, "Where?")
@@ -75,8 +74,7 @@ async def test_a_fork_of_an_answered_task_gives_its_own_answer(runner: Runner, m
     assert (elsewhere.output, (await runner.result(first.task_id)).output) == (Point(2.0), Point(1.0))
 
 
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_a_resumed_step_that_failed_by_wrong_answers_has_all_its_retries_again(
     runner: Runner, mode: Any
 ) -> None:
@@ -90,7 +88,6 @@ async def test_a_resumed_step_that_failed_by_wrong_answers_has_all_its_retries_a
     assert (result.state, result.output, result.usage.model_calls) == ("completed", Even(n=6), 4)
 
 
-@pytest.mark.anyio
 async def test_the_error_of_an_answer_by_call_names_the_other_modes(runner: Runner) -> None:
     errors = {}
     for mode in ("tool", "native", "prompt"):
@@ -100,7 +97,6 @@ async def test_the_error_of_an_answer_by_call_names_the_other_modes(runner: Runn
     assert "output_mode" not in errors["native"] + errors["prompt"]
 
 
-@pytest.mark.anyio
 async def test_a_step_that_fails_by_wrong_answers_keeps_its_tool_calls(runner: Runner) -> None:
     beside = turn(calls=[call("look", where="map"), call("final_answer", n=1)])
     agent = scripted(Even, "tool", beside, beside, {"n": 2}, output_retries=0)
@@ -113,8 +109,7 @@ async def test_a_step_that_fails_by_wrong_answers_keeps_its_tool_calls(runner: R
 
 
 @pytest.mark.parametrize(("policy", "state"), [("degrade", "degraded"), ("pause", "paused")])
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_the_failure_policy_of_models_applies_to_wrong_answers(
     runner: Runner, mode: Any, policy: Any, state: str
 ) -> None:
@@ -125,8 +120,7 @@ async def test_the_failure_policy_of_models_applies_to_wrong_answers(
     assert (await runner.resume(stopped.task_id, options=options)).output == Point(1.0)
 
 
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_at_a_limit_a_last_typed_answer_is_requested(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, call("look", where="map"), {"x": 1}, {"x": 2}, limits=Limits(steps=1))
     result = await runner.run(agent, "Where?")
@@ -140,8 +134,7 @@ async def test_at_a_limit_a_last_typed_answer_is_requested(runner: Runner, mode:
     assert (more.state, more.output) == ("completed", Point(2.0))
 
 
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_a_last_answer_of_the_wrong_type_is_not_an_answer(runner: Runner, mode: Any) -> None:
     agent = scripted(Point | None, mode, call("look", where="map"), "far", limits=Limits(steps=1))
     result = await runner.run(agent, "Where?")
@@ -149,8 +142,7 @@ async def test_a_last_answer_of_the_wrong_type_is_not_an_answer(runner: Runner, 
     assert result.degraded_reasons == ("limit reached: steps; the last answer was not of the output type",)
 
 
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_a_wrong_answer_in_the_last_allowed_step_is_followed_by_a_last_answer(
     runner: Runner, mode: Any
 ) -> None:
@@ -159,14 +151,12 @@ async def test_a_wrong_answer_in_the_last_allowed_step_is_followed_by_a_last_ans
     assert (result.state, result.output, result.steps) == ("degraded", Point(1.0), 1)
 
 
-@pytest.mark.anyio
 async def test_the_call_that_gives_the_answer_does_not_count_as_a_tool_call(runner: Runner) -> None:
     agent = scripted(Point, "tool", call("look", where="map"), {"x": 1}, limits=Limits(tool_calls=1))
     result = await runner.run(agent, "Where?")
     assert (result.state, result.output, result.usage.tool_calls) == ("completed", Point(1.0), 1)
 
 
-@pytest.mark.anyio
 async def test_the_call_that_gives_the_answer_cannot_be_edited_replaced_or_paused_at(runner: Runner) -> None:
     giving = turn(calls=call("final_answer", x=1), delay=0.05)
     agent = scripted(Point, "tool", giving)
@@ -183,8 +173,7 @@ async def test_the_call_that_gives_the_answer_cannot_be_edited_replaced_or_pause
         await runner.fork(handle.task_id, replace={"s1-0": {"x": 7}})
 
 
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_input_after_a_typed_answer_is_read_before_the_next_answer(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, {"x": 1}, {"x": 2})
     task = await runner.create_task(agent, "Where?")
@@ -193,8 +182,7 @@ async def test_input_after_a_typed_answer_is_read_before_the_next_answer(runner:
     assert (await runner.finalize(task)).output == Point(2.0)
 
 
-@every_mode
-@pytest.mark.anyio
+@two_modes
 async def test_a_thread_continues_after_a_typed_answer(runner: Runner, mode: Any) -> None:
     agent = scripted(Point, mode, {}, {"x": 1})
     first = await runner.run(agent, "Where?", thread_id="talk")
@@ -204,13 +192,11 @@ async def test_a_thread_continues_after_a_typed_answer(runner: Runner, mode: Any
     assert '"x":1' in str(listener.requests[0].messages[-2].text).replace(" ", "")
 
 
-@pytest.mark.anyio
 async def test_without_a_type_the_output_is_the_text(runner: Runner) -> None:
     result = await runner.run(Agent(ScriptedModel(["4"]), output_type=str), "How many?")
     assert (result.output, result.final_text) == ("4", "4")
 
 
-@pytest.mark.anyio
 async def test_a_model_declares_the_output_mode_that_auto_uses(runner: Runner) -> None:
     class Native(ScriptedModel):
         output_mode = "native"
@@ -229,15 +215,9 @@ async def test_a_model_declares_the_output_mode_that_auto_uses(runner: Runner) -
         await runner.run(Agent(Odd([]), output_type=Point), "Where?")
 
 
-def test_the_journal_holds_the_typed_answer_in_the_event_of_the_model_answer() -> None:
-    runner = Runner("memory:")
-    result = runner.run_sync(scripted(Point, "tool", {}, {"x": 1}), "Where?")
-
-    async def returned() -> list[Any]:
-        events = runner.handle(result.task_id).events()
-        return [event.typed async for event in events if isinstance(event, e.ModelReturned)]
-
-    wrong, right = asyncio.run(returned())
+async def test_the_journal_holds_the_typed_answer_in_the_event_of_the_model_answer(runner: Runner) -> None:
+    result = await runner.run(scripted(Point, "tool", {}, {"x": 1}), "Where?")
+    wrong, right = [event.typed for event in await only(runner, result.task_id, "model_returned")]
     assert (wrong.output, wrong.call, right) == (
         None,
         "s1-0",
