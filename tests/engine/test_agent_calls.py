@@ -259,6 +259,7 @@ def test_a_subagent_that_took_too_long_is_tried_again_as_a_new_task(
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("retries", [0, 1, 2])
 @pytest.mark.parametrize("failures", [1, 2, 3])
 async def test_a_subagent_that_failed_is_tried_again_as_often_as_its_terms_say(

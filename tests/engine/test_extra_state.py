@@ -117,45 +117,35 @@ async def test_a_call_may_remove_a_key(runner: Runner) -> None:
     assert await changes_of(runner, result.task_id) == [("s1-0", {}, ("a",))]
 
 
-async def test_a_call_that_fails_changes_nothing(runner: Runner) -> None:
-    @tool(read_only=True)
+@pytest.mark.parametrize(("is_late", "outcome"), [(False, "error"), (True, "timeout")])
+async def test_a_call_that_fails_or_takes_too_long_changes_nothing(
+    runner: Runner, is_late: bool, outcome: str
+) -> None:
+    @tool(read_only=True, timeout=0.02)
     async def fail_late(ctx: ToolContext) -> None:
         """Fail."""
         ctx.state["sum"] = 99
+        if is_late:
+            await asyncio.sleep(60)
         raise RuntimeError("late")
 
     agent = agent_with(call("fail_late"), call("add", n=1), tools=[fail_late, add])
     result = await sound(runner, await runner.run(agent, "go", extra_state={"sum": 1}))
-    assert [each.outcome for each in result.tool_executions] == ["error", "ok"]
+    assert [each.outcome for each in result.tool_executions] == [outcome, "ok"]
     assert await state_of(runner, result.task_id) == {"sum": 2}
 
 
-@pytest.mark.parametrize("value", [{1, 2}, object(), float("inf")], ids=["set", "object", "inf"])
-async def test_a_value_that_is_no_json_fails_the_call_and_names_tool_and_key(
-    runner: Runner, value: object
-) -> None:
+async def test_a_value_that_is_no_json_fails_the_call_and_names_tool_and_key(runner: Runner) -> None:
     @tool(read_only=True)
     async def spoil(ctx: ToolContext) -> None:
         """Spoil the state."""
         ctx.state["sum"] = 99
-        ctx.state["cart"] = value
+        ctx.state["cart"] = {1, 2}
 
     result = await sound(runner, await runner.run(agent_with(call("spoil"), tools=[spoil]), "go"))
     [execution] = result.tool_executions
     assert execution.error is not None
     assert "tool 'spoil': ctx.state['cart'] must be JSON data" in execution.error.message
-    assert await state_of(runner, result.task_id) is None
-
-
-async def test_a_call_that_takes_too_long_changes_nothing(runner: Runner) -> None:
-    @tool(read_only=True, timeout=0.02)
-    async def dawdle(ctx: ToolContext) -> None:
-        """Take long."""
-        ctx.state["sum"] = 99
-        await asyncio.sleep(60)
-
-    result = await sound(runner, await runner.run(agent_with(call("dawdle"), tools=[dawdle]), "go"))
-    assert [each.outcome for each in result.tool_executions] == ["timeout"]
     assert await state_of(runner, result.task_id) is None
 
 
@@ -289,27 +279,20 @@ async def test_blocking_tools_and_generators_change_the_state_like_others(runner
 
 
 @pytest.mark.parametrize("looks", [True, False])
-async def test_what_a_thread_writes_after_the_end_of_its_call_is_refused(runner: Runner, looks: bool) -> None:
-    refusals: list[str] = []
+async def test_what_is_written_after_the_end_of_its_call_is_refused(runner: Runner, looks: bool) -> None:
+    states: list[Any] = []
 
     @tool(read_only=True)
     async def leave(ctx: ToolContext) -> str:
-        """Leave work behind."""
-
-        def later() -> None:
-            try:
-                ctx.state["late"] = True
-            except TypeError as error:
-                refusals.append(str(error))
-
+        """Leave the state to others."""
         if looks:
             len(ctx.state)
-        asyncio.get_running_loop().call_later(0.02, later)
+        states.append(ctx.state)
         return "left"
 
     result = await sound(runner, await runner.run(agent_with(call("leave"), tools=[leave]), "go"))
-    await asyncio.sleep(0.05)
-    assert refusals == ["tool 'leave': ctx.state cannot be changed: it has ended"]
+    with pytest.raises(TypeError, match=r"^tool 'leave': ctx\.state cannot be changed: it has ended$"):
+        states[0]["late"] = True
     assert await state_of(runner, result.task_id) is None
 
 

@@ -112,13 +112,13 @@ async def test_money_of_a_tree(store: Any, dollars: int) -> None:
 
 async def test_time_of_a_tree(runner: Runner) -> None:
     tree = Tree(turns=10**6)
-    result = await tree.run(runner, seconds=0.3)
+    result = await tree.run(runner, seconds=0.1)
     assert result.state == "degraded"
     assert result.degraded_reasons == ("limit reached: seconds",)
     states = {(await runner.get_task(task_id)).state for task_id in await tasks_of(runner)}
     assert states <= {"degraded", "cancelled", "completed"}
     request_count = len(tree.asked)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.03)
     assert len(tree.asked) == request_count
 
 
