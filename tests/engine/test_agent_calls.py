@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cast import Gate
+from tests.cast import Gate, pay
 from tests.drivers.agent_trees import Tree, answering, by_task, calling, states
 from tests.runner.acts import assert_journal_makes_sense, happened, journal, only
 from treadle import (
@@ -442,12 +442,7 @@ async def test_middleware_sees_no_rest_of_a_subagent_and_its_whole_answer_later(
         seen.append(str(result.output))
         return result
 
-    @tool(needs_approval=True)
-    def pay() -> str:
-        """Pay."""
-        return "paid"
-
-    worker = Agent(ScriptedModel([call("pay"), "It is paid."]), name="worker", tools=[pay])
+    worker = Agent(ScriptedModel([call("pay", amount=1), "It is paid."]), name="worker", tools=[pay])
     async with Runner("memory:") as runner:
         result = await runner.run(chief_with(looks, worker=worker), "Go.")
         assert result.state == "waiting"

@@ -41,34 +41,40 @@ def text_of(seen, channel):
 SCRIPT = [turn("I look first.", call("look", n=1)), text("It is here.")]
 
 
-async def test_text_is_a_draft_while_the_model_may_call_tools():
-    seen, _ = await streamed(Agent(ScriptedModel(SCRIPT), tools=[look]))
-    assert text_of(seen, "draft") == "I look first.It is here."
-    assert text_of(seen, "final") == ""
+REACT = [
+    text('Thought: I look.\nAction: look\nAction Input: {"n": 1}', chunk=5),
+    text("Thought: I know.\nAnswer: It is here.", chunk=5),
+]
 
 
-async def test_text_is_final_when_no_tool_is_offered():
-    seen, result = await streamed(Agent(ScriptedModel([turn("It is here.", reasoning="Hm.", chunk=3)])))
-    assert text_of(seen, "final") == result.final_text == "It is here."
-    assert (text_of(seen, "draft"), text_of(seen, "reasoning")) == ("", "Hm.")
+LOOKS = {"arguments": '{"n": 1}'}
 
 
-async def test_the_last_answer_at_a_limit_is_final():
-    options = RunOptions(limits=Limits(steps=1))
-    seen, result = await streamed(Agent(ScriptedModel(SCRIPT), tools=[look]), options=options)
-    assert result.state == "degraded"
-    assert (text_of(seen, "draft"), text_of(seen, "final")) == ("I look first.", "It is here.")
-
-
-async def test_a_dialect_marks_the_deltas_of_the_answer_as_final():
-    script = [
-        text('Thought: I look.\nAction: look\nAction Input: {"n": 1}', chunk=5),
-        text("Thought: I know.\nAnswer: It is here.", chunk=5),
-    ]
-    seen, _ = await streamed(Agent(ScriptedModel(script), tools=[look], worker="react"))
-    assert (text_of(seen, "final"), text_of(seen, "draft")) == ("It is here.", "")
-    assert text_of(seen, "reasoning") == "I look.I know."
-    assert text_of(seen, "arguments") == '{"n": 1}'
+@pytest.mark.parametrize(
+    ("script", "how", "steps", "channels"),
+    [
+        (SCRIPT, {"tools": [look]}, None, {"draft": "I look first.It is here.", **LOOKS}),
+        (
+            [turn("It is here.", reasoning="Hm.", chunk=3)],
+            {},
+            None,
+            {"final": "It is here.", "reasoning": "Hm."},
+        ),
+        (SCRIPT, {"tools": [look]}, 1, {"draft": "I look first.", "final": "It is here.", **LOOKS}),
+        (
+            REACT,
+            {"tools": [look], "worker": "react"},
+            None,
+            {"final": "It is here.", "reasoning": "I look.I know.", **LOOKS},
+        ),
+    ],
+    ids=["while the model may call tools", "without tools", "the last answer at a limit", "a dialect"],
+)
+async def test_the_channel_of_text_says_whether_it_is_final(script, how, steps, channels):
+    agent = Agent(ScriptedModel(script), **how)
+    seen, _ = await streamed(agent, options=RunOptions(limits=Limits(steps=steps)))
+    named = ("draft", "final", "reasoning", "arguments")
+    assert {name: told for name in named if (told := text_of(seen, name))} == channels
 
 
 async def test_deltas_of_a_request_of_a_step_function_are_drafts_that_name_the_request():
@@ -112,9 +118,15 @@ def hasty(model):
     return Retry(model, base=0)
 
 
-async def test_the_text_of_a_failed_attempt_is_reported_void_before_the_next_attempt():
+def falling_back(model):
+    """A model with another one to fall back on."""
+    return Fallback([model, ScriptedModel([text("It is here.")], name="other")], on=["overloaded"])
+
+
+@pytest.mark.parametrize("around", [hasty, falling_back])
+async def test_the_text_of_a_failed_attempt_is_reported_void_before_the_next_attempt(around):
     model = ScriptedModel([fail(503, after="It is th"), turn("It is here.", chunk=3)])
-    seen, result = await streamed(Agent(hasty(model)))
+    seen, result = await streamed(Agent(around(model)))
     assert result.final_text == "It is here."
     (at,) = [n for n, e in enumerate(seen) if isinstance(e, ModelRestarted)]
     assert (seen[at].attempt, seen[at].step) == (2, "s1")
@@ -196,6 +208,7 @@ async def test_only_watchers_that_ask_for_raw_chunks_get_them():
     assert model.asked == [True, False, True]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("wire", ["openai", "anthropic"])
 async def test_raw_chunks_are_what_the_provider_sent_over_http(wire, monkeypatch):
     from treadle.models import Anthropic
@@ -218,15 +231,6 @@ async def test_raw_chunks_are_what_the_provider_sent_over_http(wire, monkeypatch
     assert "".join(texts) == "Hello there."
     first = next(n for n, e in enumerate(seen) if isinstance(e, RawChunk))
     assert first < next(n for n, e in enumerate(seen) if isinstance(e, Delta))
-
-
-async def test_the_text_of_a_model_is_void_when_its_fallback_takes_over():
-    first = ScriptedModel([fail(400, after="It is th")], name="first")
-    other = ScriptedModel([text("It is here.")], name="other")
-    seen, result = await streamed(Agent(Fallback([first, other], on=["invalid_request"])))
-    assert result.final_text == "It is here."
-    (at,) = [n for n, e in enumerate(seen) if isinstance(e, ModelRestarted)]
-    assert (text_of(seen[:at], "final"), text_of(seen[at:], "final")) == ("It is th", "It is here.")
 
 
 async def test_a_watcher_sees_when_text_of_a_subagent_is_void():

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.cast import look
 from tests.runner.acts import assert_journal_makes_sense, assert_well_formed, only, results_seen
 from treadle import Agent, Breakpoint, Limits, Runner, RunOptions, ScriptedModel, tool
 from treadle.core.model import Usage
@@ -169,10 +170,6 @@ async def test_of_several_limits_the_smallest_counts(runner: Runner) -> None:
 
 
 async def test_raised_limits_were_lost_when_another_option_was_given_later(runner: Runner) -> None:
-    @tool(read_only=True)
-    async def look() -> str:
-        return "ok"
-
     model = ScriptedModel(lambda request: call("look") if request.tools else text("end"))
     agent = Agent(model, name="seeker", tools=[look], limits=Limits(steps=3, repeats=0))
     task = (await runner.run(agent, "Go", options=RunOptions(on_limit="pause"), task_id="t")).task_id

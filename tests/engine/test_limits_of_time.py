@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.cast import Gate
+from tests.cast import Gate, look
 from tests.engine.test_limits import ON_LIMIT, STATES
 from tests.runner.acts import assert_journal_makes_sense, assert_well_formed
-from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
+from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel
 from treadle.llm.layers.fallback import Fallback
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.testing import clock
@@ -60,10 +60,6 @@ async def test_seconds_cancel_a_model_in_the_middle_of_its_answer(runner: Runner
 async def test_seconds_hold_for_the_last_answer_too(runner: Runner) -> None:
     def say(request: Any) -> Any:
         return call("look") if request.tools else text("never", delay=3_000)
-
-    @tool(read_only=True)
-    async def look() -> str:
-        return "seen"
 
     agent = Agent(ScriptedModel(say), name="slow", tools=[look])
     began = seconds()

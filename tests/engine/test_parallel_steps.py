@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cast import last
+from tests.cast import last, look
 from tests.engine.function_workers import agent_of, echo, planned, sound
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
@@ -693,11 +693,6 @@ async def test_a_fork_begins_by_default_after_the_step_that_ended_last(runner: R
 
 
 async def test_in_a_fork_a_step_makes_something_else_of_another_result(runner: Runner) -> None:
-    @tool(read_only=True)
-    async def look() -> int:
-        """Look."""
-        return 1
-
     async def worker(ctx: StepContext) -> StepResult:
         if ctx.name == "start":
             return planned(NextStep("a"))
@@ -707,7 +702,7 @@ async def test_in_a_fork_a_step_makes_something_else_of_another_result(runner: R
     parent = await runner.run(agent_of(worker, look), "go")
     fork = await runner.fork(parent.task_id, replace={parent.tool_executions[0].call_id: 2})
     result = await sound(runner, await runner.resume(fork))
-    assert (parent.output, result.output) == ({"seen": 1}, {"seen": 2})
+    assert (parent.output, result.output) == ({"seen": "seen"}, {"seen": 2})
 
 
 async def test_ready_steps_are_run_together_and_what_they_make_ready_is_not(runner: Runner) -> None:

@@ -1,15 +1,9 @@
 """The policy of a runner, and what a drive judges under it."""
 
-from treadle import Agent, Policy, Rule, ScriptedModel, tool
+from tests.cast import save
+from treadle import Agent, Policy, Rule, ScriptedModel
 from treadle.agents.decide.rules import Rules
 from treadle.engine.policy_in_force import PolicyInForce, RunnerPolicy, judges_of, under_judges
-
-
-@tool
-def save() -> str:
-    """Save."""
-    return "saved"
-
 
 MODEL = ScriptedModel(["x"])
 AGENT = Agent(MODEL, name="desk", tools=[save])

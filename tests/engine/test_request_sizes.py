@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cast import look
 from tests.runner.acts import assert_journal_makes_sense
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, Usage, tool
 from treadle.llm.scripted import call, turn
@@ -29,10 +30,6 @@ async def test_the_last_answer_is_asked_for_where_it_fits_without_the_tools(stor
 @pytest.mark.parametrize(("reported", "requests"), [(2_000, 2), (4_000, 1)])
 async def test_an_estimate_follows_what_the_model_reports(store: Any, reported: int, requests: int) -> None:
     """By the rule of thumb, the prompt has 5,000 tokens: after 2,000 it would not fit into the rest of 6,500."""
-
-    @tool(read_only=True)
-    def look() -> str:
-        return "seen"
 
     script = [turn("", [call("look")], usage=Usage(reported, 5)), turn("Done.", usage=Usage(reported, 5))]
     agent = Agent(ScriptedModel(script), name="a", tools=[look])

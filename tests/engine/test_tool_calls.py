@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cast import Gate, book, look
+from tests.cast import Gate, book, broken, look
 from tests.runner.acts import (
     assert_journal_makes_sense,
     assert_well_formed,
@@ -297,10 +297,6 @@ async def test_calls_of_one_turn_do_not_touch_each_other(runner: Runner) -> None
         await ready[n].wait()
         ready[n - 1].set()  # the last call ends first
         return f"fine {n}"
-
-    @tool(read_only=True)
-    async def broken() -> None:
-        raise ValueError("broken")
 
     @tool(read_only=True, timeout=0.05)
     async def hanging() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cast import Gate, Ledger, calculator, sayer
+from tests.cast import Gate, Ledger, calculator, look, sayer
 from tests.runner.acts import (
     assert_well_formed,
     both,
@@ -669,11 +669,6 @@ async def test_a_task_undone_by_its_driver_to_its_answer_does_not_end(runner: Ru
 
 
 async def test_an_undo_request_to_another_driver_names_the_step(runner: Runner) -> None:
-    @tool(read_only=True)
-    def look() -> str:
-        """Look."""
-        return "seen"
-
     model = ScriptedModel([call("look"), call("look"), text("Late.", delay=60)])
     handle = await runner.start(Agent(model, name="looker", tools=[look]), "Go")
     await until(lambda: len(model.requests) == 3)

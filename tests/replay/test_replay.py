@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cast import asker
 from treadle import (
     Agent,
     AskPerson,
@@ -22,7 +23,6 @@ from treadle import (
     ScriptedModel,
     StepContext,
     StepResult,
-    ToolContext,
     tool,
 )
 from treadle.core.events import ApprovalDenied, ApprovalGiven, ModelFailed
@@ -481,14 +481,8 @@ async def asking_steps(ctx: StepContext[Any]) -> StepResult:
     return StepResult(f"{first} {second} {third}", is_last=True)
 
 
-@tool(read_only=True)
-async def inquire(ctx: ToolContext) -> str:
-    """Ask a person."""
-    return f"said {await ctx.ask('What?')}"
-
-
 ASKING_STEPS: Agent[Any] = Agent(ScriptedModel([]), name="steps", worker=asking_steps)
-INQUIRING: Agent[Any] = Agent(ScriptedModel([call("inquire"), "Done."]), name="inquirer", tools=[inquire])
+INQUIRING = asker()
 
 
 @pytest.mark.parametrize(
