@@ -12,7 +12,7 @@ from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, Text, 
 from treadle.core.codec import encode_part
 from treadle.errors import TaskParked
 from treadle.models import call, text, turn
-from treadle.ports import Commit, CommitDone, InboxItem
+from treadle.ports import Commit, CommitDone, InboxItem, Wake
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -208,9 +208,8 @@ class Deaf(MemoryStore):
 
     deaf = False
 
-    def _wake_watchers(self, with_mail: Any) -> None:
-        if not self.deaf:
-            super()._wake_watchers(with_mail)
+    def watch(self, wake: Wake) -> Callable[[], None]:
+        return super().watch(lambda changes: None if self.deaf else wake(changes))
 
 
 @pytest.mark.parametrize("command", ["pause", "interrupt"])

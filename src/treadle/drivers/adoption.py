@@ -67,7 +67,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
@@ -215,6 +215,48 @@ class _Tries:
     again: float
 
 
+class _Reports:
+    """The reports of an adopter, some of them made once: of an agent, or of a task in its epoch."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._unknown_agents: set[str] = set()
+        self._once: set[tuple[Kind, _Ownership]] = set()
+
+    def add(
+        self,
+        kind: Kind,
+        text: str,
+        row: TaskRow | None = None,
+        owned: OwnedTask | None = None,
+        waited: float | None = None,
+    ) -> None:
+        """Report an action or an observation, of a task if there is a row."""
+        epoch = owned.writer.epoch if owned is not None else row.epoch if row is not None else None
+        state = state_at_rest(owned.state) if owned is not None else None
+        if row is None:
+            self._tell(Adoption(kind, text, epoch=epoch, state=state, waited=waited))
+        else:
+            self._tell(Adoption(kind, text, row.task_id, row.agent, epoch, state, waited, row.tenant))
+
+    def add_once(self, kind: Kind, text: str, row: TaskRow) -> None:
+        """Report a fact about a task once in its epoch."""
+        if (kind, _key(row)) not in self._once:
+            self._once.add((kind, _key(row)))
+            self.add(kind, text, row)
+
+    def add_unknown_agent(self, agent: str) -> None:
+        """Report once that this process does not have an agent."""
+        if agent not in self._unknown_agents:
+            self._unknown_agents.add(agent)
+            text = f"tasks of agent {agent!r} are left alone: this process was not given that agent"
+            self._tell(Adoption("unknown_agent", text, agent=agent))
+
+    def forget_all_but(self, current: Set[_Ownership]) -> None:
+        """Keep the facts about some ownerships alone."""
+        self._once = {(kind, key) for kind, key in self._once if key in current}
+
+
 class Adopter:
     """Adopts tasks of all tenants for one runner, in the event loop in which it is started, until it is stopped.
 
@@ -238,7 +280,7 @@ class Adopter:
         self._clock = drivers.first.clock
         self._at_most = at_most
         self._per_tenant = at_most if per_tenant is None else per_tenant
-        self._tell = tell
+        self._reports = _Reports(tell)
         self._loop = asyncio.get_running_loop()
         self._began, self._began_at = self._clock(), self._loop.time()
         self._until = self._began
@@ -283,10 +325,6 @@ class Adopter:
         self._parents_told: set[_Ownership] = set()
         """the children, by task and epoch, whose inbox was read and whose parents were notified"""
 
-        self._unknown_agents: set[str] = set()
-        self._reported: set[tuple[Kind, _Ownership]] = set()
-        """the reports that are made once, by task and epoch"""
-
         self._suspect: _Task | None = None
         self._alone_until = 0.0
         self._leaving: asyncio.Task[None] | None = None  # it releases the tasks of a store that is outdated
@@ -312,7 +350,7 @@ class Adopter:
         """Stop adopting, and release driven tasks, since a newer version migrated the store; from any thread."""
 
         def leave() -> None:
-            self._report("outdated", f"nothing is adopted any more: {error}")
+            self._reports.add("outdated", f"nothing is adopted any more: {error}")
             self._leaving = self._loop.create_task(self._stop(LEAVE_SECONDS))
 
         self._at_most = 0
@@ -393,7 +431,9 @@ class Adopter:
                 await self._scan()
                 scanned = begun
             except Exception as error:  # noqa: BLE001  any error of a store: the next scan may succeed
-                self._report("scan_failed", f"looking for tasks to adopt failed, and is tried again: {error}")
+                self._reports.add(
+                    "scan_failed", f"looking for tasks to adopt failed, and is tried again: {error}"
+                )
             await asyncio.sleep(PAUSE_SECONDS)
             with suppress(TimeoutError):
                 # Not `wait_for`, which loses a cancellation that comes with the news.
@@ -425,7 +465,7 @@ class Adopter:
             for key, since in self._seen.items()
             if key in current or key[:2] in self._tries or key[:2] in self._adopting
         }
-        self._reported = {(kind, key) for kind, key in self._reported if key in current or key in self._seen}
+        self._reports.forget_all_but(current | self._seen.keys())
 
     @property
     def _room(self) -> int:
@@ -496,16 +536,13 @@ class Adopter:
                 f"{_named(row)} is left alone: driving it needs journal format {row.format}, and this version of "
                 f"Treadle knows format {e.JOURNAL_FORMAT}; a driver of a newer version adopts it"
             )
-            self._report_once("too_new", text, row)
+            self._reports.add_once("too_new", text, row)
             return False
         if row.parent is not None:
             return _key(row) not in self._parents_told
         if self._agents.has(row.agent):
             return True
-        if row.agent not in self._unknown_agents:
-            self._unknown_agents.add(row.agent)
-            text = f"tasks of agent {row.agent!r} are left alone: this process was not given that agent"
-            self._report("unknown_agent", text, agent=row.agent)
+        self._reports.add_unknown_agent(row.agent)
         return False
 
     # ------------------------------------------------------------------------------------------ driving
@@ -604,13 +641,13 @@ class Adopter:
                 lift_stop(owned, RUNNER)
             self._seen.pop(_key(row), None)
             waited = self._loop.time() - first_seen
-            self._report("adopted", f"{_named(row)} adopted", row, owned, waited=waited)
+            self._reports.add("adopted", f"{_named(row)} adopted", row, owned, waited=waited)
             try:
                 await driver.drive(owned, goal, agent, context)
             except Fenced as refusal:
-                self._report("lost", str(refusal), row, owned)
+                self._reports.add("lost", str(refusal), row, owned)
                 return
-        self._report("stopped", f"{_named(row)} is {state_at_rest(state)}", row, owned)
+        self._reports.add("stopped", f"{_named(row)} is {state_at_rest(state)}", row, owned)
 
     async def _back_off(self, driver: TaskDriver, row: TaskRow, error: Exception) -> None:
         """Leave a task that could not be driven alone for a while; after some tries, pause it for a person to inspect.
@@ -626,7 +663,7 @@ class Adopter:
             isinstance(error, (StoreError, ToolsetUnavailable, VersionRefused)) or row.parent is not None
         )
         if count < TRIES or (may_pass and count % REPORT_EVERY == 0):
-            self._report("failed", f"{_named(row)} is tried again later: {reason}", row)
+            self._reports.add("failed", f"{_named(row)} is tried again later: {reason}", row)
         elif not may_pass:
             # If another driver has it, or the store cannot be written, the next scan finds out.
             with suppress(TreadleError):
@@ -640,7 +677,7 @@ class Adopter:
         owned.writer.record(e.PauseRequested(RUNNER, reason))
         await driver.read_inbox(owned)
         text = f"{_named(row)} is paused: {reason}; find out why before you resume it"
-        self._report("given_up", text, row, owned)
+        self._reports.add("given_up", text, row, owned)
 
     # -------------------------------------------------------------------------------------- poison tasks
 
@@ -658,7 +695,7 @@ class Adopter:
                     f"{_named(row)} waits: {row.epoch} drivers had it, and the last ones crashed, perhaps because "
                     "of it"
                 )
-                self._report_once("suspect", text, row)
+                self._reports.add_once("suspect", text, row)
                 self._leave_alone(row, 2 * SCAN_SECONDS)  # others are taken in the meantime
                 return False
         self._suspect, self._alone_until = _task(row), self._loop.time() + ALONE_SECONDS
@@ -678,30 +715,6 @@ class Adopter:
             if child.progress == child.epoch or await self._has_progress_below(driver, child):
                 return True
         return False
-
-    # ----------------------------------------------------------------------------------------- reporting
-
-    def _report_once(self, kind: Kind, text: str, row: TaskRow) -> None:
-        """Report a fact about a task once in its epoch."""
-        if (kind, _key(row)) not in self._reported:
-            self._reported.add((kind, _key(row)))
-            self._report(kind, text, row)
-
-    def _report(
-        self,
-        kind: Kind,
-        text: str,
-        row: TaskRow | None = None,
-        owned: OwnedTask | None = None,
-        agent: str | None = None,
-        waited: float | None = None,
-    ) -> None:
-        task_id = row.task_id if row is not None else None
-        epoch = owned.writer.epoch if owned is not None else row.epoch if row is not None else None
-        state = state_at_rest(owned.state) if owned is not None else None
-        name = row.agent if row is not None else agent
-        tenant = row.tenant if row is not None else ""
-        self._tell(Adoption(kind, text, task_id, name, epoch, state, waited, tenant))
 
 
 def _task(row: TaskRow) -> _Task:

@@ -60,6 +60,7 @@ from treadle.stores.memory_tables import (
     version_of,
 )
 from treadle.stores.tenants import tenant_of
+from treadle.stores.watchers import Watchers
 
 CHUNK: Final = 100
 """How many tasks a list looks at before other work of the event loop gets its turn."""
@@ -72,7 +73,7 @@ class MemoryStore(JournalStore):
         self._lock = Lock()
         self._closed = False
         self._tables = MemoryTables()
-        self._watchers: dict[object, Wake] = {}
+        self._watchers = Watchers()
         self._fenced = 0
 
     @property
@@ -112,7 +113,9 @@ class MemoryStore(JournalStore):
                 result = refusal
         done(result)
         if len(self._watchers) > 1 and not isinstance(result, Exception):
-            self._tell_of(commit.task_id, owners=commit.release or commit.create is not None)
+            self._watchers.wake(
+                _changes_of(commit.task_id, owners=commit.release or commit.create is not None)
+            )
 
     async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner; see `JournalStore.claim`."""
@@ -129,7 +132,7 @@ class MemoryStore(JournalStore):
             claim = Claim(task.epoch, end.seq, end.digest, position, task.wanted, task.left)
             task.left = False
         if len(self._watchers) > 1:
-            self._tell_of(task_id, owners=True)
+            self._watchers.wake(_changes_of(task_id, owners=True))
         return claim
 
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
@@ -137,7 +140,7 @@ class MemoryStore(JournalStore):
         with self._lock:
             self._usable()
             self._tables.restore(row, records, inbox)
-        self._tell_of(row.task_id, owners=True)
+        self._watchers.wake(_changes_of(row.task_id, owners=True))
 
     async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
         """Insert a thread; see `JournalStore.restore_thread`."""
@@ -164,14 +167,14 @@ class MemoryStore(JournalStore):
             task.seen.add(item.item_id)
             task.waiting[item.item_id] = stored
             self._tables.note_owner(task)
-        self._wake_watchers(StoreChanges(mail=(task_id,)))
+        self._watchers.wake(StoreChanges(mail=(task_id,)))
         return True
 
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
         with self._lock:
             deleted = Deletion(self._tables).delete([self._task(task_id)])
-        self._wake_watchers(StoreChanges(None, deleted=deleted))
+        self._watchers.wake(StoreChanges(None, deleted=deleted))
 
     async def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
@@ -185,7 +188,7 @@ class MemoryStore(JournalStore):
             if not tasks and thread_id not in self._tables.threads:
                 raise ThreadNotFound(f"no thread {thread_id!r} in {self.url}")
             deleted = Deletion(self._tables).delete(tasks, thread_id)
-        self._wake_watchers(StoreChanges(None, deleted=deleted))
+        self._watchers.wake(StoreChanges(None, deleted=deleted))
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -349,16 +352,7 @@ class MemoryStore(JournalStore):
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` when another watcher may have written: runners can share this object."""
-        token = object()
-        self._watchers[token] = wake
-        return lambda: self._watchers.pop(token, None) and None
-
-    def _tell_of(self, task_id: str, *, owners: bool) -> None:
-        self._wake_watchers(StoreChanges(frozenset((task_id,)), owners=owners))
-
-    def _wake_watchers(self, changes: StoreChanges) -> None:
-        for wake in list(self._watchers.values()):
-            wake(changes)
+        return self._watchers.add(wake)
 
     def _usable(self) -> None:
         if self._closed:
@@ -367,3 +361,8 @@ class MemoryStore(JournalStore):
     def _task(self, task_id: str, *, deleted: bool = False) -> StoredTask:
         self._usable()
         return self._tables.task(task_id, deleted=deleted)
+
+
+def _changes_of(task_id: str, *, owners: bool) -> StoreChanges:
+    """Return the changes of one task; `owners`: whether its driver or its row may have changed."""
+    return StoreChanges(frozenset((task_id,)), owners=owners)

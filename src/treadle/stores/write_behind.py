@@ -27,6 +27,7 @@ from treadle.ports import (
     Wake,
 )
 from treadle.stores.query_reader import QueryReader
+from treadle.stores.watchers import Watchers
 from treadle.stores.writer_thread import BARRIER, Item, WriterThread
 
 W = TypeVar("W", bound=WriterThread)
@@ -43,7 +44,8 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         self._writer: W | None = None
         self._closed = False
         self._fenced = 0
-        self._watchers: dict[object, Wake] = {}
+        self._watchers = Watchers()
+        """to tell them of this object's own writes at once: the writer reports those later"""
 
     def _new_writer(self) -> W:
         """Return a writer that has just begun."""
@@ -86,7 +88,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
     def _waking_watchers(self, done: CommitDone, task_id: str) -> CommitDone:
         def done_and_woken(result: Committed | Exception) -> None:
             done(result)
-            self._wake_watchers(StoreChanges(frozenset((task_id,))))
+            self._watchers.wake(StoreChanges(frozenset((task_id,))))
 
         return done_and_woken
 
@@ -120,18 +122,18 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
     async def post(self, task_id: str, item: InboxItem) -> bool:
         """Put an item into a task's inbox; see `JournalStore.post`."""
         new = await self._submit(self._active(), "post", (task_id, item))
-        self._wake_watchers(StoreChanges(mail=(task_id,)))
+        self._watchers.wake(StoreChanges(mail=(task_id,)))
         return new
 
     async def delete(self, task_id: str) -> None:
         """Remove a task and its children; see `JournalStore.delete`."""
         deleted = await self._submit(self._active(), "delete", task_id)
-        self._wake_watchers(StoreChanges(None, deleted=frozenset(deleted or ())))
+        self._watchers.wake(StoreChanges(None, deleted=frozenset(deleted or ())))
 
     async def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and all its tasks; see `JournalStore.delete_thread`."""
         deleted = await self._submit(self._active(), "delete_thread", thread_id)
-        self._wake_watchers(StoreChanges(None, deleted=frozenset(deleted or ())))
+        self._watchers.wake(StoreChanges(None, deleted=frozenset(deleted or ())))
 
     async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
         """Revoke an approval for later calls; see `JournalStore.revoke`."""
@@ -140,7 +142,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
         """Insert a task with its whole journal; see `JournalStore.restore`."""
         await self._submit(self._active(), "restore", (row, records, inbox))
-        self._wake_watchers(StoreChanges(frozenset((row.task_id,))))
+        self._watchers.wake(StoreChanges(frozenset((row.task_id,))))
 
     async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
         """Insert a thread; see `JournalStore.restore_thread`."""
@@ -177,19 +179,13 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` soon after another connection wrote, from the writer's thread; see `JournalStore.watch`."""
-        stop, token = self._active().watch(wake), object()
-        self._watchers[token] = wake
+        stop, forget = self._active().watch(wake), self._watchers.add(wake)
 
         def end() -> None:
-            self._watchers.pop(token, None)
+            forget()
             stop()
 
         return end
-
-    def _wake_watchers(self, changes: StoreChanges) -> None:
-        """Wake all watchers of this object at once: the writer reports its own writes to them later."""
-        for wake in list(self._watchers.values()):
-            wake(changes)
 
     async def _wait_for_queue(self) -> None:
         """Wait until all that this process queued is written, so that a read sees it."""

@@ -54,6 +54,7 @@ from weakref import WeakSet
 
 from treadle.errors import Fenced, StoreFormatError, StoreUnavailable, TreadleError
 from treadle.ports import StoreChanges, Wake
+from treadle.stores.watchers import Watchers
 
 GROUP_SIZE = 512
 EXIT_SECONDS = 2.0
@@ -94,7 +95,7 @@ class WriterThread:
         """why only tasks that this process owns may be written, once a newer version migrated the open store"""
 
         self._lock = Lock()
-        self._watchers: dict[object, Wake] = {}
+        self._watchers = Watchers()
         self._queue: SimpleQueue[Item | None] = SimpleQueue()
         for future in (self.ready, self.stopped):
             future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel it for all
@@ -118,24 +119,15 @@ class WriterThread:
 
     def watch(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` in the thread soon after other processes wrote; return a function that ends that."""
-        token = object()
-        self._watchers[token] = wake
+        end = self._watchers.add(wake)
         self._put(Item(BARRIER))  # the thread may be waiting without a timeout, or has to begin to listen
-        return lambda: self._watchers.pop(token, None) and None
-
-    def _wake_watchers(self, changes: StoreChanges) -> None:
-        """Notify the watchers of possible changes; called in the thread."""
-        for token, wake in list(self._watchers.items()):
-            try:
-                wake(changes)
-            except RuntimeError:  # its event loop is closed: it is a watcher no more
-                self._watchers.pop(token, None)
+        return end
 
     def _leave(self, error: StoreFormatError) -> None:
         """Accept only commits of owned tasks from now on, and have these released; called in the thread."""
         if self.outdated is None:
             self.outdated = error
-            self._wake_watchers(StoreChanges(None, outdated=error))
+            self._watchers.wake(StoreChanges(None, outdated=error))
 
     def _refusal_of(self, item: Item) -> StoreFormatError | None:
         """Return why an item is not written, if a newer version migrated the store."""

@@ -446,7 +446,7 @@ async def test_notifications_are_sent_after_the_transaction_that_writes_and_not_
 
 
 async def _is_told(store: PostgresStore) -> bool:
-    return store._writer is not None and store._writer._notify_by is None
+    return store._writer is not None and store._writer._notices.due is None
 
 
 async def test_an_owner_finds_an_inbox_item_without_a_notification_after_its_sender_crashed(
@@ -479,7 +479,7 @@ async def test_the_last_of_many_writes_is_notified_too(url: str) -> None:
         writer = store._active()
 
         async def told() -> bool:
-            return writer._notified_at >= began
+            return writer._notices.sent_at >= began
 
         await until(told, 3)
 

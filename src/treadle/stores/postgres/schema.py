@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import tuple_row
 
 from treadle.core.data import frozen
-from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable
+from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, LEASE_SECONDS, checked_lease
 
 V = TypeVar("V")
@@ -283,6 +283,15 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         text = f"{text}: {_owner_advice(to)}"
     return StoreUnavailable(f"{to.url}: {text}")
+
+
+def as_store_error(to: Address, error: Exception) -> StoreError:
+    """Return an error as one of the store: itself, if it is one already."""
+    if isinstance(error, StoreError):
+        return error
+    failure = unavailable(to, error)
+    failure.__cause__ = error
+    return failure
 
 
 def _owner_advice(to: Address) -> str:

@@ -36,8 +36,8 @@ The outcomes of an attempt, and the reactions of `_write_together`:
 **Lost answers.** If the session is lost in COMMIT, the process cannot know whether the group was written. So it sends
 the group again, and hands each item the result that it had (`unconfirmed`). An item that is found written was written
 by this very group: a commit is repeated (`rules.admit`), a claim is this process's own, a post was new. A claim that is
-refused in the end may still have been carried out. It goes to `_unanswered`: the next claim of the task is answered as
-this one would have been; if none comes, `_disown_unanswered` gives the task back.
+refused in the end may still have been carried out. It goes to `UnansweredClaims`: the next claim of the task is
+answered as this one would have been; if none comes, `_disown_unanswered` gives the task back.
 
     Example. A claim raises a task's epoch to 4, and the server dies in COMMIT. The thread connects again and sends the
     claim with `unconfirmed=[Claim(epoch=4)]`. The row has epoch 4 and this process as its driver: the claim was
@@ -53,7 +53,7 @@ of a heartbeat reads the format of the tables too: a newer version may have migr
 
 **Notifications.** `NOTIFY` in the writing transaction would serialise all commits of the database. So it is sent
 afterwards, separately: at most every `URGENT_NOTIFY_SECONDS` after a release or a post, else at most every
-`NOTIFY_SECONDS`. It names the changed tasks (`notifications.py`). `_notify_by` is when the next is due. A process may
+`NOTIFY_SECONDS`. It names the changed tasks (`notifications.py`). `Notices.due` is when the next is due. A process may
 crash before its notification, so a process that owns tasks and watches also reads their inboxes every
 `MAIL_CHECK_SECONDS`.
 
@@ -96,6 +96,7 @@ from treadle.stores.postgres.schema import (
     SESSION_FAULTS,
     Address,
     BoundedConnection,
+    as_store_error,
     connect,
     is_passing,
     migrate,
@@ -131,6 +132,66 @@ WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_us
 _END_LEASE: Final = "UPDATE drivers SET lease = 'epoch' WHERE key = %s"  # other drivers delete the row
 
 
+class Notices:
+    """The writes of which other processes are still to be notified."""
+
+    def __init__(self) -> None:
+        self._tasks = ChangedTasks()
+        self._mail = False
+        self.sent_at = 0.0
+        """when the last notification was sent, by the monotonic clock"""
+
+        self.due: float | None = None
+        """when the notification is due, by the monotonic clock; None if there were no writes since the last one"""
+
+    def add(self, changed: set[str] | None, *, urgent: bool, mail: bool) -> None:
+        """Add changed tasks, None for any, and whether an item was put into an inbox."""
+        self._tasks.add(changed)
+        due = self.sent_at + (URGENT_NOTIFY_SECONDS if urgent else NOTIFY_SECONDS)
+        self.due = due if self.due is None else min(self.due, due)
+        self._mail = self._mail or mail
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to notify now."""
+        return self.due is not None and time.monotonic() >= self.due
+
+    def payloads(self) -> list[str]:
+        """Return the payloads of the notifications, and forget the tasks."""
+        return notifications.payloads(self._tasks.take(), mail=self._mail)
+
+    def sent(self) -> None:
+        """Note that the payloads were sent."""
+        self.due, self._mail, self.sent_at = None, False, time.monotonic()
+
+
+class UnansweredClaims:
+    """Refused claims that may have been carried out: the next claim of a task is answered as its lost claim.
+
+    A claim that is not repeated is given back once there is a session.
+    """
+
+    def __init__(self) -> None:
+        self.by_task: dict[str, Claim] = {}
+        self.disown_at = 0.0
+        """when to give them back, by the monotonic clock"""
+
+    def add(self, task_id: str, claim: Claim) -> None:
+        """Add the claim of a task whose answer was lost."""
+        self.by_task[task_id], self.disown_at = claim, 0.0
+
+    def match(self, items: list[Item], before: list[Any]) -> set[str]:
+        """Let the first claim of each task be answered as its lost claim; return the tasks."""
+        tasks: set[str] = set()
+        for number, item in enumerate(items):
+            if item.operation == "claim" and item.argument[0] not in tasks:
+                key = item.argument[0]
+                if key in self.by_task:
+                    tasks.add(key)
+                    before[number] = before[number] or self.by_task[key]
+        return tasks
+
+
 class PostgresWriter(WriterThread):
     """The writer of a schema: owns the session that writes.
 
@@ -150,19 +211,14 @@ class PostgresWriter(WriterThread):
         self._wake_receiver.setblocking(False)
         self._wake_sender.setblocking(False)
         self._is_waiting = False
-        self._notified_at = self._watchers_woken_at = self._connect_tried_at = self._mail_checked_at = 0.0
+        self._watchers_woken_at = self._connect_tried_at = self._mail_checked_at = 0.0
         self._away_since: float | None = None
-        self._notify_by: float | None = None
-        """when to notify other processes of the last writes; None if they were notified"""
+        self._notices = Notices()
+        self._has_news = self._has_mail = False
+        self._changed = ChangedTasks()
+        """the changed tasks, for the watchers here"""
 
-        self._notify_mail = self._has_news = self._has_mail = False
-        self._written, self._changed = ChangedTasks(), ChangedTasks()
-        """the changed tasks, for notifications of other processes and of the watchers here"""
-
-        self._unanswered: dict[str, Claim] = {}
-        """refused claims that may have been carried out, by task; given back once there is a session"""
-
-        self._next_disown = 0.0
+        self._unanswered = UnansweredClaims()
         self.failures = 0
         """how many transactions failed and were tried again"""
         self.wakes = 0
@@ -206,22 +262,22 @@ class PostgresWriter(WriterThread):
         times: list[float] = []
         if self._connection is None and self._needs_session:
             times.append(self._connect_tried_at + self._backoff())
-        elif self._unanswered:
-            times.append(self._next_disown)
+        elif self._unanswered.by_task:
+            times.append(self._unanswered.disown_at)
         if self._owner.held:
             since = max(0.0, time.time() - self._owner.renewed_at)  # the clock may have been set back
             times.append(time.monotonic() - since + self._to.lease_seconds / HEARTBEATS_PER_LEASE)
             if self._watchers:
                 times.append(self._mail_checked_at + MAIL_CHECK_SECONDS)
-        if self._notify_by is not None and self._connection is not None:
-            times.append(self._notify_by)
+        if self._notices.due is not None and self._connection is not None:
+            times.append(self._notices.due)
         if self._has_news:
             times.append(self._watchers_woken_at + NOTIFY_SECONDS)
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     @property
     def _needs_session(self) -> bool:
-        return bool(self._watchers or self._owner.held or self._unanswered)
+        return bool(self._watchers or self._owner.held or self._unanswered.by_task)
 
     def _run_due_work(self) -> None:
         """Do the work that is due: a session to listen on, a heartbeat, a notification, watchers to wake."""
@@ -262,12 +318,13 @@ class PostgresWriter(WriterThread):
 
     def _disown_unanswered(self, connection: BoundedConnection) -> None:
         """Release the tasks that this process may own by a claim whose answer was lost: no caller drives them."""
-        lost = [Item("disown", (key, claim.epoch)) for key, claim in self._unanswered.items()]
-        if lost and time.monotonic() >= self._next_disown:
-            self._next_disown = time.monotonic() + DISOWN_SECONDS
+        if self._unanswered.by_task and time.monotonic() >= self._unanswered.disown_at:
+            self._unanswered.disown_at = time.monotonic() + DISOWN_SECONDS
+            claims = self._unanswered.by_task.items()
+            lost = [Item("disown", (key, claim.epoch)) for key, claim in claims]
             _, finish = self._prepare(connection, lost, None)
             finish()
-            self._unanswered.clear()
+            self._unanswered.by_task.clear()
 
     # --------------------------------------------------------------------------------------- notifications
 
@@ -308,7 +365,7 @@ class PostgresWriter(WriterThread):
             self._mail_checked_at = time.monotonic()
         self._has_news = self._has_mail = False
         self._watchers_woken_at = time.monotonic()
-        self._wake_watchers(StoreChanges(self._changed.take(), waiting))
+        self._watchers.wake(StoreChanges(self._changed.take(), waiting))
 
     # -------------------------------------------------------------------------------------------- sessions
 
@@ -422,8 +479,7 @@ class PostgresWriter(WriterThread):
             try:
                 connection = self._session()
                 connection.is_patient = False
-                if self._notify_by is not None and begun >= self._notify_by:
-                    self._notify_other_processes(connection)
+                self._notify_other_processes(connection)
                 self._keep_lease(connection)
                 results, finish = self._prepare(connection, items, unconfirmed)
                 finish()
@@ -465,8 +521,8 @@ class PostgresWriter(WriterThread):
         """Return an error for each item; remember the claims that may have been carried out all the same."""
         for item, lost in zip(items, unconfirmed or (), strict=bool(unconfirmed)):
             if isinstance(lost, Claim):
-                self._unanswered[item.argument[0]], self._next_disown = lost, 0.0
-        return [self._typed(error)] * len(items)
+                self._unanswered.add(item.argument[0], lost)
+        return [as_store_error(self._to, error)] * len(items)
 
     def _prepare(
         self, connection: BoundedConnection, items: list[Item], unconfirmed: list[Any] | None
@@ -478,7 +534,7 @@ class PostgresWriter(WriterThread):
             return self._prepare_exclusive(connection, items[0], repeated=unconfirmed is not None)
         group = Group(connection, self._owner, self._to.channel)
         before = list(unconfirmed or [None] * len(items))
-        claimed = self._match_unanswered(items, before) if self._unanswered else ()
+        claimed = self._unanswered.match(items, before) if self._unanswered.by_task else ()
         group.begin(items, before)
         results = [
             self._refusal_of(item) or group.apply(item, past)
@@ -492,22 +548,11 @@ class PostgresWriter(WriterThread):
             changed = _changed(items, results)
             self._schedule_notification(changed, urgent=group.urgent, mail=group.mail)
             for key in claimed:
-                self._unanswered.pop(key, None)
+                self._unanswered.by_task.pop(key, None)
             if any(isinstance(result, TaskLocked) for result in results):
                 self._end_stalled()
 
         return results, finish
-
-    def _match_unanswered(self, items: list[Item], before: list[Any]) -> set[str]:
-        """Let the first claim of each task be answered as its lost claim; return the tasks."""
-        tasks: set[str] = set()
-        for number, item in enumerate(items):
-            if item.operation == "claim" and item.argument[0] not in tasks:
-                key = item.argument[0]
-                if key in self._unanswered:
-                    tasks.add(key)
-                    before[number] = before[number] or self._unanswered[key]
-        return tasks
 
     def _prepare_exclusive(
         self, connection: BoundedConnection, item: Item, *, repeated: bool
@@ -533,28 +578,16 @@ class PostgresWriter(WriterThread):
 
     def _schedule_notification(self, changed: set[str] | None, *, urgent: bool, mail: bool = False) -> None:
         """Schedule the notification of other processes about tasks; also of the watchers here, if there are several."""
-        self._written.add(changed)
+        self._notices.add(changed, urgent=urgent, mail=mail)
         if len(self._watchers) > 1:
             self._changed.add(changed)
             self._has_news = True
-        due_time = self._notified_at + (URGENT_NOTIFY_SECONDS if urgent else NOTIFY_SECONDS)
-        self._notify_by = due_time if self._notify_by is None else min(self._notify_by, due_time)
-        self._notify_mail = self._notify_mail or mail
 
     def _notify_other_processes(self, connection: BoundedConnection) -> None:
         """Notify other processes of writes, if that is due; the next session does it if this one is lost."""
-        now = time.monotonic()
-        if self._notify_by is not None and now >= self._notify_by:
-            payloads = notifications.payloads(self._written.take(), mail=self._notify_mail)
-            connection.execute(_NOTIFY, (self._to.channel, payloads))
-            self._notify_by, self._notify_mail, self._notified_at = None, False, now
-
-    def _typed(self, error: Exception) -> Exception:
-        if isinstance(error, StoreError):
-            return error
-        typed = unavailable(self._to, error)
-        typed.__cause__ = error
-        return typed
+        if self._notices.is_due:
+            connection.execute(_NOTIFY, (self._to.channel, self._notices.payloads()))
+            self._notices.sent()
 
     def _close_writer(self) -> None:
         try:

@@ -173,7 +173,7 @@ class Writer(WriterThread):
         elif self._has_news and time.monotonic() >= self._notified_at + NEWS_SECONDS:
             self._has_news, self._notified_at = False, time.monotonic()
             mail = reading.tasks_with_mail(self._connection)
-            self._wake_watchers(StoreChanges(self._journal.changes.look(), mail))
+            self._watchers.wake(StoreChanges(self._journal.changes.look(), mail))
 
     def _run_due_work(self) -> None:
         """Renew the lease if that is due; else see whether other connections wrote."""

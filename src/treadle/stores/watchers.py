@@ -1,0 +1,31 @@
+"""The watchers of a store object: functions to call when tasks may have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from treadle.ports import StoreChanges, Wake
+
+
+class Watchers:
+    """The watchers of one store object, until each of them ends."""
+
+    def __init__(self) -> None:
+        self._wakes: dict[object, Wake] = {}
+
+    def __len__(self) -> int:
+        return len(self._wakes)
+
+    def add(self, wake: Wake) -> Callable[[], None]:
+        """Call `wake` with all changes from now on; return a function that ends that."""
+        token = object()
+        self._wakes[token] = wake
+        return lambda: self._wakes.pop(token, None) and None
+
+    def wake(self, changes: StoreChanges) -> None:
+        """Tell all watchers of changes; one whose event loop is closed is removed."""
+        for token, wake in list(self._wakes.items()):
+            try:
+                wake(changes)
+            except RuntimeError:  # its event loop is closed
+                self._wakes.pop(token, None)
