@@ -75,7 +75,7 @@ reader = Agent(
             [call("fetch", number=number) for number in numbers],
             [call(("fetch_json", "break_down")[number % 2], number=number) for number in numbers],
             turn(ALL, [*[call("note", number=number) for number in numbers[:20]], call(ALL, **{TEXTS[2]: TEXTS[3]})]),
-            text(ALL, chunk=3),
+            text(ALL, chunk=5),
         ]
     ),
     name="reader",
