@@ -25,11 +25,6 @@ def ann(connection: Any) -> Principal | None:
     )
 
 
-class _Server(uvicorn.Server):
-    def install_signal_handlers(self) -> None:
-        """Leave the signals of the tests alone."""
-
-
 @contextmanager
 def served(
     *agents: Agent[Any],
@@ -43,9 +38,15 @@ def served(
     runner = Runner(store, agents=agents, secrets=secrets, context_factory=context_factory, model=model)
     api = app(runner, **{"auth": ann, **settings})
     config = uvicorn.Config(
-        api, host="127.0.0.1", port=0, log_level="critical", lifespan="on", timeout_graceful_shutdown=1
+        api,
+        host="127.0.0.1",
+        port=0,
+        log_level="error",
+        lifespan="on",
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=32_768,
     )
-    server = _Server(config)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

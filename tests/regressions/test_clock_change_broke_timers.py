@@ -4,7 +4,6 @@ A retry of one second took as long as the clock was set back, and after two hour
 """
 
 import asyncio
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -12,20 +11,10 @@ import pytest
 from treadle import Agent, Limits, NextStep, RunOptions, ScriptedModel, StepContext, StepResult, tool
 from treadle.errors import ModelError
 from treadle.models import call, fail, text
-from treadle.stores.memory import MemoryStore
 from treadle.testing import clock
 from treadle.testing.audit import audit_store
 
 JUMPS = [-7_200.0, -30.0, 30.0, 7_200.0]
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    """A store that several runners may be made on."""
-    if request.param == "postgresql":
-        server = request.getfixturevalue("postgres")
-        return server.in_schema(f"t{sha256(str(tmp_path).encode()).hexdigest()[:20]}")
-    return MemoryStore() if request.param == "memory" else tmp_path / "journal.db"
 
 
 class Again:

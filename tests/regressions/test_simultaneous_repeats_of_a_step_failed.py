@@ -168,6 +168,7 @@ VIRTUAL = pytest.mark.parametrize("store", ["memory", "sqlite"], indirect=True)
 
 @VIRTUAL
 @pytest.mark.parametrize("name", VERBS)
+@pytest.mark.sampled(2)
 def test_callers_that_come_at_any_moment_of_a_step_are_given_that_step(store: Any, name: str) -> None:
     verb, agent = VERBS[name]
 
@@ -191,6 +192,7 @@ def test_callers_that_come_at_any_moment_of_a_step_are_given_that_step(store: An
 
 @VIRTUAL
 @pytest.mark.parametrize("name", VERBS)
+@pytest.mark.sampled(2)
 def test_a_caller_that_is_held_up_at_any_moment_is_given_the_step_that_ran_meanwhile(
     store: Any, name: str
 ) -> None:

@@ -1,13 +1,10 @@
 """A server under test: an application over a runner, called without a network."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from threading import Thread
-from time import sleep
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
-import uvicorn
 
 from treadle import Agent, Runner, ScriptedModel
 from treadle.llm.scripted import text
@@ -57,21 +54,3 @@ async def serving(store: Any = "memory:", *agents: Agent[Any], **settings: Any) 
     api = app(runner, **{"auth": by_name, "drive": False, **settings})
     async with api.lifespan():
         yield api
-
-
-@contextmanager
-def listening(api: Any) -> Iterator[str]:
-    """Serve an application on a port of loopback, in a thread; yield its address."""
-    server = uvicorn.Server(
-        uvicorn.Config(api, port=0, log_level="error", h11_max_incomplete_event_size=32_768)
-    )
-    thread = Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            sleep(0.01)
-            assert thread.is_alive(), "the server did not start"
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()

@@ -31,10 +31,3 @@ async def hosted(
         finally:
             server.leave()
             await asyncio.wait_for(serving, 10)
-
-
-async def until(happened: Callable[[], object]) -> None:
-    """Return once something is so of which no event tells."""
-    async with asyncio.timeout(10):
-        while not happened():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)

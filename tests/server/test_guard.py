@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.runner.acts import until
 from tests.server.calling import HOME, Client, agent, serving
-from tests.server.hosting import until
 from treadle import Runner
 from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.server import Principal, ServerLimits, app, routes

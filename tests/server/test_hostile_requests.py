@@ -12,11 +12,11 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.client.served import served
 from tests.lazily import schemathesis, schemathesis_checks
-from tests.server.calling import agent, by_name, listening
+from tests.server.calling import agent, by_name
 from tests.server.test_authorisation import BODIES, QUERIES
-from treadle import Runner
-from treadle.server import ServerLimits, app
+from treadle.server import ServerLimits
 from treadle.server.openapi import openapi
 from treadle.verbs.table import OPERATIONS
 
@@ -28,8 +28,7 @@ EXAMPLES = 6
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    api = app(Runner("memory:", agents=[agent()]), auth=by_name, drive=False, limits=MANY)
-    with listening(api) as address:
+    with served(agent(), auth=by_name, drive=False, limits=MANY) as address:
         task = {"agent": "shop", "input": "hello", "task_id": "0"}
         httpx2.post(f"{address}/v1/tasks", json=task, headers=HEADERS).raise_for_status()
         yield address

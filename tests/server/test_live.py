@@ -10,8 +10,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.runner.acts import until
 from tests.server.calling import agent, by_name
-from tests.server.hosting import hosted, until
+from tests.server.hosting import hosted
 from tests.server.sse import Frame, frames
 from treadle import Agent, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.llm.scripted import call

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.runner.acts import until
 from tests.server.client_storm import ClientStorm
 from tests.server.processes import WORKERS, ServerProcess, servers, stream
 from tests.server.sse import Frame
@@ -220,9 +220,3 @@ def starvation(server: ServerProcess) -> float:
 
 def adopted(server: ServerProcess) -> int:
     return sum(line.get("kind") == "adopted" for line in server.lines)
-
-
-async def until(happened: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not happened():  # noqa: ASYNC110  a process tells on a pipe
-            await asyncio.sleep(0.01)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from starlette.requests import HTTPConnection
 
 from tests.forked import Forked
+from tests.runner.acts import until
 from treadle import Agent, Client, Runner, ScriptedModel
 from treadle.errors import ConfigurationError, ServerUnavailable
 from treadle.server import Principal, app
@@ -47,12 +48,6 @@ async def flood(scope: Any, receive: Any, send: Any) -> None:
 
 async def no_leave(grace: float) -> None:
     pass
-
-
-async def until(happened: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not happened():  # noqa: ASYNC110  uvicorn tells by an attribute
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
