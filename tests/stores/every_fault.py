@@ -5,7 +5,8 @@
 Each test of the conformance suite is run once for each of its calls of the store (`memory`, `sqlite`, `postgres`),
 operations of the disk (`disk`) or messages to the server (`wire`), which fails then: once, or with all that follow it,
 before it is carried out or after.
-After each run the store is examined, used, opened again, examined and used. Tests that make thousands of something make
+After each run the store is examined, used, opened again and examined. A store that ended as no run of its test before
+is then used once more, and runs a task. Tests that make thousands of something make
 some, so that each place of theirs is tried, too. The files are in memory where the system has such a folder: the faults
 are made, and a sync need not be waited for.
 """
@@ -19,10 +20,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from hashlib import sha256
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,7 @@ from typing import Any, Final
 from tests.stores.faulty_disk import Fault, OneConnectionStore, faulty_disk
 from tests.stores.nth_fault import CASES, PORT_FAULTS, Case, FaultyPort, Port, PortFault, trial
 from tests.stores.proxy import WIRE_FAULTS, Wire, WireFault
+from tests.stores.shared_server import SETTINGS, Backends, Schemas, lent_connections
 from treadle.stores.memory import MemoryStore
 from treadle.stores.postgres import PostgresStore
 from treadle.stores.sqlite import SQLiteStore
@@ -38,6 +40,15 @@ from treadle.testing.postgres import PostgresServer
 DISK_FAULTS: Final[tuple[Fault, ...]] = ("error once", "error until healed", "full until healed")
 FAULTS: Final[dict[str, tuple[Any, ...]]] = {"disk": DISK_FAULTS, "wire": WIRE_FAULTS}
 KINDS: Final = ("memory", "sqlite", "disk", "postgres", "wire")
+
+ON_NEW_SCHEMAS: Final = ("test_open_and_close_may_be_repeated",)
+"""Tests that make their tables on PostgreSQL: making them is a part of each trial."""
+
+EVERY: Final = 24
+"""Messages between two that are cut in one run: a session is replaced, and its transaction repeated, in fewer."""
+
+
+async def _nothing() -> None: ...
 
 
 async def every_fault(
@@ -48,13 +59,16 @@ async def every_fault(
     plan: Any,
     fault: str,
     most: int | None = None,
+    *,
+    before: Callable[[], Awaitable[None]] = _nothing,
 ) -> Counter[str]:
     """Run a test with each fault in turn; return how many trials there were and what was found.
 
-    With `most` about that many of its places are tried, evenly spread.
+    With `most` about that many of its places are tried, evenly spread. `before` prepares each trial.
     """
     bounded = most is None
     (path / "0").mkdir()
+    await before()
     unharmed = await trial(case, path / "0", make, reopen, plan, 1_000_000_000, fault, bounded=bounded)
     assert unharmed.findings == [], f"without a fault: {unharmed.findings}"
     counts, at = Counter[str](), 1
@@ -62,17 +76,26 @@ async def every_fault(
         counts["skipped"] = 1
         return counts
     counts["calls"] = unharmed.calls
+    met, outcomes = set[int](), set[bytes]()
     while True:
         (path / str(at)).mkdir()
-        tried = await trial(case, path / str(at), make, reopen, plan, at, fault, bounded=bounded)
+        await before()
+        tried = await trial(
+            case, path / str(at), make, reopen, plan, at, fault, bounded=bounded, outcomes=outcomes
+        )
         shutil.rmtree(path / str(at))
         for finding in tried.findings:
-            print(f"{case} {fault} at {at}: {finding[:600]}", flush=True)
+            print(f"{case} {fault} at {tried.places}: {finding[:600]}", flush=True)
             counts["findings"] += 1
-        if not tried.met:
+        if not tried.places:
             return counts
-        counts["trials"] += 1
+        counts["runs"] += 1
+        counts["outcomes"] = len(outcomes)
+        counts["trials"] += len(tried.places)
+        met.update(tried.places)
         at += max(1, unharmed.calls // most) if most else 1
+        while at in met:
+            at += 1
 
 
 async def at_port(
@@ -94,39 +117,46 @@ async def at_port(
     return await every_fault(case, path, made, again, port, fault, most)
 
 
+class SharedServer:
+    """A PostgreSQL server with its schemas and sessions, for all trials of a process."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.schemas = Schemas(server)
+        self.wire = Wire(server.folder, Backends(server.folder))
+
+    def close(self) -> None:
+        self.wire.close()
+        self.wire.backends.close()
+        self.schemas.close()
+
+
 async def on_server(
-    server: PostgresServer, case: Case, path: Path, fault: PortFault | WireFault, most: int | None = None
+    shared: SharedServer, case: Case, path: Path, fault: PortFault | WireFault, most: int | None = None
 ) -> Counter[str]:
     """Let calls of a store fail, or messages to its server."""
-
-    def url(folder: Path) -> str:
-        return server.in_schema(f"f{sha256(str(folder).encode()).hexdigest()[:20]}")
+    schemas, wire = shared.schemas, shared.wire
+    is_new = case.name in ON_NEW_SCHEMAS
 
     def again(_: Any, folder: Path) -> PostgresStore:
-        return PostgresStore(url(folder))
+        return PostgresStore(schemas.url(folder, new=is_new))
 
-    if fault in PORT_FAULTS:
-        port = Port()
-        return await every_fault(
-            case, path, lambda folder: FaultyPort(again(None, folder), port), again, port, fault, most
-        )
-    wire = Wire(server.folder)
-    # A call that gets no answer fails soon; a call whose session was cut once has time to try again.
-    patience = 0.3 if fault.endswith("healed") else 10.0
-    try:
-        return await every_fault(
-            case,
-            path,
-            lambda folder: PostgresStore(
-                url(folder).replace(str(server.folder), str(wire.folder)), patience=patience
-            ),
-            again,
-            wire,
-            fault,
-            most,
-        )
-    finally:
-        wire.close()
+    with lent_connections(schemas.server):
+        if fault in PORT_FAULTS:
+            port = Port()
+
+            def made(folder: Path) -> FaultyPort:
+                return FaultyPort(again(None, folder), port)
+
+            return await every_fault(case, path, made, again, port, fault, most, before=schemas.begin)
+        wire.every = None if most or fault.endswith("healed") else EVERY
+        # A call that gets no answer fails soon; a call whose session was cut once has time to try again.
+        patience = 0.3 if fault.endswith("healed") else 10.0
+
+        def wired(folder: Path) -> PostgresStore:
+            url = schemas.url(folder, new=is_new).replace(str(schemas.server.folder), str(wire.folder))
+            return PostgresStore(url, patience=patience)
+
+        return await every_fault(case, path, wired, again, wire, fault, most, before=schemas.begin)
 
 
 async def on_disk(case: Case, path: Path, fault: Fault, most: int | None = None) -> Counter[str]:
@@ -158,14 +188,19 @@ def folder() -> Iterator[Path]:
         yield Path(path)
 
 
+@cache
+def _server() -> SharedServer:
+    """Start the server of this process."""
+    return SharedServer(PostgresServer(**SETTINGS).__enter__())
+
+
 def sweep(kind: str, case: Case, fault: Any) -> Counter[str]:
     """Try all places of one test with one fault."""
     with folder() as path:
         if kind == "disk":
             return asyncio.run(on_disk(case, path, fault))
         if kind in ("postgres", "wire"):
-            with PostgresServer(fsync="off") as server:
-                return asyncio.run(on_server(server, case, path, fault))
+            return asyncio.run(on_server(_server(), case, path, fault))
         return asyncio.run(at_port(kind, case, path, fault))
 
 

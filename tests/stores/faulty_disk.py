@@ -42,6 +42,10 @@ class Disk:
     def heal(self) -> None:
         self.at = None
 
+    def met(self) -> list[int]:
+        """Return which operations met the fault; of those that fail until it is healed, the first."""
+        return [self.at] if self.at is not None and self.count >= self.at else []
+
     def operate(self, *, grows: bool = False) -> None:
         """Count an operation; raise if it is one that fails."""
         full = self.fault == "full until healed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import tempfile
 import threading
@@ -9,12 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from tests.stores.shared_server import READY, Backends
+
 Moment = Literal["before", "after"]
 COMMIT = b"COMMIT\0"
 """the statement, and what the server says when it obeyed; not what transactions begin with"""
 
 BEGIN = b"READ COMMITTED READ WRITE"
 """what only a transaction that writes begins with"""
+
+TERMINATE = b"X\0\0\0\4"
+"""the last message of a client"""
 
 WireFault = Literal["cut before once", "cut after once", "cut before until healed"]
 WIRE_FAULTS: tuple[WireFault, ...] = ("cut before once", "cut after once", "cut before until healed")
@@ -83,15 +89,19 @@ class Proxy:
             if self.is_shut:
                 client.close()
                 continue
-            server = socket.socket(socket.AF_UNIX)
-            try:
-                server.connect(str(self._server))
-            except OSError:  # it was stopped
-                client.close()
-                continue
-            session = _Session(self, client, server)
-            for work in (session.upward, session.downward):
-                threading.Thread(target=work, daemon=True).start()
+            self._serve(client)
+
+    def _serve(self, client: socket.socket) -> None:
+        """Begin a session with the server, and pass its messages on in threads of its own."""
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.connect(str(self._server))
+        except OSError:  # it was stopped
+            client.close()
+            return
+        session = _Session(self, client, server)
+        for work in (session.upward, session.downward):
+            threading.Thread(target=work, daemon=True).start()
 
     def cuts_off(self, session: _Session, moment: Moment, data: bytes) -> bool:
         """Return whether to end a session: before the server gets a message, or before the client gets the answer."""
@@ -104,37 +114,117 @@ class Proxy:
 
 
 class Wire(Proxy):
-    """The nth message of all that clients send ends its session, before the server gets it or with the answer to it."""
+    """The nth message of all that clients send ends its session, before the server gets it or with the answer to it.
 
-    def __init__(self, server: Path) -> None:
-        super().__init__(server)
+    With `every`, a fault "once" meets later messages, too, so many apart, with a commit in between: by then the session
+    was replaced, and what it wrote is written.
+
+    Args:
+        server: the folder of the server's socket file.
+        backends: sessions with the server, which are lent.
+    """
+
+    def __init__(self, server: Path, backends: Backends) -> None:
+        self.backends = backends
+        self.every: int | None = None
         self.count = 0
+        self._met: list[int] = []
+        self._committed = False
+        """whether a transaction was committed since the last cut"""
+
         self._at: int | None = None
         self._fault: WireFault = "cut before once"
-        self._deaf: set[_Session] = set()
+        self._deaf: set[_LentSession] = set()
         self._lock = threading.Lock()
+        super().__init__(server)
 
     def failing(self, at: int, fault: WireFault) -> None:
         self.count, self._at, self._fault = 0, at, fault
-        self.said.clear()
+        self._met.clear()
+
+    def met(self) -> list[int]:
+        """Return which messages met the fault; of those that do until it is healed, the first."""
+        return list(self._met)
 
     def heal(self) -> None:
         self._at = None
         self.reopen()
 
-    def cuts_off(self, session: _Session, moment: Moment, data: bytes) -> bool:
+    def _serve(self, client: socket.socket) -> None:
+        threading.Thread(target=_LentSession(self, client).serve, daemon=True).start()
+
+    def is_cut(self, session: _LentSession, data: bytes) -> bool:
+        """Count a message of a client; return whether its session ends before the server gets it."""
         with self._lock:
-            if moment == "after":
-                return session in self._deaf
             self.count += 1
             if self._at is None or self.count < self._at:
                 return False
-            if self._fault == "cut before until healed":
-                self.is_shut = True
-                return True
-            if self._fault == "cut after once" and self.count == self._at:
+            if self.count == self._at or self._is_next():
+                self._met.append(self.count)
+                self._committed = False
+            elif self._fault != "cut before until healed":
+                self._committed = self._committed or COMMIT in data
+                return False
+            self.is_shut = self._fault == "cut before until healed"
+            if self._fault == "cut after once":
                 self._deaf.add(session)
-            return self._fault == "cut before once" and self.count == self._at
+                return False
+            return True
+
+    def _is_next(self) -> bool:
+        return bool(self.every and self._committed and self.count >= self._met[-1] + self.every)
+
+    def is_deaf(self, session: _LentSession) -> bool:
+        """Return whether a session ends before its client gets the answer."""
+        return session in self._deaf
+
+
+class _LentSession:
+    """Passes the messages of one client to a lent session with the server, and back."""
+
+    def __init__(self, wire: Wire, client: socket.socket) -> None:
+        self.wire, self.client = wire, client
+
+    def serve(self) -> None:
+        startup = _read(self.client)
+        server: socket.socket | None = None
+        try:
+            if startup and not self.wire.is_cut(self, startup):
+                server = self.wire.backends.take(startup)
+                if not self.wire.is_deaf(self) and _sent(self.client, self.wire.backends.greeting):
+                    server = self._passed_on(server)
+        except OSError:  # the server was stopped
+            pass
+        finally:
+            self.wire._deaf.discard(self)
+            self.client.close()
+            if server is not None:
+                server.close()
+
+    def _passed_on(self, server: socket.socket) -> socket.socket | None:
+        """Pass messages on until the session ends; return it unless it can be lent again."""
+        client = self.client
+        ready = select.poll()
+        ready.register(client, select.POLLIN)
+        ready.register(server, select.POLLIN)
+        is_idle = True
+        while True:
+            readable = {number for number, _ in ready.poll()}
+            if server.fileno() in readable:
+                data = _read(server)
+                if not data or self.wire.is_deaf(self) or not _sent(client, data):
+                    return server
+                is_idle = data.endswith(READY)
+            if client.fileno() in readable:
+                data = _read(client)
+                if not data or self.wire.is_cut(self, data):
+                    return server
+                if data == TERMINATE and is_idle and not self.wire.is_deaf(self):
+                    self.wire.backends.give_back(server)
+                    return None
+                if not _sent(server, data):
+                    return server
+                is_idle = False
 
 
 class _Session:

@@ -5,12 +5,13 @@ Here some places are tried; `make faults` tries all.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stores.every_fault import DISK_FAULTS, at_port, on_disk, on_server
+from tests.stores.every_fault import DISK_FAULTS, SharedServer, at_port, on_disk, on_server
 from tests.stores.faulty_disk import Fault
 from tests.stores.nth_fault import CASES, PORT_FAULTS, Case, PortFault
 from tests.stores.proxy import WIRE_FAULTS, WireFault
@@ -22,7 +23,7 @@ MOST = 12
 """trials of one test with one fault; a test of more calls is tried at this many, evenly spread"""
 
 FEW = 2
-"""the same where each trial makes a schema"""
+"""the same on a server"""
 
 SAMPLE = (
     "test_a_refused_commit_has_written_nothing",
@@ -64,6 +65,13 @@ async def test_nothing_is_lost_whichever_operation_of_the_disk_fails_in_the_suit
     assert not counts["findings"]
 
 
+@pytest.fixture(scope="module")
+def shared(postgres: PostgresServer) -> Iterator[SharedServer]:
+    server = SharedServer(postgres)
+    yield server
+    server.close()
+
+
 ON_A_SERVER = [(case, fault) for case in CASES for fault in WIRE_FAULTS]
 ON_A_SERVER += [(case, fault) for case in CASES if case.name in SAMPLE for fault in PORT_FAULTS]
 
@@ -71,8 +79,8 @@ ON_A_SERVER += [(case, fault) for case in CASES if case.name in SAMPLE for fault
 @pytest.mark.full
 @pytest.mark.parametrize(("case", "fault"), ON_A_SERVER, ids=str)
 async def test_nothing_is_lost_whichever_call_of_a_postgres_store_or_message_to_its_server_fails(
-    case: Case, fault: PortFault | WireFault, postgres: PostgresServer, tmp_path: Path
+    case: Case, fault: PortFault | WireFault, shared: SharedServer, tmp_path: Path
 ) -> None:
-    counts = await on_server(postgres, case, tmp_path, fault, FEW)
+    counts = await on_server(shared, case, tmp_path, fault, FEW)
     print(f"postgresql, {fault}, {case}: {dict(counts)}")
     assert not counts["findings"]
