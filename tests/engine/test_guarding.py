@@ -48,7 +48,7 @@ def look(name: str) -> str:
 
 
 def agent_of(*script: Any, **more: Any) -> Agent[Any]:
-    return Agent(ScriptedModel(list(script)), name="desk", tools=[look], **more)
+    return Agent(ScriptedModel(list(script)), name="desk", **{"tools": [look], **more})
 
 
 def cards(request: GuardrailRequest) -> Rewrite | None:
@@ -69,6 +69,12 @@ async def events_of(runner: Runner, task_id: str) -> list[Any]:
 
 def verdicts(events: list[Any]) -> list[tuple[str, str, str | None]]:
     return [(e.guards, e.verdict, e.rule) for e in events if isinstance(e, GuardrailJudged)]
+
+
+async def streamed(agent: Agent[Any]) -> tuple[Any, list[Any]]:
+    async with Runner("memory:") as runner, runner.run_stream(agent, "Go.") as stream:
+        shown = [event async for event in stream]
+    return stream.result, shown
 
 
 async def run(agent: Agent[Any], said: str = "Go.", **more: Any) -> tuple[Any, list[Any]]:
@@ -142,15 +148,7 @@ async def test_a_guardrail_that_decides_late_still_comes_before_what_is_done(
 
     guardrail = Guardrail(late if is_async else late_in_a_thread, on="input", blocking=blocking)
     agent = Agent(ScriptedModel([call("act"), "Done."]), name="desk", tools=[act], guardrails=[guardrail])
-    shown: list[Any] = []
-    async with Runner("memory:") as runner:
-        if streams:
-            async with runner.run_stream(agent, "Go.") as stream:
-                shown = [event async for event in stream]
-            result = stream.result
-        else:
-            result = await runner.run(agent, "Go.")
-            shown = await events_of(runner, result.task_id)
+    result, shown = await (streamed(agent) if streams else run(agent))
     assert (result.state, result.error.kind, len(decided), acted) == ("failed", "input", 1, [])
     assert [e for e in shown if isinstance(e, (ModelReturned, ToolStarted)) or e.kind == "delta"] == []
 
@@ -194,31 +192,22 @@ async def test_input_that_a_person_is_asked_about_waits_also_in_another_process(
     assert verdicts(events) == [("input", "ask", "ask_cards")]
 
 
-async def test_a_person_may_edit_what_a_guardrail_asks_about_and_it_is_judged_once_more() -> None:
-    model = ScriptedModel(["Done."])
-    agent = Agent(model, name="desk", guardrails=[Guardrail(ask_cards, on="input", blocking=True)])
-    async with Runner("memory:", agents=[agent]) as runner:
-        result = await runner.run(agent, "My card is X4111.")
-        await runner.approve(result.task_id, arguments={"text": "My card is X4111, that is a test card."})
-        done = await runner.resume(result.task_id)
-    assert (done.state, model.requests[0].messages[-1].text) == (
-        "completed",
-        "My card is X4111, that is a test card.",
-    )
-
-
-async def test_a_person_who_refuses_stops_the_task() -> None:
+@pytest.mark.parametrize("approves", [True, False])
+async def test_a_person_edits_or_refuses_what_a_guardrail_asks_about(approves: bool) -> None:
     agent = agent_of("Done.", guardrails=[Guardrail(ask_cards, on="input", blocking=True)])
+    edited = "My card is X4111, that is a test card."
     async with Runner("memory:", agents=[agent]) as runner:
-        result = await runner.run(agent, "My card is X4111.")
-        await runner.deny(result.task_id, reason="Not here.", by="ann")
-        done = await runner.resume(result.task_id)
-    assert (done.state, done.error.kind, done.error.rule, done.error.by) == (
-        "failed",
-        "input",
-        "ask_cards",
-        "ann",
-    )
+        task = (await runner.run(agent, "My card is X4111.")).task_id
+        if approves:
+            await runner.approve(task, arguments={"text": edited})
+        else:
+            await runner.deny(task, reason="Not here.", by="ann")
+        done = await runner.resume(task)
+    if approves:
+        assert (done.state, agent.model.requests[0].messages[-1].text) == ("completed", edited)
+    else:
+        error = done.error
+        assert (done.state, error.kind, error.rule, error.by) == ("failed", "input", "ask_cards", "ann")
 
 
 async def test_a_headless_run_is_refused_what_a_person_would_be_asked() -> None:
@@ -355,17 +344,9 @@ def typed_cards(request: GuardrailRequest) -> Rewrite | None:
 @pytest.mark.parametrize("function", [typed_cards, no_cards])
 async def test_typed_answers_are_judged_as_data(mode: Any, function: Any) -> None:
     said = call("final_answer", number="X4111") if mode == "tool" else text('{"number": "X4111"}')
-    agent = Agent(
-        ScriptedModel([said]),
-        name="desk",
-        output_type=Card,
-        output_mode=mode,
-        guardrails=[Guardrail(function, on="output")],
-    )
-    async with Runner("memory:") as runner:
-        async with runner.run_stream(agent, "Go.") as stream:
-            shown = [event async for event in stream]
-        result = stream.result
+    guardrails = [Guardrail(function, on="output")]
+    agent = agent_of(said, tools=[], output_type=Card, output_mode=mode, guardrails=guardrails)
+    result, shown = await streamed(agent)
     assert "X4111" not in repr(shown) + repr(result)
     if function is typed_cards:
         assert (result.state, result.output) == ("completed", Card("none"))
@@ -374,29 +355,17 @@ async def test_typed_answers_are_judged_as_data(mode: Any, function: Any) -> Non
 
 
 async def test_a_rewrite_that_is_not_of_the_output_type_refuses_the_answer() -> None:
-    agent = Agent(
-        ScriptedModel([text('{"number": "X4111"}')]),
-        name="desk",
-        output_type=Card,
-        output_mode="native",
-        guardrails=[Guardrail(lambda request: Rewrite({"no": 1}), id="wrong", on="output")],
-    )
-    result, _ = await run(agent)
+    wrong = Guardrail(lambda request: Rewrite({"no": 1}), id="wrong", on="output")
+    said = text('{"number": "X4111"}')
+    result, _ = await run(agent_of(said, output_type=Card, output_mode="native", guardrails=[wrong]))
     assert (result.state, result.error.rule) == ("failed", "wrong")
     assert "not of its type" in result.error.message
 
 
 async def test_the_thoughts_of_react_are_judged_too() -> None:
-    agent = Agent(
-        ScriptedModel([text("Thought: the card is X4111\nAnswer: Done.")]),
-        name="desk",
-        worker="react",
-        guardrails=[Guardrail(cards, on="output")],
-    )
-    async with Runner("memory:") as runner:
-        async with runner.run_stream(agent, "Go.") as stream:
-            shown = [event async for event in stream]
-        result = stream.result
+    said = text("Thought: the card is X4111\nAnswer: Done.")
+    guardrails = [Guardrail(cards, on="output")]
+    result, shown = await streamed(agent_of(said, tools=[], worker="react", guardrails=guardrails))
     assert (result.final_text, "X4111" in repr(shown)) == ("Done.", False)
 
 
@@ -407,12 +376,7 @@ async def test_the_result_of_a_return_direct_tool_is_an_answer_too(function: Any
         """Show."""
         return "card X4111"
 
-    agent = Agent(
-        ScriptedModel([call("show")]),
-        name="desk",
-        tools=[show],
-        guardrails=[Guardrail(function, on="output")],
-    )
+    agent = agent_of(call("show"), tools=[show], guardrails=[Guardrail(function, on="output")])
     async with Runner("memory:", agents=[agent]) as runner:
         result = await runner.run(agent, "Go.")
         if function is cards:
@@ -466,12 +430,7 @@ async def test_an_undo_is_given_what_the_tool_returned() -> None:
         """Book."""
         return "booking X4111"
 
-    agent = Agent(
-        ScriptedModel([call("book"), "Done."]),
-        name="desk",
-        tools=[book],
-        guardrails=[Guardrail(cards, on="result")],
-    )
+    agent = agent_of(call("book"), "Done.", tools=[book], guardrails=[Guardrail(cards, on="result")])
     async with Runner("memory:", agents=[agent]) as runner:
         task = await runner.create_task(agent, "Go.")
         await runner.run_step(task)
@@ -491,15 +450,12 @@ async def plain(ctx: StepContext[Any]) -> StepResult:
     return StepResult(f"It says {answer.message.text}", is_last=True)
 
 
-def functions_of(*script: Any, **more: Any) -> Agent[Any]:
-    return agent_of(*script, worker=plain, **more)
-
-
 @pytest.mark.parametrize("on", ["input", "output", "result"])
 @pytest.mark.parametrize("function", [cards, no_cards, ask_cards])
 async def test_steps_that_are_functions_wait_for_guardrails_too(on: Any, function: Any) -> None:
-    model = ScriptedModel([call("look", name="x"), "card X4111"])
-    agent = Agent(model, name="desk", tools=[look], worker=plain, guardrails=[Guardrail(function, on=on)])
+    script = [call("look", name="x"), "card X4111"]
+    agent = agent_of(*script, worker=plain, guardrails=[Guardrail(function, on=on)])
+    model: Any = agent.model
     async with Runner("memory:", agents=[agent]) as runner:
         result = await runner.run(agent, "My card is X4111.")
         asked: list[Any] = []
@@ -558,12 +514,7 @@ async def test_input_that_arrives_while_the_task_runs_is_judged_before_the_next_
         await going[0]()
         return "talked"
 
-    agent = Agent(
-        ScriptedModel([call("talk"), "Done."]),
-        name="desk",
-        tools=[talk],
-        guardrails=[Guardrail(note, on="input")],
-    )
+    agent = agent_of(call("talk"), "Done.", tools=[talk], guardrails=[Guardrail(note, on="input")])
     async with Runner("memory:", agents=[agent]) as runner:
         task = await runner.create_task(agent, "Go.")
         going.append(lambda: runner.send(task, "My card is X4111."))

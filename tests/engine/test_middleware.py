@@ -532,12 +532,12 @@ async def hangs_after(call: ToolInvocation, next: NextLayer) -> ToolOutput:
 async def test_the_timeout_of_the_tool_covers_a_middleware_that_hangs(
     middleware: Any, outcome: str, runs: int
 ) -> None:
-    limited = tool(pay, timeout=0.2, middleware=[middleware])
+    limited = tool(pay, timeout=0.05, middleware=[middleware])
     agent = agent_with(limited, script=[call("pay", amount=1), "Done."])
     async with Runner("memory:", options=RunOptions(on_unknown_outcome="tell_model")) as runner:
         execution = await only_call(runner, agent)
     assert (execution.outcome, len(ran)) == (outcome, runs)
-    assert "took longer than 0.2 s" in execution.error.message
+    assert "took longer than 0.05 s" in execution.error.message
 
 
 async def test_a_cancellation_passes_through_and_a_middleware_cannot_turn_it_into_a_result() -> None:

@@ -450,7 +450,7 @@ async def test_a_last_answer_in_the_same_step_does_not_know_earlier_failures(run
 
 async def test_a_task_whose_driver_was_killed_during_a_wait_waits_on_when_resumed(tmp_path):
     path = tmp_path / "j.db"
-    model = Again([fail(503), text("Yes.")], [0.6])
+    model = Again([fail(503), text("Yes.")], [0.2])
     agent = Agent(model, name="a")
     one = Runner(SQLiteStore(path), agents=[agent])
     handle = await one.start(agent, "Now?", task_id="t")

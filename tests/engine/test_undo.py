@@ -154,7 +154,9 @@ async def test_undo_removes_nothing_from_the_journal(runner: Runner) -> None:
     assert [event.kind for event in after[len(before) :]] == ["undo_requested", "rewound"]
 
 
-async def test_an_undo_restores_steps_and_tool_calls_and_tokens_stay_spent(runner: Runner) -> None:
+async def test_an_undo_restores_steps_and_tool_calls_and_the_limit_on_tokens_counts_what_was_spent(
+    runner: Runner,
+) -> None:
     agent = calculator(limits=Limits(steps=3, tool_calls=2))
     task = await runner.create_task(agent, "?")
     await step_to_answer(runner, task)
@@ -168,16 +170,10 @@ async def test_an_undo_restores_steps_and_tool_calls_and_tokens_stay_spent(runne
     assert result.state == "completed"
     assert (result.steps, result.usage.tool_calls, result.usage.model_calls) == (3, 2, 6)
     assert result.usage.total_tokens == 2 * spent.total_tokens
-
-
-async def test_an_undo_does_not_restore_tokens(runner: Runner) -> None:
-    agent = calculator()
-    task = await runner.create_task(agent, "?", options=RunOptions(on_limit="fail"))
-    await step_to_answer(runner, task)
-    spent = (await runner.result(task)).usage.total_tokens
     await runner.undo_step(task, to=0)
-    result = await runner.resume(task, options=RunOptions(limits=Limits(tokens=spent)))
-    assert (result.state, result.error.kind if result.error else None) == ("failed", "tokens")
+    limited = RunOptions(limits=Limits(tokens=2 * spent.total_tokens), on_limit="fail")
+    result = await runner.resume(task, options=limited)
+    assert (result.state, result.error and result.error.kind) == ("failed", "tokens")
 
 
 async def test_messages_sent_before_the_undone_step_are_pending_again(runner: Runner) -> None:
@@ -273,21 +269,15 @@ async def test_a_refused_undo_releases_a_task_with_unread_messages() -> None:
         assert (await runner.get_task(first.task_id)).driven is False
 
 
-async def test_undo_of_a_degraded_task_goes_on_from_there(runner: Runner) -> None:
-    agent = calculator(limits=Limits(steps=1))
-    result = await runner.run(agent, "?", task_id="d")
+async def test_undo_of_a_degraded_or_failed_task_opens_it_in_a_new_attempt(runner: Runner) -> None:
+    result = await runner.run(calculator(limits=Limits(steps=1)), "?", task_id="d")
     assert result.state == "degraded"
     await runner.undo_step("d", to=0)
     again = await runner.resume("d", options=RunOptions(limits=Limits(steps=5)))
     assert (again.state, again.final_text, again.degraded_reasons) == ("completed", "405", ())
-
-
-async def test_undo_of_a_failed_task_opens_it_in_a_new_attempt(runner: Runner) -> None:
-    agent = calculator(call("add", a=1, b=1), fail(500), "2")
-    await runner.run(agent, "?", task_id="f")
-    assert (await runner.get_task("f")).state == "failed"
-    report = await runner.undo_step("f", to=0, by="ann")
-    assert report.steps == ("s1", "s2")
+    result = await runner.run(calculator(call("add", a=1, b=1), fail(500), "2"), "?", task_id="f")
+    assert result.state == "failed"
+    assert (await runner.undo_step("f", to=0, by="ann")).steps == ("s1", "s2")
     (reopened,) = await only(runner, "f", "task_reopened")
     assert (reopened.attempt, reopened.reason, reopened.by) == (2, "undo", "ann")
     assert (await runner.get_task("f")).state == "running"

@@ -54,6 +54,12 @@ def agent_with(*tools: Any, script: Any = None) -> Agent[Any]:
     return Agent(ScriptedModel(list(script)), name="desk", tools=list(tools))
 
 
+async def only_call(*tools: Any, **options: Any) -> Any:
+    """Run an agent whose model calls the first of these tools, and return that call."""
+    async with Runner("memory:", **{"secrets": {"crm": crm}, **options}) as runner:
+        return (await runner.run(agent_with(*tools), "Go.")).tool_executions[0]
+
+
 async def raw(store: Path) -> bytes:
     return b"".join(path.read_bytes() for path in store.parent.iterdir() if path.name.startswith(store.name))
 
@@ -97,8 +103,7 @@ def test_a_secret_is_read_from_its_source_when_it_is_asked_for(
 async def test_a_secret_that_cannot_be_read_is_named_with_the_place_and_without_its_value(
     source: Any, where: str, says: str
 ) -> None:
-    async with Runner("memory:", secrets={"crm": source}) as runner:
-        (execution,) = (await runner.run(agent_with(ask_crm), "Go.")).tool_executions
+    execution = await only_call(ask_crm, secrets={"crm": source})
     assert execution.outcome == "error"
     vault = Vault({"crm": Source(where, source)} if callable(source) else {})
     assert f"the secret 'crm': {where} " in execution.error.message
@@ -121,15 +126,13 @@ async def test_a_tool_is_given_only_the_secrets_that_it_declares() -> None:
             caught.append(error)
             raise
 
-    async with Runner("memory:", secrets={"crm": crm, "mail": crm}) as runner:
-        (execution,) = (await runner.run(agent_with(nosy), "Go.")).tool_executions
+    execution = await only_call(nosy, secrets={"crm": crm, "mail": crm})
     assert [error.name for error in caught] == ["crm"]
     assert execution.error.message == "the tool nosy does not declare the secret crm: @tool(secrets=('crm',))"
 
 
 async def test_a_secret_without_a_source_says_what_to_write() -> None:
-    async with Runner("memory:", secrets={"crn": crm}) as runner:
-        (execution,) = (await runner.run(agent_with(ask_crm), "Go.")).tool_executions
+    execution = await only_call(ask_crm, secrets={"crn": crm})
     assert "the secret 'crm' has no source: Runner(secrets={'crm': 'env:NAME'})" in execution.error.message
     assert "did you mean 'crn'?" in execution.error.message
 
@@ -277,8 +280,7 @@ async def test_a_value_was_lost_that_was_kept_under_a_name_with_a_secret() -> No
         """Keep a value."""
         return await ctx.once(f"token {ctx.secret('crm')}", lambda: ran.append("ran"))
 
-    async with Runner("memory:", secrets={"crm": crm}) as runner:
-        (execution,) = (await runner.run(agent_with(keeps), "Go.")).tool_executions
+    execution = await only_call(keeps)
     assert (execution.outcome, ran) == ("error", [])
     assert "the name given to once(...) holds a secret" in execution.error.message
     assert TOKEN not in execution.error.message
@@ -549,8 +551,7 @@ async def test_keys_of_the_environment_are_hidden_by_a_runner_with_secrets(
         """Show the environment."""
         return ["ghp-0123456789abcdef", "pg-pass-4711"]
 
-    async with Runner("memory:", secrets={}) as runner:
-        (execution,) = (await runner.run(agent_with(environment), "Go.")).tool_executions
+    execution = await only_call(environment, secrets={})
     assert execution.output == [SECRET, SECRET]
 
 
