@@ -1,9 +1,10 @@
 """Workers whose steps are functions, and the checks after each of their tasks."""
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.runner.acts import assert_well_formed
-from treadle import Agent, NextStep, Runner, RunResult, ScriptedModel, StepResult, tool
+from treadle import Agent, NextStep, Runner, RunResult, ScriptedModel, StepContext, StepResult, tool
 from treadle.core.model import ModelRequest
 from treadle.llm.scripted import Turn, text
 from treadle.testing.audit import Evidence, audit_store
@@ -21,6 +22,18 @@ async def sound(runner: Runner, result: RunResult, *, ended: bool = True) -> Run
 
 def planned(*steps: NextStep) -> StepResult:
     return StepResult(next_steps=steps)
+
+
+def planning(*steps: NextStep) -> Callable[[Any], Any]:
+    """Make a worker of a function that runs these steps: the first step plans them."""
+
+    def decorate(run: Any) -> Any:
+        async def worker(ctx: StepContext) -> StepResult:
+            return planned(*steps) if ctx.name == "start" else await run(ctx)
+
+        return worker
+
+    return decorate
 
 
 def echo(request: ModelRequest) -> Turn:

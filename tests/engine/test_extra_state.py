@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cast import last
-from tests.engine.function_workers import agent_of, planned, sound
+from tests.engine.function_workers import agent_of, planned, planning, sound
 from tests.runner.gates import Gates
 from treadle import (
     Agent,
@@ -529,9 +529,8 @@ async def test_steps_beside_each_other_see_nothing_of_each_other_and_the_later_i
 ) -> None:
     gates = Gates()
 
+    @planning(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
         if ctx.name == "end":
             return last(dict(ctx.state))
         await gates.pass_(ctx.name)
@@ -555,9 +554,8 @@ async def test_steps_beside_each_other_see_nothing_of_each_other_and_the_later_i
 async def test_an_undone_step_takes_its_changes_back_and_leaves_those_of_steps_beside_it(
     runner: Runner,
 ) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
         if ctx.name == "end":
             return last(dict(ctx.state))
         await ctx.call_tool("note", {"what": ctx.name})

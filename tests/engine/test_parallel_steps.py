@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cast import last, look
-from tests.engine.function_workers import agent_of, echo, planned, sound
+from tests.engine.function_workers import agent_of, echo, planned, planning, sound
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import assert_well_formed
 from tests.runner.gates import Gates, shown
@@ -46,14 +46,13 @@ async def runner() -> AsyncIterator[Runner]:
 async def test_a_step_begins_as_soon_as_its_own_dependencies_end(runner: Runner) -> None:
     gates = Gates()
 
+    @planning(
+        NextStep("quick"),
+        NextStep("slow"),
+        NextStep("after quick", after=("quick",)),
+        NextStep("end", after=("slow", "after quick")),
+    )
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(
-                NextStep("quick"),
-                NextStep("slow"),
-                NextStep("after quick", after=("quick",)),
-                NextStep("end", after=("slow", "after quick")),
-            )
         if ctx.name == "end":
             return StepResult(list(ctx.results), is_last=True)
         await gates.pass_(ctx.name)
@@ -120,9 +119,8 @@ async def test_the_order_of_planned_steps_does_not_depend_on_which_sibling_was_f
     more = {"a": ("a1",), "b": ("b1", "b2"), "a1": ("a2",)}
     gates = Gates()
 
+    @planning(NextStep("a"), NextStep("b"), NextStep("last"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("last"))
         await gates.pass_(ctx.name)
         answer = await ctx.call_model()
         nexts = [NextStep(name) for name in more.get(ctx.name, ())]
@@ -203,11 +201,8 @@ async def test_a_join_is_decided_by_as_many_as_it_needs_and_the_rest_is_stopped(
     gates = Gates()
     stopped: list[str] = []
 
+    @planning(*[NextStep(name) for name in "abc"], NextStep("join", after=tuple("abc"), join=join))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(
-                *[NextStep(name) for name in "abc"], NextStep("join", after=tuple("abc"), join=join)
-            )
         if ctx.name == "join":
             return StepResult({k: v for k, v in ctx.results.items() if v is not None}, is_last=True)
         try:
@@ -237,9 +232,8 @@ async def test_a_writing_call_of_an_unneeded_step_ends_as_unknown(runner: Runner
         begun.set()
         await asyncio.sleep(60)
 
+    @planning(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b"), join="any"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b"), join="any"))
         if ctx.name == "join":
             return StepResult("done", is_last=True)
         if ctx.name == "a":
@@ -255,9 +249,8 @@ async def test_one_failing_step_loses_nothing_of_its_siblings(runner: Runner) ->
     ran: list[str] = []
     broken = True
 
+    @planning(*[NextStep(name) for name in "abc"], NextStep("join", after=tuple("abc")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(*[NextStep(name) for name in "abc"], NextStep("join", after=tuple("abc")))
         if ctx.name == "join":
             return StepResult(list(ctx.results.values()), is_last=True)
         ran.append(ctx.name)
@@ -276,9 +269,8 @@ async def test_one_failing_step_loses_nothing_of_its_siblings(runner: Runner) ->
 
 
 async def test_an_optional_step_may_fail(runner: Runner) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b"), join="optional"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b"), join="optional"))
         if ctx.name == "a":
             raise ValueError("no")
         return StepResult(
@@ -291,11 +283,8 @@ async def test_an_optional_step_may_fail(runner: Runner) -> None:
 
 
 async def test_a_quorum_that_cannot_be_reached_fails_the_task(runner: Runner) -> None:
+    @planning(*[NextStep(n) for n in "abc"], NextStep("join", after=tuple("abc"), join=Quorum(2)))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(
-                *[NextStep(n) for n in "abc"], NextStep("join", after=tuple("abc"), join=Quorum(2))
-            )
         if ctx.name in "ab":
             raise ValueError(f"{ctx.name} fails")
         return StepResult("c")
@@ -307,9 +296,8 @@ async def test_a_quorum_that_cannot_be_reached_fails_the_task(runner: Runner) ->
 
 
 async def test_a_failed_step_is_skipped_with_its_reason_and_the_other_steps_run(runner: Runner) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
         if ctx.name == "a":
             raise ValueError("never")
         return StepResult(ctx.results if ctx.name == "join" else "b", is_last=ctx.name == "join")
@@ -343,9 +331,8 @@ class TaskCache:
         return write
 
 
+@planning(*[NextStep(name) for name in "abc"], NextStep("join", after=tuple("abc")))
 async def fan(ctx: StepContext) -> StepResult:
-    if ctx.name == "start":
-        return planned(*[NextStep(name) for name in "abc"], NextStep("join", after=tuple("abc")))
     if ctx.name == "join":
         await ctx.call_tool("write", {"what": "joined"})
         return StepResult(ctx.results, is_last=True)
@@ -449,9 +436,8 @@ async def test_an_undone_step_releases_its_calls_and_the_messages_it_read(runner
 async def test_messages_read_by_parallel_steps_are_restored_in_the_order_they_were_sent(
     runner: Runner,
 ) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
         return StepResult(ctx.name, is_last=ctx.name == "end")
 
     task = await runner.create_task(agent_of(worker), "go")
@@ -506,9 +492,8 @@ async def test_messages_that_no_step_read_start_another_round_of_the_worker(
 async def test_a_breakpoint_after_a_step_holds_also_if_a_later_one_was_quicker(runner: Runner) -> None:
     gates = Gates()
 
+    @planning(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
         if ctx.name != "end":
             await gates.pass_(ctx.name)
         return StepResult(ctx.name, is_last=ctx.name == "end")
@@ -545,9 +530,8 @@ async def test_at_a_limit_an_answer_that_a_message_overtook_is_the_result(runner
 async def test_a_message_after_a_failure_that_the_answer_outran_starts_another_round(runner: Runner) -> None:
     gates = Gates()
 
+    @planning(NextStep("fails"), NextStep("answers"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("fails"), NextStep("answers"))
         if ctx.name == "fails" and len(ctx.messages) == 1:
             await gates.until("answers begins")
             raise ValueError("no")
@@ -628,9 +612,8 @@ async def test_a_step_may_plan_a_step_that_waits_for_it(runner: Runner) -> None:
 
 
 async def test_a_limit_waits_for_the_request_of_a_sibling_that_is_out(runner: Runner) -> None:
+    @planning(*map(NextStep, "abc"), NextStep("end", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(*map(NextStep, "abc"), NextStep("end", after=("a", "b")))
         if ctx.name == "c":
             await asyncio.sleep(0.005)
             return StepResult("c")
@@ -647,9 +630,8 @@ async def test_a_limit_waits_for_the_request_of_a_sibling_that_is_out(runner: Ru
 
 
 async def test_run_step_retries_the_named_one_of_two_failed_steps(runner: Runner) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
         if ctx.attempt == 1 and ctx.name != "end":
             raise ValueError("not yet")
         return StepResult(ctx.name, is_last=ctx.name == "end")
@@ -693,9 +675,8 @@ async def test_a_fork_begins_by_default_after_the_step_that_ended_last(runner: R
 
 
 async def test_in_a_fork_a_step_makes_something_else_of_another_result(runner: Runner) -> None:
+    @planning(NextStep("a"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"))
         seen = await ctx.call_tool("look")
         return StepResult({"seen": seen}, is_last=True)
 
@@ -843,12 +824,10 @@ async def test_a_pause_lets_calls_end_and_resume_enters_the_steps_again(runner: 
 
 
 async def test_limits_hold_over_all_steps_that_run_beside_each_other(runner: Runner) -> None:
+    @planning(
+        *[NextStep(f"p{i}") for i in range(6)], NextStep("join", after=tuple(f"p{i}" for i in range(6)))
+    )
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(
-                *[NextStep(f"p{i}") for i in range(6)],
-                NextStep("join", after=tuple(f"p{i}" for i in range(6))),
-            )
         if ctx.name == "join":
             return StepResult("all", is_last=True)
         await ctx.call_model("hello")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.function_workers import planned
+from tests.engine.function_workers import planned, planning
 from tests.runner.gates import Gates, shown
 from treadle import (
     Agent,
@@ -73,9 +73,8 @@ async def test_input_of_a_step_that_lost_a_race_is_in_the_thread(runner: Runner)
 async def test_input_of_a_step_that_another_step_outran_comes_before_the_answer(runner: Runner) -> None:
     gates = Gates()
 
+    @planning(NextStep("slow"), NextStep("quick"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("slow"), NextStep("quick"))
         await gates.pass_(ctx.name)
         return StepResult(ctx.name, is_last=True)
 
@@ -90,9 +89,8 @@ async def test_input_of_a_step_that_another_step_outran_comes_before_the_answer(
 
 @pytest.mark.parametrize("ends", ["fails", "is at a limit", "is cancelled"])
 async def test_messages_of_parallel_steps_are_kept_without_an_answer(runner: Runner, ends: str) -> None:
+    @planning(NextStep("a"), NextStep("b"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"))
         if ctx.name == "b":
             raise ValueError("no")
         await ctx.call_model()
@@ -115,9 +113,8 @@ async def test_messages_of_parallel_steps_are_kept_without_an_answer(runner: Run
 
 
 async def test_an_undo_of_an_answer_runs_the_steps_that_were_given_up_for_it(runner: Runner) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("end", after=("a", "b")))
         if ctx.name == "b" and "b1" not in ctx.step_id:
             await asyncio.sleep(60)
         is_last = ctx.name == "end" or (ctx.name == "a" and "b1" not in ctx.step_id)
@@ -131,9 +128,8 @@ async def test_an_undo_of_an_answer_runs_the_steps_that_were_given_up_for_it(run
 
 
 async def test_a_message_starts_a_new_round_without_steps_of_the_first(runner: Runner) -> None:
+    @planning(NextStep("a"), NextStep("b"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"))
         return StepResult(ctx.name, is_last=True)
 
     task = await runner.create_task(agent_of(worker), "go")
@@ -146,9 +142,8 @@ async def test_a_message_starts_a_new_round_without_steps_of_the_first(runner: R
 
 
 async def test_a_task_continues_after_an_undo_of_a_step_of_a_withdrawn_answer(runner: Runner) -> None:
+    @planning(NextStep("aside"), NextStep("answer"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("aside"), NextStep("answer"))
         return StepResult(ctx.name, is_last=ctx.name == "answer")
 
     task = await runner.create_task(agent_of(worker), "go")
@@ -260,13 +255,12 @@ async def test_the_result_of_a_retried_call_precedes_messages_sent_meanwhile(run
 async def test_a_step_that_is_needed_later_in_a_plan_is_not_given_up_for_one_that_hurries(
     runner: Runner,
 ) -> None:
+    @planning(
+        NextStep("slow"),
+        NextStep("hurries", after=("start", "slow"), join="any"),
+        NextStep("end", after=("slow", "hurries")),
+    )
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(
-                NextStep("slow"),
-                NextStep("hurries", after=("start", "slow"), join="any"),
-                NextStep("end", after=("slow", "hurries")),
-            )
         return StepResult(sorted(ctx.results), is_last=ctx.name == "end")
 
     result = await runner.run(agent_of(worker), "go")
@@ -314,9 +308,8 @@ async def test_a_fork_beside_a_step_with_an_open_call_ends_that_call(runner: Run
         begun.set()
         await over.wait()
 
+    @planning(NextStep("a"), NextStep("b"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"))
         if ctx.name == "b":
             await ctx.call_tool("hold")
             await ctx.call_tool("hold")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cast import look, repeat
-from tests.engine.function_workers import agent_of, planned, sound
+from tests.engine.function_workers import agent_of, planned, planning, sound
 from treadle import (
     Agent,
     Breakpoint,
@@ -46,9 +46,8 @@ async def names(runner: Runner, task_id: str) -> list[str]:
 async def test_a_step_that_ends_together_with_the_answer_does_not_end_twice(
     runner: Runner, both: bool
 ) -> None:
+    @planning(NextStep("a"), NextStep("b"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"))
         return StepResult(ctx.name, is_last=both or ctx.name == "a")
 
     result = await sound(runner, await runner.run(agent_of(worker), "go"))
@@ -59,9 +58,8 @@ async def test_a_step_that_ends_together_with_the_answer_does_not_end_twice(
 async def test_a_step_that_ends_together_with_the_one_that_decides_a_join_does_not_end_twice(
     runner: Runner,
 ) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("first", after=("a", "b"), join="any"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("first", after=("a", "b"), join="any"))
         return StepResult({**ctx.results, ctx.name: 1}, is_last=ctx.name == "first")
 
     result = await sound(runner, await runner.run(agent_of(worker), "go"))
@@ -75,9 +73,8 @@ async def test_a_step_function_that_ignores_its_cancellation_changes_nothing(
 ) -> None:
     hanging = asyncio.Event()
 
+    @planning(NextStep("a"), NextStep("b"), NextStep("first", after=("a", "b"), join="any"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("first", after=("a", "b"), join="any"))
         if ctx.name == "a":
             await hanging.wait()
         if ctx.name == "b":
@@ -158,9 +155,8 @@ async def test_an_undo_leaves_the_open_calls_of_siblings_alone(runner: Runner, e
             await asyncio.sleep(60)
         return what
 
+    @planning(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
         if ctx.name == "b":
             return StepResult(await ctx.call_tool("long", {"what": "b"}))
         return StepResult(ctx.results, is_last=ctx.name == "join")
@@ -187,9 +183,8 @@ async def test_an_undo_leaves_the_open_calls_of_siblings_alone(runner: Runner, e
 async def test_calls_that_a_limit_refused_are_made_once_the_limit_is_raised(
     runner: Runner, on_limit: Any, asks: bool
 ) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
         if ctx.name == "join":
             return StepResult(ctx.results, is_last=True)
         if asks:
@@ -224,9 +219,8 @@ async def test_a_breakpoint_before_a_tool_stops_a_function_that_calls_it(runner:
 
 
 async def test_sibling_steps_may_make_calls_of_the_same_id(runner: Runner) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
         if ctx.name == "join":
             return StepResult(ctx.results, is_last=True)
         made = ToolCall("id1", "repeat", {"what": ctx.name})
@@ -253,9 +247,8 @@ async def test_a_value_wanted_by_several_at_a_time_is_worked_out_once(runner: Ru
 
 
 async def test_a_replanned_step_waits_for_a_failed_sibling_that_runs_again(runner: Runner) -> None:
+    @planning(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
         if ctx.name != "join" and len(tried) < 2:
             tried.append(ctx.name)
             raise RuntimeError("not yet")
@@ -282,9 +275,8 @@ async def test_a_step_that_fails_when_stepped_leaves_no_call_of_an_interrupted_s
             await asyncio.sleep(60)
         return 1
 
+    @planning(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("a"), NextStep("b"), NextStep("join", after=("a", "b")))
         if ctx.name == "a" and not began.is_set():
             await asyncio.sleep(60)
         if ctx.name == "a" and ctx.attempt == 1:
@@ -302,9 +294,8 @@ async def test_a_step_that_fails_when_stepped_leaves_no_call_of_an_interrupted_s
 
 
 async def test_a_task_does_not_change_between_step_functions_and_other_workers(runner: Runner) -> None:
+    @planning(NextStep("end"))
     async def worker(ctx: StepContext) -> StepResult:
-        if ctx.name == "start":
-            return planned(NextStep("end"))
         return StepResult(await ctx.call_tool("look"), is_last=True)
 
     functions = Agent(ScriptedModel([]), worker=worker, tools=[look])
