@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from treadle.agents.agent import Agent
 from treadle.client.agents import AgentsHere
+from treadle.client.arguments import Given, RemoteArguments, content_of, set_fields
 from treadle.client.connection import Attempts, Connection, Reply, path_of
 from treadle.client.following import changes, follow, until_rest
 from treadle.client.streams import RemoteRun, RemoteStep, Way
@@ -26,7 +27,6 @@ from treadle.core.header_text import to_header
 from treadle.core.messages import Json
 from treadle.core.tickets import task_of_ticket
 from treadle.core.tracebacks import cause_of
-from treadle.drivers.arguments import parts_of
 from treadle.drivers.random_ids import new_id
 from treadle.engine.options import RunOptions
 from treadle.errors import (
@@ -37,9 +37,7 @@ from treadle.errors import (
     TaskParked,
     TicketNotFound,
     TreadleError,
-    VersionRefused,
 )
-from treadle.results.agent_info import AgentInfo
 from treadle.results.pages import Page, TaskPage
 from treadle.results.read_results import Lineage
 from treadle.results.run_result import RunResult, is_disposable
@@ -48,7 +46,6 @@ from treadle.results.tasks import Task, TaskSummary
 from treadle.results.wire import from_wire, to_wire
 from treadle.verbs.operation import Operation
 from treadle.verbs.table import OPERATIONS, operation_of
-from treadle.wiring import load_parts
 
 LONGEST_WAIT: Final = 60.0
 """Seconds for which one request waits for a result; then it is sent again."""
@@ -59,7 +56,6 @@ _PAGE: Final = 50
 INTERRUPTING: Final = 10.0
 """Seconds for which a cancelled verb tries to have its task interrupted: with no server there, the task goes on."""
 
-Given = dict[str, Any]
 R = TypeVar("R")
 
 
@@ -74,17 +70,17 @@ class RemoteVerbs:
     def __init__(self, connection: Connection, agents: AgentsHere) -> None:
         self.connection = connection
         self.agents = agents
-        self._name: str | None = None
+        self._arguments = RemoteArguments(connection, agents)
 
     # ------------------------------------------------------------------------------------- one request
 
     async def call(self, verb: str, given: Given) -> Any:
         """Carry out a verb that is one request, which is sent again with the same key while it is not done."""
-        await self._check(verb, given)
+        await self._arguments.check(verb, given)
         row = _row_of(verb, given)
         if verb == "fork":
             _task_id(given)
-        path, body, headers = path_of(row, given), await self._body(row, given), _headers(given)
+        path, body, headers = path_of(row, given), await self._arguments.body(row, given), _headers(given)
         query = [pair for name in row.query for pair in _query(name, given.get(name))]
         # A read tells how things stand now: `stopped` is what waits.
         wait = LONGEST_WAIT if row.waits is not None and row.method == "POST" else 0.0
@@ -110,72 +106,6 @@ class RemoteVerbs:
     def _follow(self, page: TaskPage, filters: Given) -> None:
         """Let a page of a lineage be followed by those of `list_tasks`."""
         page.followed_by(lambda cursor: self.call("list_tasks", {**filters, "cursor": cursor}))
-
-    async def _check(self, verb: str, given: Given) -> None:
-        """Raise `ConfigurationError` for an argument that no request carries; the text says where it belongs."""
-        if given.get("context") is not None:
-            raise ConfigurationError(
-                f"{verb}: context= belongs to the process that drives: Runner(context_factory=...) of the server"
-            )
-        if given.get("observers"):
-            raise ConfigurationError(
-                f"{verb}: observers= belong to the process that drives: Runner(observers=[...]) of the server; from "
-                "here, run_stream has the events of the task"
-            )
-        if given.get("raw"):
-            raise ConfigurationError(
-                f"{verb}: raw= is what a provider sends: it stays with the process that drives"
-            )
-        if isinstance(given.get("agent"), Agent):
-            self.agents.add(given["agent"])
-        if given.get("by") is None or verb == "usage":
-            return
-        if given["by"] != (name := await self._own_name()):
-            raise ConfigurationError(
-                f"{verb}: by must be {name!r}, whose token this client has, got {given['by']!r}; leave it out"
-            )
-
-    async def _own_name(self) -> str:
-        """Return the name of the principal whose token this client has: events have it as `by`."""
-        if self._name is None:
-            reply = await self.connection.request("GET", OPERATIONS["get_me"].path)
-            self._name = str(reply.document["name"])
-        return self._name
-
-    async def _body(self, row: Operation, given: Given) -> dict[str, Json] | None:
-        if row.body is None:
-            return None
-        names, parameters = row.body, row.parameters
-        if row.name == "fork":  # the order in which its members have always been sent
-            names = (*names[:-3], "task_id", "instructions", "model")
-        changed = [name for name in names if name in given and given[name] is not parameters[name].default]
-        return {name: await self._sent(name, given[name], given) for name in changed}
-
-    async def _sent(self, name: str, value: Any, given: Given) -> Json:
-        """Return an argument as a body holds it."""
-        if name in ("input", "message"):
-            return await _content(value)
-        if name == "agent":
-            return await self._name_of(value, given.get("options"))
-        if isinstance(value, timedelta):
-            return value.total_seconds()
-        return _set_fields(to_wire(value)) if isinstance(value, RunOptions) else to_wire(value)
-
-    async def _name_of(self, agent: Any, options: RunOptions | None) -> str:
-        """Return the name of an agent; refuse another version than the server's, if the options say so."""
-        if isinstance(agent, str):
-            return agent
-        self.agents.add(agent)
-        if options is not None and options.on_version_change == "refuse":
-            path = path_of(OPERATIONS["get_agent"], {"name": agent.name})
-            reply = await self.connection.request("GET", path)
-            server = from_wire(AgentInfo, reply.document)
-            if server.fingerprint != agent.fingerprint:
-                raise VersionRefused(
-                    f"the server has agent {agent.name!r} in version {server.fingerprint}, and here it is "
-                    f"{agent.fingerprint}: deploy one of them, or leave out on_version_change='refuse'"
-                )
-        return agent.name
 
     # ------------------------------------------------------------------------------------ waiting for rest
 
@@ -238,17 +168,17 @@ class RemoteVerbs:
     # ------------------------------------------------------------------------------- making and running tasks
 
     async def _make(self, verb: str, given: Given, *, run: bool) -> Task[Any]:
-        await self._check(verb, given)
+        await self._arguments.check(verb, given)
         options: RunOptions | None = given.get("options")
         body: dict[str, Json] = {
-            "agent": await self._name_of(given["agent"], options),
-            "input": await _content(given["input"]),
+            "agent": await self._arguments.name_of(given["agent"], options),
+            "input": await content_of(given["input"]),
             "task_id": _task_id(given),
             "run": run,
         }
         body |= {name: given[name] for name in ("thread_id", "extra_state") if given.get(name) is not None}
         if options is not None:
-            body["options"] = _set_fields(to_wire(options))
+            body["options"] = set_fields(to_wire(options))
         reply = await self.connection.request("POST", OPERATIONS["create_task"].path, body=body)
         return from_wire(Task[Any], reply.document)
 
@@ -312,9 +242,9 @@ class RemoteVerbs:
 
     async def resume(self, given: Given) -> RunResult[Any]:
         """Have a task driven on, to its next stop unless `drive` is False."""
-        await self._check("resume", given)
+        await self._arguments.check("resume", given)
         task_id, drives, row = given["task"], given.get("drive", True), OPERATIONS["resume"]
-        body, headers = await self._body(row, given), _headers(given)
+        body, headers = await self._arguments.body(row, given), _headers(given)
 
         async def work() -> RunResult[Any]:
             path, wait = path_of(row, given), LONGEST_WAIT if drives else 0.0
@@ -340,7 +270,7 @@ class RemoteVerbs:
 
     async def run_step(self, given: Given) -> TaskStepOutput[Any]:
         """Run one step."""
-        await self._check("run_step", given)
+        await self._arguments.check("run_step", given)
         step = given.get("step")
 
         async def work() -> TaskStepOutput[Any]:
@@ -351,7 +281,7 @@ class RemoteVerbs:
 
     async def run_ready_steps(self, given: Given) -> StepOutputs[Any]:
         """Run all steps that are ready, beside each other."""
-        await self._check("run_ready_steps", given)
+        await self._arguments.check("run_ready_steps", given)
 
         async def work() -> StepOutputs[Any]:
             reply = await self._step(given, {"ready": True})
@@ -362,7 +292,7 @@ class RemoteVerbs:
     async def _step(self, given: Given, body: dict[str, Json]) -> Reply:
         """Send the request of a step, and send it again with the same key until the step has stopped."""
         if given.get("input") is not None:
-            body["input"] = await _content(given["input"])
+            body["input"] = await content_of(given["input"])
         path, headers = path_of(OPERATIONS["run_step"], given), _headers(given)
         attempts = Attempts(self.connection)
         while True:
@@ -443,19 +373,6 @@ def _query(name: str, value: Any) -> list[tuple[str, str]]:
     if hasattr(value, "task_id"):
         return [(name, value.task_id)]
     return [(name, value.isoformat() if isinstance(value, datetime) else str(value))]
-
-
-async def _content(value: Any) -> Json:
-    """Return what a caller gives as a message, with local files read here."""
-    return value if isinstance(value, str) else to_wire(await asyncio.to_thread(load_parts, parts_of(value)))
-
-
-def _set_fields(document: Json) -> Json:
-    """Return options without what they leave open, which a server of another version may not know."""
-    if not isinstance(document, dict):
-        return document
-    fields = {name: _set_fields(value) for name, value in cast("dict[str, Json]", document).items()}
-    return {name: value for name, value in fields.items() if value is not None and value != {}}
 
 
 def _done(output: TaskStepOutput[Any]) -> TaskStepOutput[Any]:

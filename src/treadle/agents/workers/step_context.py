@@ -36,12 +36,13 @@ from treadle.agents.once import is_making, making, nested
 from treadle.agents.question import QuestionTerms, terms_of
 from treadle.agents.sleeping import due_at
 from treadle.agents.subagent import SubagentTool
+from treadle.agents.workers.step_memo import StepMemo
 from treadle.core import events as e
 from treadle.core import origins
-from treadle.core.codec import is_text, is_writable, storable
+from treadle.core.codec import is_writable, storable
 from treadle.core.framing import without_nonce
-from treadle.core.graph import Graph, MemoEntry, MemoValue, StepNode
-from treadle.core.ids import request_id, sleep_id
+from treadle.core.graph import Graph, MemoValue, StepNode
+from treadle.core.ids import sleep_id
 from treadle.core.messages import Content, Json, Message, Text, ToolCall, content, copied
 from treadle.core.model import ModelAnswer
 from treadle.core.questions import Question
@@ -50,9 +51,7 @@ from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState, ModelCall
 from treadle.errors import (
-    ConfigurationError,
     ModelError,
-    NotReproducible,
     StepHasNoOutput,
     SubagentFailed,
     ToolCallFailed,
@@ -183,8 +182,7 @@ class StepContext(Generic[ContextT_co]):
             tool.agent_name: tool.spec.name for tool in tools if isinstance(tool, SubagentTool)
         }
         self._typed = output_type
-        self._requests = node.requests
-        self._counts: dict[str, int] = {}
+        self._memo = StepMemo(state.task_id, step.id, node, services.holds_secret)
         self._asks_in_conversation = False
         self._ended = False
         self._locks: dict[str, AbstractAsyncContextManager[Any]] = {}
@@ -315,13 +313,14 @@ class StepContext(Generic[ContextT_co]):
                 *(["after the conversation"] if follows_conversation else ()),
             ],
         )
-        entry, memo_key = self._find(key, digest)
+        self._check_running()
+        entry, memo_key = self._memo.find(key, digest)
         if entry is not None:
             return None, str(cast("ModelCall", entry.done).id), memo_key
         if needs_conversation:
             self._check_conversation()
-        call_id = self._next_id("model")
-        earlier = None if on_the_side is None else self._continued(on_the_side)
+        call_id = self._memo.next_id("model")
+        earlier = None if on_the_side is None else self._memo.continued(on_the_side)
         fresh = on_the_side
         if on_the_side is not None and earlier is not None:
             fresh = on_the_side[earlier.side_length + 1 :]
@@ -441,7 +440,8 @@ class StepContext(Generic[ContextT_co]):
         """
         where = f"task {self.task_id}, step {self.step_id} ({self.name})"
         terms = terms_of(where, question, schema, expires, () if default is NO_DEFAULT else (default,))
-        entry, memo_key = self._find(key, terms.digest)
+        self._check_running()
+        entry, memo_key = self._memo.find(key, terms.digest)
         event = self._question(terms, memo_key, expires, None) if entry is None else None
         while True:
             question_event = cast("Question", self._node.memo[memo_key].done) if event is None else event
@@ -455,11 +455,10 @@ class StepContext(Generic[ContextT_co]):
         self, terms: QuestionTerms, memo_key: str, expires: float | None, problem: str | None
     ) -> e.QuestionAsked:
         """Return the event of a question that is asked, or asked again because its answer was not accepted."""
-        self._requests += 1
         event = e.QuestionAsked(
             self.step_id,
             "",
-            self._requests,
+            self._memo.next_number(),
             terms.question,
             terms.type.schema,
             terms.digest,
@@ -486,7 +485,7 @@ class StepContext(Generic[ContextT_co]):
     async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         """Return the value of a function from its first call under this key; it must be JSON data."""
         self._check_running()
-        self._check_key(key)
+        self._memo.check_key(key)
         memo_key = f"once:{key}"
         if is_making(self, key) and memo_key not in self._node.memo:
             raise WorkerError(f"step {self.name!r}: {nested(key)}")
@@ -503,17 +502,17 @@ class StepContext(Generic[ContextT_co]):
                         f"step {self.name!r}: once({key!r:.80}, ...) must return JSON data, got "
                         f"{reprlib.repr(value)}: {error}"
                     ) from None
-                self._check_key(key)  # its secret may have become known meanwhile
+                self._memo.check_key(key)  # its secret may have become known meanwhile
                 await self._services.keep(e.ValueKept(self.step_id, memo_key, kept))
         return cast("T", copied(cast("MemoValue", self._node.memo[memo_key].done).value))
 
     async def now(self) -> float:
         """Return the time of the first such call, in seconds since 1970, UTC; each call in a step has its own time."""
-        return await self.once(f"now:{self._count('now')}", self._services.now)
+        return await self.once(f"now:{self._memo.count('now')}", self._services.now)
 
     async def random(self) -> float:
         """Return a number from 0 up to 1; each call in a step has its own, which it keeps."""
-        return await self.once(f"random:{self._count('random')}", self._services.random)
+        return await self.once(f"random:{self._memo.count('random')}", self._services.random)
 
     async def sleep(self, seconds: float | None = None, *, until: datetime | float | None = None) -> None:
         """Sleep for some time, or until a time; the process may exit meanwhile, and the task continues at that time.
@@ -528,7 +527,7 @@ class StepContext(Generic[ContextT_co]):
             ConfigurationError: not exactly one of both is given, or the time is not possible.
         """
         self._check_running()
-        place, node, now = self._count("sleep"), self._node, int(self._services.now() * 1e6)
+        place, node, now = self._memo.count("sleep"), self._node, int(self._services.now() * 1e6)
         due = due_at(f"step {self.name!r}", now, seconds, until)
         if place in node.slept or (place not in node.sleeps and due <= now):
             return
@@ -554,43 +553,7 @@ class StepContext(Generic[ContextT_co]):
                 await self._services.request(None, next(iter(open_)))
         self._ended = True
 
-    # ------------------------------------------------------------------------------------- the memo
-
-    def _find(self, key: str | None, digest: str) -> tuple[MemoEntry | None, str]:
-        """Return the memo's entry for a request (None for a new one), and its key in the memo."""
-        self._check_running()
-        if key is not None:
-            self._check_key(key)
-        memo_key = f"key:{key}" if key is not None else f"{digest}:{self._count(digest)}"
-        entry = self._node.memo.get(memo_key)
-        if entry is not None and entry.digest != digest:
-            raise NotReproducible(
-                f"task {self.task_id}, step {self.step_id} ({self.name}): the key {key!r} was used before for something"
-                " else; give each request a key of its own"
-            )
-        return entry, memo_key
-
-    def _count(self, request: str) -> int:
-        count = self._counts[request] = self._counts.get(request, 0) + 1
-        return count
-
-    def _continued(self, messages: tuple[Message, ...]) -> ModelCall | None:
-        """Return the longest earlier request that these messages continue: the journal holds its messages already."""
-        longest: ModelCall | None = None
-        for entry in self._node.memo.values():
-            call = entry.done
-            if not isinstance(call, ModelCall) or call.in_conversation or call.message is None:
-                continue
-            length = call.side_length
-            if (longest is not None and length <= longest.side_length) or length >= len(messages):
-                continue
-            if messages[length] == call.message and list(messages[:length]) == call.side_messages():
-                longest = call
-        return longest
-
-    def _next_id(self, kind: Literal["model", "tool"]) -> str:
-        self._requests += 1
-        return request_id(self.step_id, kind, self._requests)
+    # ------------------------------------------------------------------------------------- requests
 
     def _call(
         self, tool: str | ToolCall, arguments: dict[str, Json] | None, key: str | None
@@ -604,14 +567,15 @@ class StepContext(Generic[ContextT_co]):
                 f"step {self.name!r}: the arguments of {name} must be JSON data, got {data!r:.200}"
             )
         digest = _digest("tool", [name, data])
-        entry, memo_key = self._find(f"call:{tool.id}" if by_model else key, digest)
+        self._check_running()
+        entry, memo_key = self._memo.find(f"call:{tool.id}" if by_model else key, digest)
         if entry is not None:
             call_id = cast("CallState", entry.done).id
             return call_id, self._services.request(None, call_id)
         if isinstance(tool, ToolCall) and tool.id.startswith(f"{self.step_id}-"):
             call_id = tool.id
         else:  # a step may make the calls of another step's answer
-            call_id = self._next_id("tool")
+            call_id = self._memo.next_id("tool")
         problem = tool.problem if by_model else None
         in_conversation = by_model and tool.id in self._node.newest_calls
         event = e.CallRequested(
@@ -623,18 +587,6 @@ class StepContext(Generic[ContextT_co]):
         if self._ended:
             raise WorkerError(
                 f"step {self.name!r} of task {self.task_id} has ended: it can make no more requests"
-            )
-
-    def _check_key(self, key: Any) -> None:
-        """Raise unless the journal stores the key, so that a request is found again."""
-        if not is_text(key):
-            raise ConfigurationError(
-                f"task {self.task_id}, step {self.step_id} ({self.name}): a key is a text, got {key!r:.80}"
-            )
-        if self._services.holds_secret(key):
-            raise ConfigurationError(
-                f"task {self.task_id}, step {self.step_id} ({self.name}): a key holds a secret, which the journal does "
-                "not keep: give the request a key without"
             )
 
     def _check_conversation(self) -> None:

@@ -30,6 +30,7 @@ from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_format import FormatConformance
 from treadle.testing.conformance.store_grants import GrantConformance
 from treadle.testing.conformance.store_lists import ListConformance
+from treadle.testing.conformance.store_ownership import OwnershipConformance
 from treadle.testing.conformance.store_restoring import RestoringConformance
 from treadle.testing.conformance.store_sharing import SharingConformance
 from treadle.testing.conformance.store_snapshots import SnapshotConformance
@@ -42,6 +43,7 @@ from treadle.testing.conformance.store_turns import TurnConformance
 class StoreConformance(
     AdoptionConformance,
     CommitConformance,
+    OwnershipConformance,
     FormatConformance,
     GrantConformance,
     ListConformance,
