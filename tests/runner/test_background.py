@@ -7,10 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.client.served import client, served
 from treadle import (
     Agent,
-    CallerTool,
     Node,
     NodeContext,
     Pipeline,
@@ -134,17 +132,6 @@ async def test_tickets_of_a_task_that_ended_are_listed_with_it_alone() -> None:
         assert [item.kind for item in await runner.list_pending(task)] == ["background"]
         (listed,) = (await runner.list_tasks()).items
         assert listed.pending == 0
-
-
-def test_open_tickets_and_calls_of_the_caller_are_listed_over_http_and_without_asyncio() -> None:
-    farm = Farm()
-    agent = farm.agent([call("render", title="a"), call("look")], text("started"))
-    options = RunOptions(caller_tools=[CallerTool("look", "Look.")])
-    with served(agent) as url, client(url).sync as runner:
-        task = runner.run("films", "go", options=options).task_id
-        kinds = {item.request_id: item.kind for item in runner.list_pending()}
-        assert kinds == {"s1-0": "background", "s1-1-q1": "call"}
-        assert {item.kind for item in runner.list_pending(task)} == {"background", "call"}
 
 
 async def test_with_wait_the_run_stays_until_they_have_ended() -> None:

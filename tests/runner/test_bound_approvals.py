@@ -214,17 +214,6 @@ async def test_strict_asks_about_every_call_of_a_tool_that_names_no_recipients(s
         assert (result.pending[0].every_call, result.pending[0].same) == (True, ())
 
 
-def test_the_sync_face_and_a_handle_bind_an_approval_too(store: Any) -> None:
-    calls = [call("send", to="ann", body="1"), call("send", to="ann", body="2"), call("send", to="eve")]
-    with Runner(store, policy=PLAIN).sync as runner:
-        result = runner.run(sending(*calls), "go", task_id="t")
-        runner.handle("t").approve(scope="task", same=["to"])
-        result = runner.resume("t")
-        assert [to for to, _ in SENT] == ["ann", "ann"]
-        runner.approve("t", result.pending[0].request_id, scope="task", same=["to"])
-        assert runner.resume("t").state == "completed"
-
-
 def test_a_tool_names_only_its_own_parameters_as_recipients() -> None:
     from treadle.errors import ToolDefinitionError
 

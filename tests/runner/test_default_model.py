@@ -59,11 +59,6 @@ async def test_agents_below_and_agents_that_take_over_are_driven_with_it_too() -
         assert set(await models_in(runner, "t.s1-0")) == {"scripted"}
 
 
-def test_it_is_the_same_on_the_sync_face() -> None:
-    with Runner("memory:", model=Named("house:model")).sync as runner:
-        assert runner.run(Agent(name="clerk"), "go").final_text == "Done."
-
-
 class Bill(BaseModel):
     total: int
 

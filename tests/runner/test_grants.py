@@ -241,14 +241,3 @@ async def test_a_replay_repeats_what_a_grant_let_start(desk: Desk) -> None:
         for task_id in (first.task_id, second.task_id):
             report = await replay(await record(runner, task_id), desk.agent())
             assert report.drifts == (), report
-
-
-def test_without_asyncio_grants_are_listed_and_revoked(tmp_path: Path) -> None:
-    desk = Desk(str(tmp_path / "store.db"))
-    with desk.runner().sync as runner:
-        first = runner.run(desk.agent(), "Go.")
-        runner.handle(first.task_id).approve(scope="thread")
-        runner.resume(first.task_id, agent=desk.agent())
-        (grant,) = runner.list_grants()
-        runner.revoke(grant.grant_id)
-        assert runner.list_grants() == ()

@@ -212,10 +212,3 @@ async def test_what_only_a_driver_can_use_is_refused_where_none_is(runner: Runne
         await runner.resume(task, drive=False, context={"user": "ada"})
     with pytest.raises(ConfigurationError, match="resume: drive must be True or False"):
         await runner.resume(task, drive="no")  # type: ignore[arg-type]
-
-
-def test_work_is_left_to_others_without_asyncio_too(tmp_path: Any) -> None:
-    with Runner(tmp_path / "journal.db").sync as runner:
-        task = runner.submit(sayer(), "Hi", task_id="t")
-        assert task.state == "created"
-        assert runner.handle("t").resume(drive=False).state == "created"

@@ -14,7 +14,7 @@ from treadle import (
     ScriptedModel,
 )
 from treadle.core.events import Event
-from treadle.errors import ConfigurationError, JournalCorrupt, StepNotFound, TaskNotFound
+from treadle.errors import ConfigurationError, JournalCorrupt, StepNotFound
 from treadle.models import call
 
 pytestmark = pytest.mark.anyio
@@ -122,18 +122,6 @@ def test_pages_without_asyncio_go_over_all_pages() -> None:
     assert sync.usage().total.tasks == 1
 
 
-async def test_pages_of_an_unknown_task_name_it(runner: Runner) -> None:
-    with pytest.raises(TaskNotFound, match="no task 'missing'"):
-        await runner.get_events("missing")
-    with pytest.raises(TaskNotFound, match="no task 'missing'"):
-        await runner.get_steps("missing")
-    for limit in (0, 1_001, True, "1"):
-        with pytest.raises(ConfigurationError, match="limit must be 1 to 1000"):
-            await runner.get_events("missing", limit=limit)  # type: ignore[arg-type]
-        with pytest.raises(ConfigurationError, match="limit must be 1 to 1000"):
-            await runner.get_steps("missing", limit=limit)  # type: ignore[arg-type]
-
-
 async def test_usage_is_summed_up_by_agent_day_and_label(runner: Runner) -> None:
     def labelled(**labels: str) -> RunOptions:
         return RunOptions(labels=labels)
@@ -226,11 +214,3 @@ async def test_the_lineage_of_a_task_names_where_it_comes_from_and_what_came_of_
     await runner.delete_task(root)
     orphan = await runner.get_lineage(forks[0])
     assert (orphan.forked_from, orphan.task.forked_from) == (None, root)
-
-
-def test_the_lineage_without_asyncio_goes_over_all_pages() -> None:
-    sync = Runner("memory:").sync
-    root = sync.run(sayer(), "?").task_id
-    forks = [sync.fork(root).task_id for _ in range(3)]
-    assert [each.task_id for each in sync.get_lineage(root, limit=1).forks] == forks[::-1]
-    assert [each.task_id for each in sync.handle(root).get_lineage(limit=1).forks] == forks[::-1]

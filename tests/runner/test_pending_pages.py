@@ -98,17 +98,6 @@ async def test_pages_of_a_tree_name_its_tasks_in_one_order(store: Any):
         assert "theirs" not in {item.task_id async for item in await runner.list_pending(limit=2)}
 
 
-async def test_sync_pages_are_one_plain_loop(store: Any):
-    def listed() -> tuple[int, int]:
-        with Runner(store).sync as runner:
-            runner.run(payer(3), "Pay.", task_id="job")
-            return len(list(runner.list_pending(limit=1))), len(
-                list(runner.handle("job").list_pending(limit=2))
-            )
-
-    assert await asyncio.to_thread(listed) == (3, 3)
-
-
 @pytest.mark.parametrize(
     "cursor", ["", "x", "x/s1-0-ask1", "1.\0/s1-0-ask1", "9" * 5_000 + ".x/", "9" * 30 + ".x/"]
 )

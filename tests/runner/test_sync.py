@@ -1,41 +1,13 @@
-"""The same verbs without asyncio: inside a running loop, from several threads, and one runner in several loops."""
+"""Streams, handles and pages without asyncio; tests/verbs/test_every_face.py has the verbs."""
 
 import inspect
-from typing import Any
 
 import pytest
 
 from tests.cast import adder
 from treadle import Agent, Runner, ScriptedModel
-from treadle.errors import StepNotFound, TaskNotFound, TaskParked, TaskUnfinished
+from treadle.errors import StepNotFound, TaskUnfinished
 from treadle.llm.scripted import text
-
-
-def test_a_whole_life_of_a_task_without_asyncio(store: Any) -> None:
-    runner = Runner(store)
-    with runner.sync as sync:
-        agent = adder()
-        task = sync.create_task(agent, "1 + 2?", thread_id="t")
-        assert sync.get_task(task).state == "created"
-        first = sync.run_step(task)
-        assert not first.is_last
-        assert [step.step_id for step in sync.get_upcoming_steps(task)] == ["s2"]
-        assert sync.undo_step(task).complete
-        assert [sync.run_step(task).is_last for _ in range(2)] == [False, True]
-        assert len(sync.get_completed_steps(task)) == 2
-        result = sync.finalize(task)
-        assert result.final_text == "3"
-        assert sync.get_thread("t")[-1].text == "3"
-        fork = sync.fork(task, at=1)
-        assert sync.resume(fork).final_text == "3"
-        assert sync.diff(task, fork).a == task.task_id
-        assert {item.task_id for item in sync.list_tasks().items} == {task.task_id, fork.task_id}
-        assert sync.verify(task).events > 5
-        sync.delete_task(fork)
-        with pytest.raises(TaskNotFound):
-            sync.get_task(fork)
-        with pytest.raises(TaskParked):
-            sync.run_step(sync.pause(sync.create_task(agent, "x")).task_id)
 
 
 def test_every_verb_of_the_runner_has_one_of_the_same_name_and_arguments() -> None:
@@ -54,9 +26,9 @@ def test_every_verb_of_the_runner_has_one_of_the_same_name_and_arguments() -> No
         assert list(ours) == list(theirs), name
 
 
-def test_streams_and_handles_without_asyncio(store: Any) -> None:
-    runner = Runner(store)
-    with runner.sync as sync:
+def test_streams_and_handles_without_asyncio() -> None:
+    slow = Agent(ScriptedModel([text("later", delay=30)]), name="slow")
+    with Runner("memory:").sync as sync:
         with sync.run_stream(adder(), "1 + 2?") as stream:
             seen = [event.kind for event in stream]
         assert stream.result.final_text == "3"
@@ -64,6 +36,7 @@ def test_streams_and_handles_without_asyncio(store: Any) -> None:
         assert seen[-1] == "task_ended"
         handle = sync.start(adder(), "1 + 2?")
         assert handle.result().final_text == "3"
+        assert sync.interrupt(sync.start(slow, "go").task_id).state == "interrupted"
 
 
 def test_a_plain_for_goes_over_all_pages_without_asyncio() -> None:
@@ -76,15 +49,6 @@ def test_a_plain_for_goes_over_all_pages_without_asyncio() -> None:
         assert len(list(page)) == 4
         for lineage in (sync.get_lineage(task, limit=1), sync.handle(task).get_lineage(limit=2)):
             assert [each.task_id for each in lineage.forks] == forks[::-1]
-
-
-def test_steering_and_stopping_without_asyncio(store: Any) -> None:
-    slow = Agent(ScriptedModel([text("later", delay=30), "x"]), name="slow")
-    with Runner(store, agents=[slow]).sync as sync:
-        handle = sync.start(slow, "go")
-        sync.send(handle.task_id, "hurry")
-        assert sync.interrupt(handle.task_id).state == "interrupted"
-        assert sync.cancel(handle.task_id).state == "cancelled"
 
 
 def test_a_stream_without_its_block_says_in_sync_words_how_to_open_it() -> None:

@@ -102,40 +102,42 @@ NOT_ASYNC = {
 }
 
 
-def public_methods() -> list[Any]:
+def public_objects() -> dict[str, Any]:
     runner = Runner("memory:")
     handle = runner.handle("t")
-    return [
-        pytest.param(where, name, getattr(each, name), id=f"{where}.{name}")
-        for where, each in (
-            ("runner", runner),
-            ("runner.sync", runner.sync),
-            ("handle", handle),
-            ("runner.sync.handle", SyncHandle(handle)),
+    return {
+        "runner": runner,
+        "runner.sync": runner.sync,
+        "handle": handle,
+        "runner.sync.handle": SyncHandle(handle),
+    }
+
+
+def public_methods(where: str) -> list[tuple[str, Any]]:
+    each = public_objects()[where]
+    names = [name for name in dir(each) if not name.startswith("_") and name != "sync"]
+    return [(name, method) for name in names if callable(method := getattr(each, name))]
+
+
+@pytest.mark.parametrize("where", public_objects())
+def test_a_public_verb_shows_its_signature_its_types_and_its_docstring(where: str) -> None:
+    for name, method in public_methods(where):
+        assert inspect.ismethod(method), name
+        assert method.__name__ == name
+        shown = inspect.signature(method)
+        assert all(parameter.annotation is not parameter.empty for parameter in shown.parameters.values()), (
+            name
         )
-        for name in dir(each)
-        if not name.startswith("_") and name != "sync" and callable(getattr(each, name))
-    ]
-
-
-@pytest.mark.parametrize(("where", "name", "method"), public_methods())
-def test_a_public_verb_shows_its_signature_its_types_and_its_docstring(
-    where: str, name: str, method: Any
-) -> None:
-    assert inspect.ismethod(method)
-    assert method.__name__ == name
-    shown = inspect.signature(method)
-    assert all(parameter.annotation is not parameter.empty for parameter in shown.parameters.values())
-    assert shown.return_annotation is not shown.empty
-    assert "how" not in shown.parameters, "keyword arguments are named one by one"
-    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in shown.parameters.values())
-    documentation = inspect.getdoc(method) or ""
-    assert len(documentation) > 20
-    assert not documentation.startswith("See "), "a reader is not sent on"
-    assert inspect.iscoroutinefunction(method) == ("sync" not in where and name not in NOT_ASYNC)
-    helped = pydoc.plain(pydoc.render_doc(method))
-    assert f"{name}(" in helped
-    assert documentation.splitlines()[0] in helped
+        assert shown.return_annotation is not shown.empty, name
+        assert "how" not in shown.parameters, "keyword arguments are named one by one"
+        assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in shown.parameters.values())
+        documentation = inspect.getdoc(method) or ""
+        assert len(documentation) > 20, name
+        assert not documentation.startswith("See "), "a reader is not sent on"
+        assert inspect.iscoroutinefunction(method) == ("sync" not in where and name not in NOT_ASYNC), name
+        helped = pydoc.plain(pydoc.render_doc(method))
+        assert f"{name}(" in helped
+        assert documentation.splitlines()[0] in helped
 
 
 def test_help_shows_what_run_takes() -> None:
@@ -144,9 +146,9 @@ def test_help_shows_what_run_takes() -> None:
         assert shown in helped
 
 
-@pytest.mark.parametrize("each", [Runner("memory:"), Runner("memory:").sync, Runner("memory:").handle("t")])
-def test_a_public_object_shows_no_internals(each: Any) -> None:
-    assert INTERNAL.isdisjoint(dir(each))
+def test_a_public_object_shows_no_internals() -> None:
+    for each in public_objects().values():
+        assert INTERNAL.isdisjoint(dir(each))
 
 
 async def test_iterating_over_a_verb_that_was_not_awaited_says_to_await_it() -> None:

@@ -23,6 +23,7 @@ from tests.verbs.situations import AGENTS, MATH, Prepared
 from treadle import Agent, Client, File, Happened, Message, Runner, Text
 from treadle.cli.command import CODES
 from treadle.cli.main import main
+from treadle.client.client import COMPOSED
 from treadle.errors import TaskNotFound
 from treadle.results.problem_documents import error_from_wire
 from treadle.results.wire import to_wire
@@ -57,6 +58,12 @@ def _of_task(prepare: s.Prepare, *command: str, raises: str | None = None, **arg
 
 def _of_thread(prepare: s.Prepare, **arguments: Any) -> Call:
     return Call(prepare, lambda it: {"thread_id": it.thread, **arguments})
+
+
+def _of_new_task(prepare: s.Prepare = s.no_task, **more: Any) -> Call:
+    """Return a call that makes a task, or finds the one of its id."""
+    arguments = {"agent": MATH, "input": "Go", **more}
+    return Call(prepare, lambda it: {"task_id": it.task, "thread_id": it.thread, **arguments})
 
 
 def _labelled(prepare: s.Prepare, **arguments: Any) -> Call:
@@ -98,16 +105,7 @@ CALLS: dict[str, Call] = {
     "get_request": _of_task(s.stepped, step=1),
     "get_lineage": _of_task(s.led, limit=1),
     "verify": _of_task(s.ended),
-    "create_task": Call(
-        s.no_task,
-        lambda it: {
-            "agent": MATH,
-            "input": "Go",
-            "task_id": it.task,
-            "thread_id": it.thread,
-            "extra_state": {"n": 1},
-        },
-    ),
+    "create_task": _of_new_task(extra_state={"n": 1}),
     "create_task that exists": Call(
         s.stepped, lambda it: {"agent": MATH, "input": "Other", "task_id": it.task}, raises="TaskConflict"
     ),
@@ -132,6 +130,7 @@ CALLS: dict[str, Call] = {
         s.stepped, request_id="s1-0", verdict=Happened("it"), raises="AlreadyDecided"
     ),
     "approve": _of_task(s.awaiting_approval, "approve", "--scope", "thread", scope="thread"),
+    "approve calls with the same argument": _of_task(s.awaiting_approval, scope="task", same=["amount"]),
     "approve other arguments": _of_task(s.awaiting_approval, arguments={"amount": 2}),
     "approve with arguments of another type": _of_task(
         s.awaiting_approval, arguments={"amount": "two"}, raises="ConfigurationError"
@@ -162,18 +161,38 @@ CALLS: dict[str, Call] = {
     "skip_step": _of_task(s.failed_step),
     "compact_thread": _of_thread(s.talked, keep=1),
     "import_thread": _of_thread(s.no_task, messages=MESSAGES),
+    "run": _of_new_task(),
+    "run of a task that exists": _of_new_task(s.ended),
+    "submit": _of_new_task(),
+    "run_ready_steps": _of_task(s.stepped),
+    "get_completed_steps": _of_task(s.ended),
     "delete_task": _of_task(s.ended),
     "delete_thread": _of_thread(s.talked),
     "prune": _labelled(s.talked, older_than=0.0),
 }
 
 
+SEVERAL_REQUESTS = {
+    name: Operation(name=name, method=method, path="", access="run", summary="", verb=name)
+    for name, method in (
+        *(("run", "POST"), ("submit", "POST"), ("run_ready_steps", "POST"), ("get_completed_steps", "GET")),
+    )
+}
+"""The verbs without a row that return a result: a client sends several requests."""
+
+
 def row_of(name: str) -> Operation:
-    return OPERATIONS[name.partition(" ")[0]]
+    verb = name.partition(" ")[0]
+    return OPERATIONS.get(verb) or SEVERAL_REQUESTS[verb]
 
 
 def test_every_verb_of_the_table_has_a_call():
-    assert {row_of(name).name for name in CALLS} == {row.name for row in OPERATIONS.values() if row.verb}
+    rows = {row.name for row in OPERATIONS.values() if row.verb}
+    assert {row_of(name).name for name in CALLS} == rows | set(SEVERAL_REQUESTS)
+    streams_and_waits = {"run_stream", "stream_step", "changes"}
+    assert set(COMPOSED) - streams_and_waits - {row.verb for row in OPERATIONS.values()} == set(
+        SEVERAL_REQUESTS
+    )
 
 
 # ------------------------------------------------------------------------------------------------- faces
@@ -272,7 +291,7 @@ FACES: dict[str, Face] = {
 
 def has_verb(face: str, row: Operation) -> bool:
     if not face.startswith("handle"):
-        return True
+        return face != "request" or row.path != ""
     return row.name == "list_pending_of_task" or (
         "task" in row.parameters and row.verb != "list_pending" and hasattr(RunHandle, row.verb)
     )
