@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from examples import reflection
+from tests.cast import add
 from treadle import (
     Agent,
     AgentWorker,
@@ -44,12 +45,6 @@ async def runner() -> AsyncIterator[Runner]:
     async with Runner("memory:") as runner:
         yield runner
         assert await audit_store(runner.store) == []
-
-
-@tool(read_only=True)
-async def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 @tool(read_only=True)

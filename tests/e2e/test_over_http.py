@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cast import add, multiply
 from treadle import Agent, Reasoning, Runner, RunOptions, ToolContext, tool
 from treadle.core.events import Delta
 from treadle.testing.provider import call, fail, hang_up, reasoning, text, turn
@@ -13,18 +14,6 @@ from treadle.testing.provider import call, fail, hang_up, reasoning, text, turn
 pytestmark = pytest.mark.sampled(12)
 
 QUESTION = "What is (121 * 3) + 42?"
-
-
-@tool(read_only=True)
-def add(a: float, b: float) -> float:
-    """Add two numbers."""
-    return a + b
-
-
-@tool(read_only=True)
-async def multiply(a: float, b: float) -> float:
-    """Multiply two numbers."""
-    return a * b
 
 
 @pytest.fixture(params=["openai:scripted", "anthropic:scripted"], ids=["openai", "anthropic"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cast import add
 from treadle import Agent, Image, Runner, ToolOutput, tool
 from treadle.core.events import Delta
 from treadle.testing.provider import call, text
@@ -58,12 +59,6 @@ def photograph(what: str) -> ToolOutput:
     return ToolOutput(
         what, observation=[f"here is {what}:", Image(data=png((30, 30, 200)), media_type="image/png")]
     )
-
-
-@tool(read_only=True)
-def add(a: float, b: float) -> float:
-    """Add two numbers."""
-    return a + b
 
 
 def react(name: str, **options: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cast import Gate
+from tests.cast import Gate, pay
 from tests.property.mortal import MortalStore, next_life
 from tests.runner.acts import happened
 from treadle import Agent, Image, Limits, Runner, RunOptions, ScriptedModel, Text, ToolContext, tool
@@ -53,11 +53,6 @@ async def test_a_stopped_task_is_listed_with_what_it_did_spent_and_answered(stor
 
 
 async def test_a_waiting_task_is_listed_with_how_many_of_its_requests_wait_for_a_person(store):
-    @tool(needs_approval=True)
-    async def pay(amount: int) -> str:
-        """Pay."""
-        return f"paid {amount}"
-
     @tool(read_only=True)
     async def choose(ctx: ToolContext[Any]) -> str:
         """Ask which."""
@@ -90,11 +85,6 @@ async def test_a_waiting_task_is_listed_with_how_many_of_its_requests_wait_for_a
 async def test_only_tasks_that_may_wait_for_a_person_are_read_to_list_what_waits(store):
     agent = Agent(ScriptedModel([call("nothing"), "done"]), limits=Limits(steps=1))
 
-    @tool(needs_approval=True)
-    async def pay(amount: int) -> str:
-        """Pay."""
-        return f"paid {amount}"
-
     async with Runner(store) as runner:
         for _ in range(3):
             await runner.run(agent, "Go.", options=RunOptions(on_limit="pause"))
@@ -114,11 +104,6 @@ async def test_only_tasks_that_may_wait_for_a_person_are_read_to_list_what_waits
 
 
 async def test_what_waits_is_listed_also_of_a_task_whose_driver_crashed_and_whose_next_claim_failed(store):
-    @tool(needs_approval=True)
-    async def pay(amount: int) -> str:
-        """Pay."""
-        return f"paid {amount}"
-
     gate = Gate(read_only=True)
     calls = turn("", [call("work"), call("pay", amount=1)])
     payer = Agent(ScriptedModel([calls, "Paid."]), name="payer", tools=[gate.tool, pay])

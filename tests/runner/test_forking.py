@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cast import calculator, sayer
+from tests.cast import calculator, look, sayer
 from tests.runner.acts import only
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.core import codec
@@ -167,11 +167,6 @@ async def test_instructions_of_a_fork_need_no_code_and_outlive_the_runner_that_m
 
 
 async def test_instructions_of_a_fork_stay_when_the_code_of_its_agent_changes(store: Any) -> None:
-    @tool(read_only=True)
-    async def look() -> str:
-        """Look."""
-        return "seen"
-
     async with Runner(store) as runner:
         done = await runner.run(helper(), "Is it?")
         await runner.fork(done.task_id, instructions="Be polite.", input="And now?", task_id="f")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from tests.cast import look
 from tests.runner.acts import assert_journal_makes_sense, kinds, only, results_seen
 from treadle import (
     Agent,
@@ -288,11 +289,6 @@ async def test_the_limits_of_the_first_agent_hold_after_the_handoff(runner: Runn
 
 
 async def test_the_policies_of_the_first_and_the_present_agent_hold(runner: Runner) -> None:
-    @tool(read_only=True)
-    def look() -> str:
-        """Look."""
-        return "seen"
-
     @tool(read_only=True)
     def peek() -> str:
         """Peek."""

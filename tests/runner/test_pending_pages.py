@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from tests.cast import pay
+from treadle import Agent, Runner, ScriptedModel
 from treadle.engine import time_slice
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import turn
@@ -16,12 +17,6 @@ from treadle.results.pending import Pending
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    """Pay."""
-    return f"paid {amount}"
 
 
 def payer(calls: int) -> Agent:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cast import Gate, gate_agent
+from tests.cast import Gate, add, gate_agent
 from tests.runner.acts import until
 from treadle import Agent, Message, Runner, ScriptedModel, Text
 from treadle.core.events import Delta, Event, ModelReturned, TaskStood
@@ -222,12 +222,6 @@ async def test_a_watcher_that_joins_in_the_middle_of_an_answer_gets_it_from_its_
 async def test_the_places_of_deltas_join_to_the_answer_and_calls_have_the_ids_of_the_journal(
     runner: Runner,
 ) -> None:
-    from treadle import tool
-
-    @tool(read_only=True)
-    def add(a: int, b: int) -> int:
-        """Add."""
-        return a + b
 
     script = [
         turn("Let me add.", [call("add", a=1, b=2), call("add", a=3, b=4)], reasoning="Two sums.", chunk=3),

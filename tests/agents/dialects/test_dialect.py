@@ -9,7 +9,8 @@ import pytest
 
 from tests.agents.dialects.texts import PLANNER, REACT, read, request
 from tests.agents.stories import recorded, rules, state_after
-from treadle import Agent, Limits, React, Reading, Runner, RunOptions, ScriptedModel, tool
+from tests.cast import add
+from treadle import Agent, Limits, React, Reading, Runner, RunOptions, ScriptedModel
 from treadle.agents.dialects.dialect import UNREADABLE, TextDialect
 from treadle.agents.dialects.planner import HEADER as PLANNER_HEADER
 from treadle.agents.dialects.react import HEADER
@@ -221,12 +222,6 @@ def test_a_skipped_or_retried_step_resets_the_count_of_unreadable_answers() -> N
     assert recorded(after, by) == e.StepCompleted("s3")
     skipped = state_after(completed("s1", 1), failed, e.StepSkipped("s2"), garbled("s3", 3))
     assert recorded(skipped, by) == e.StepCompleted("s3")
-
-
-@tool(read_only=True)
-def add(a: float, b: float) -> float:
-    """Add two numbers."""
-    return a + b
 
 
 @pytest.mark.anyio

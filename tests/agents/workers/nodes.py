@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.cast import add
 from treadle import (
     Agent,
     Node,
@@ -10,16 +11,9 @@ from treadle import (
     Runner,
     RunResult,
     ScriptedModel,
-    tool,
 )
 from treadle.core.model import ModelRequest
 from treadle.llm.scripted import Turn, text
-
-
-@tool(read_only=True)
-async def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
 
 
 def echo(request: ModelRequest) -> Turn:
