@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.cast import Ledger, add, calculator, sayer
-from tests.runner.acts import both, journal, kinds, only, roles_and_texts, step_to_answer
+from tests.cast import calculator, sayer
+from tests.runner.acts import kinds, only, roles_and_texts, step_to_answer
 from treadle import Agent, FailurePolicy, Limits, Runner, RunOptions, ScriptedModel
 from treadle.core.events import Delta, Event
 from treadle.errors import (
@@ -42,13 +42,6 @@ async def test_a_task_is_stepped_to_its_answer_and_finalized(runner: Runner) -> 
     assert (result.state, result.final_text, result.steps) == ("completed", "405", 3)
 
 
-async def test_between_steps_a_task_is_running_and_has_no_driver(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    await runner.run_step(task)
-    now = await runner.get_task(task)
-    assert (now.state, now.driven, now.steps) == ("running", False, 1)
-
-
 async def test_a_step_ends_at_its_step_completed_event(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "?")
     await runner.run_step(task)
@@ -63,13 +56,6 @@ async def test_a_step_ends_at_its_step_completed_event(runner: Runner) -> None:
     ]
 
 
-async def test_a_verb_takes_a_task_or_its_id(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    await runner.run_step(task)
-    out = await runner.run_step(task.task_id)
-    assert out.step.index == 2
-
-
 async def test_a_step_can_be_named_and_only_the_next_one(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "?")
     await runner.run_step(task, step="s1")
@@ -77,11 +63,6 @@ async def test_a_step_can_be_named_and_only_the_next_one(runner: Runner) -> None
         await runner.run_step(task, step="s1")
     assert (await runner.run_step(task, step="s2")).step.step_id == "s2"
     assert (await runner.get_task(task)).steps == 2
-
-
-async def test_run_ready_steps_runs_the_one_step_that_is_ready(runner: Runner) -> None:
-    task = await runner.create_task(calculator(), "?")
-    assert [out.step.step_id for out in await runner.run_ready_steps(task)] == ["s1"]
 
 
 async def test_streaming_a_step_gives_its_events_and_its_output(runner: Runner) -> None:
@@ -169,38 +150,6 @@ async def test_an_answered_task_is_not_stepped_but_finalized(runner: Runner) -> 
     assert (caught.value.task_id, caught.value.state) == (task.task_id, "answered")
 
 
-@pytest.mark.parametrize("verb", ["run_step", "finalize", "send", "edit_step", "skip_step", "undo_step"])
-async def test_a_verb_that_a_finished_task_refuses_leaves_the_task_unowned_and_unchanged(
-    runner: Runner, verb: str
-) -> None:
-    result = await runner.run(sayer("Hi."), "Hello")
-    task_id = result.task_id
-    arguments = {"send": ["more"], "edit_step": ["other"]}.get(verb, [])
-    before = await journal(runner, task_id)
-    if verb == "undo_step":
-        with pytest.raises(StepNotFound):
-            await runner.undo_step(task_id, to=7)
-    elif verb == "skip_step":
-        with pytest.raises(StepNotFound):
-            await runner.skip_step(task_id)
-    elif verb == "finalize":
-        assert (await runner.finalize(task_id)).final_text == "Hi."
-    else:
-        with pytest.raises(TaskFinished, match="is completed"):
-            await getattr(runner, verb)(task_id, *arguments)
-    task = await runner.get_task(task_id)
-    assert (task.state, task.driven) == ("completed", False)
-    assert await journal(runner, task_id) == before
-
-
-async def test_a_cancelled_task_is_not_stepped(runner: Runner) -> None:
-    task = await runner.create_task(sayer(), "?")
-    await runner.cancel(task)
-    with pytest.raises(TaskFinished, match="is cancelled"):
-        await runner.run_step(task)
-    assert (await runner.get_task(task)).driven is False
-
-
 async def test_finalizing_a_task_without_an_answer_is_refused_with_advice(runner: Runner) -> None:
     task = await runner.create_task(calculator(), "?")
     with pytest.raises(TaskUnfinished, match="is created and has no answer to finalize; step or resume it"):
@@ -224,12 +173,6 @@ async def test_finalizing_twice_changes_nothing(runner: Runner) -> None:
     assert (await kinds(runner, task)).count("task_ended") == 1
 
 
-async def test_resume_finalizes_what_has_answered(runner: Runner) -> None:
-    task = await runner.create_task(sayer("Hi."), "Hello")
-    await runner.run_step(task)
-    assert (await runner.resume(task)).state == "completed"
-
-
 async def test_the_answer_can_be_had_without_finalizing(runner: Runner) -> None:
     task = await runner.create_task(sayer("Hi."), "Hello", thread_id="talk")
     await runner.run_step(task)
@@ -246,9 +189,6 @@ async def test_a_paused_task_is_not_stepped_but_resumed(runner: Runner) -> None:
         await runner.run_step(task)
     assert (caught.value.state, caught.value.pending) == ("paused", ())
     assert (await runner.resume(task)).final_text == "405"
-
-
-# ------------------------------------------------------------------------------------------------ views
 
 
 # ------------------------------------------------------------------------------------------ failed steps
@@ -284,22 +224,6 @@ async def test_a_step_fails_like_a_free_run_with_one_end_per_attempt(runner: Run
     assert (reopened.attempt, reopened.reason) == (2, "run_step")
 
 
-async def test_a_failed_tool_fails_the_step_under_the_policy_fail_and_is_retried(runner: Runner) -> None:
-    broken = {"look a": True}
-    ledger = Ledger(fails=lambda entry: broken.get(entry, False))
-    agent = ledger.agent(both(call("look", what="a"), call("look", what="b")), "done")
-    options = RunOptions(on_failure=FailurePolicy(tool="fail"))
-    task = await runner.create_task(agent, "?", options=options)
-    with pytest.raises(StepFailed, match="cannot look a"):
-        await runner.run_step(task)
-    broken.clear()
-    out = await runner.run_step(task)
-    assert (out.step.step_id, out.step.attempt) == ("s1", 2)
-    assert ledger.entries == ["look b", "look a"], "the sibling that succeeded is not repeated"
-    assert [run.outcome for run in out.tool_executions] == ["ok", "ok"]
-    assert (await step_to_answer(runner, task))[-1].output == "done"
-
-
 async def test_a_failed_step_can_be_skipped_on_record(runner: Runner) -> None:
     def script(request: Any) -> Any:
         return fail(500) if request.step == "s1" else "Never mind."
@@ -333,14 +257,6 @@ async def test_a_failed_task_can_be_given_up(runner: Runner) -> None:
     await runner.delete_task(task)
     with pytest.raises(TaskNotFound):
         await runner.get_task(task)
-
-
-async def test_a_tool_that_fails_does_not_fail_the_step_by_default(runner: Runner) -> None:
-    ledger = Ledger(fails=lambda entry: True)
-    task = await runner.create_task(ledger.agent(call("look", what="a"), "It failed."), "?")
-    out = await runner.run_step(task)
-    assert (out.state, out.tool_executions[0].outcome) == ("running", "error")
-    assert (await runner.run_step(task)).output == "It failed."
 
 
 async def test_a_step_that_the_policy_pauses_raises_task_parked(runner: Runner) -> None:
@@ -387,12 +303,3 @@ async def test_a_deleted_task_leaves_its_messages_in_its_thread(runner: Runner) 
     assert await runner.get_thread("talk") == thread
     await runner.run(agent, "Once more?", thread_id="talk")
     assert roles_and_texts(agent.model.requests[-1].messages)[: len(thread)] == roles_and_texts(thread)
-
-
-async def test_an_agent_with_an_added_tool_continues_the_task_on_record(runner: Runner) -> None:
-    before = Agent(ScriptedModel([call("add", a=1, b=2), "3"]), name="math", tools=[add])
-    task = await runner.create_task(before, "?")
-    await runner.run_step(task)
-    await runner.run_step(task, agent=calculator(call("add", a=1, b=2), "three"))
-    (changed,) = await only(runner, task, "version_changed")
-    assert changed.previous == before.fingerprint

@@ -11,6 +11,7 @@ from treadle import Runner
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.usefixtures("own_garbage")
 async def test_a_dropped_handle_keeps_its_task_running(runner: Runner) -> None:
     gate = Gate()
     task_id = (await runner.start(gate_agent(gate), "go")).task_id

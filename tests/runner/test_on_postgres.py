@@ -127,6 +127,7 @@ SAMPLE: list[Callable[[Runner], Awaitable[None]]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("story", SAMPLE, ids=[story.__name__ for story in SAMPLE])
 async def test_a_sample_of_the_promises_of_every_store(
     story: Callable[[Runner], Awaitable[None]], url: str

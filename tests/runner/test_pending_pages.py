@@ -1,7 +1,6 @@
 """What waits for a person, a page at a time."""
 
 import asyncio
-import gc
 import time
 from typing import Any
 
@@ -104,17 +103,16 @@ async def test_a_cursor_that_no_page_gave_is_refused(store: Any, cursor: str):
             await runner.list_pending(limit=0)
 
 
-async def test_a_list_of_thousands_of_requests_lets_other_work_run_after_each_slice(
+async def test_a_list_of_hundreds_of_requests_lets_other_work_run_after_each_slice(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """With slices of no length, other work gets a turn after each task; none is held longer than its task takes."""
-    store, tasks, calls = MemoryStore(), 150, 20
+    store, tasks, calls = MemoryStore(), 60, 5
     async with Runner(store) as runner:
         await asyncio.gather(*[runner.run(payer(calls), "Pay.") for _ in range(tasks)])
     async with Runner(store) as runner:
         await runner.list_pending(limit=1_000)  # what is cached is read without a wait
         monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
-        gc.collect()
         turns, held, last, ended = 0, 0.0, time.thread_time(), False
 
         async def other_work() -> None:

@@ -195,22 +195,6 @@ async def test_a_limit_may_be_raised_on_resume_also_above_the_agents(runner: Run
     assert changed.options["limits"]["steps"] == 5
 
 
-async def test_a_task_that_paused_at_its_limit_goes_on_when_it_is_raised(runner: Runner) -> None:
-    options = RunOptions(on_limit="pause", limits=Limits(steps=1))
-    result = await runner.run(calculator(), "?", options=options)
-    assert result.state == "paused"
-    again = await runner.resume(result.task_id, options=RunOptions(limits=Limits(steps=5)))
-    assert (again.state, again.final_text) == ("completed", "405")
-
-
-async def test_of_several_limits_the_smallest_counts(store: Any) -> None:
-    async with Runner(store, options=RunOptions(limits=Limits(steps=9, tool_calls=1))) as runner:
-        agent = calculator(limits=Limits(steps=2))
-        result = await runner.run(agent, "?", options=RunOptions(limits=Limits(steps=5)))
-        assert result.state == "degraded"
-        assert result.usage.tool_calls <= 2
-
-
 # ---------------------------------------------------------------------------------------------- versions
 
 
@@ -237,6 +221,3 @@ async def test_another_version_of_the_agent_may_be_refused(runner: Runner) -> No
     now = await runner.get_task(task)
     assert (now.state, now.driven) == ("running", False)
     assert (await runner.resume(task, agent=calculator())).state == "completed"
-
-
-# ----------------------------------------------------------------------------------------------- results

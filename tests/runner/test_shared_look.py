@@ -142,7 +142,7 @@ async def watched_by_turns(
         chance: decides what happens.
         over: returns once the watchers are told of the end, as its argument returns.
     """
-    agent = napping(30)
+    agent = napping(12)
     task = await one.create_task(agent, "Go")
     watched: list[tuple[int, list[Any]]] = []
     work: list[asyncio.Task[None]] = []

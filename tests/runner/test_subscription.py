@@ -12,7 +12,7 @@ from treadle import Agent, Runner, ScriptedModel
 from treadle.llm.scripted import text
 from treadle.runner.subscription import Subscription, in_event_loop
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_garbage")]
 
 
 def counted(left: list[str]) -> Subscription[int]:

@@ -163,7 +163,6 @@ CALLS: dict[str, Call] = {
     "import_thread": _of_thread(s.no_task, messages=MESSAGES),
     "run": _of_new_task(),
     "run of a task that exists": _of_new_task(s.ended),
-    "submit": _of_new_task(),
     "run_ready_steps": _of_task(s.stepped),
     "get_completed_steps": _of_task(s.ended),
     "delete_task": _of_task(s.ended),
@@ -174,9 +173,7 @@ CALLS: dict[str, Call] = {
 
 SEVERAL_REQUESTS = {
     name: Operation(name=name, method=method, path="", access="run", summary="", verb=name)
-    for name, method in (
-        *(("run", "POST"), ("submit", "POST"), ("run_ready_steps", "POST"), ("get_completed_steps", "GET")),
-    )
+    for name, method in (*(("run", "POST"), ("run_ready_steps", "POST"), ("get_completed_steps", "GET")),)
 }
 """The verbs without a row that return a result: a client sends several requests."""
 
@@ -189,10 +186,8 @@ def row_of(name: str) -> Operation:
 def test_every_verb_of_the_table_has_a_call():
     rows = {row.name for row in OPERATIONS.values() if row.verb}
     assert {row_of(name).name for name in CALLS} == rows | set(SEVERAL_REQUESTS)
-    streams_and_waits = {"run_stream", "stream_step", "changes"}
-    assert set(COMPOSED) - streams_and_waits - {row.verb for row in OPERATIONS.values()} == set(
-        SEVERAL_REQUESTS
-    )
+    others = {"run_stream", "stream_step", "changes", "submit"}  # an adopter goes on with what was submitted
+    assert set(COMPOSED) - others - {row.verb for row in OPERATIONS.values()} == set(SEVERAL_REQUESTS)
 
 
 # ------------------------------------------------------------------------------------------------- faces
@@ -353,6 +348,15 @@ async def commands_to(world: World, task: str) -> Any:
     return [event for event in events if event.get("by") or event.get("inbox")]
 
 
+async def standing(world: World, task: str) -> Any:
+    """Return the last event of a task and whether it is driven, which a verb that is refused does not change."""
+    try:
+        now = await world.runner.get_task(task)
+    except TaskNotFound:
+        return None
+    return now.head, now.driven
+
+
 def completed(row: Operation, arguments: dict[str, Any]) -> dict[str, Any]:
     """Add what says by whom a command comes, and that it is one command."""
     more = {"command_id": "c1"} if "command_id" in row.parameters else {}
@@ -371,7 +375,10 @@ async def on_every_face(world: World, name: str, prepare: s.Prepare) -> Any:
             task = f"case-{prepare.__name__}-{name}-{number}-".replace(" ", "-")
             prepared = await prepare(world.runner, task)
         arguments = completed(row, CALLS[name].arguments(prepared))
+        before = await standing(world, prepared.task)
         result = await outcome(world, call, row, arguments)
+        if result.get("raised") not in (None, "TaskParked"):  # a step that has to wait was begun
+            assert await standing(world, prepared.task) == before, f"{name} by the {face} was refused"
         commands = None if row.method == "GET" else await commands_to(world, prepared.task)
         seen = alike([result, commands], prepared.task)
         expected = seen if expected is None else expected
