@@ -21,7 +21,6 @@ from treadle import (
 )
 from treadle.errors import ConfigurationError, TreadleError
 from treadle.models import call, text
-from treadle.runner.sync import SyncRunner
 
 pytestmark = pytest.mark.anyio
 
@@ -111,15 +110,6 @@ async def test_a_policy_that_is_set_judges_later_tasks(store: Any):
         assert judgements((await runner.get_events(result.task_id)).items) == [
             ("deny", "no-saving", NO_SAVING.fingerprint)
         ]
-
-
-def test_it_is_set_without_asyncio_too(store: Any):
-    desk = Desk()
-    with Runner(store).sync as runner:
-        assert isinstance(runner, SyncRunner)
-        runner.set_policy(NO_SAVING)
-        runner.run(desk.agent, "Save")
-    assert desk.saved == []
 
 
 async def test_none_sets_back_the_policy_that_the_runner_was_made_with(store: Any):

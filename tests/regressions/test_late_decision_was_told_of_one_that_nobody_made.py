@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tests.client.served import client, served
 from treadle import Agent, CallerTool, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import AlreadyDecided, ConfigurationError, RequestClosed, TicketClosed
 from treadle.models import call, text
@@ -54,16 +53,6 @@ async def test_a_decision_after_another_one_is_still_told_of_that(runner: Runner
     with pytest.raises(AlreadyDecided, match="denied by ann") as told:
         await runner.approve("t", task.pending[0].request_id)
     assert not isinstance(told.value, RequestClosed)
-
-
-async def test_a_client_is_told_that_the_request_is_closed() -> None:
-    agent = payer()
-    with served(agent) as url:
-        async with client(url, agents=(agent,)) as remote:
-            task = await remote.run(agent, "Pay.", task_id="t")
-            await remote.cancel("t")
-            with pytest.raises(RequestClosed):
-                await remote.approve("t", task.pending[0].request_id)
 
 
 @pytest.mark.parametrize("named", ["request", "call"])

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.client.served import client, served
 from tests.runner.acts import assert_journal_makes_sense, only
 from treadle import (
     Agent,
@@ -121,12 +120,3 @@ async def test_a_parallel_request_that_does_not_fit_yet_waits_for_those_in_fligh
         result = await runner.run(agent, "go", task_id="t", options=RunOptions(limits=Limits(tokens=5_000)))
         assert (result.state, len(agent.model.requests)) == ("completed", 3)
         assert await only(runner, "t", "limit_reached") == []
-
-
-async def test_a_task_of_a_server_tells_the_same_reason() -> None:
-    agent = reader()
-    with served(agent) as url:
-        async with client(url, agents=[agent]) as remote:
-            options = RunOptions(limits=Limits(tokens=5_000))
-            result = await remote.run(agent, PROMPT, options=options)
-    assert (result.state, result.degraded_reasons) == ("degraded", (f"limit reached: tokens: {TOO_LARGE}",))

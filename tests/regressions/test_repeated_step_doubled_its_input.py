@@ -223,18 +223,6 @@ async def test_a_repeat_waits_for_the_step_that_is_under_way_in_another_process(
         assert (await counts(one, task))["input_received"] == 1
 
 
-def test_a_step_is_repeated_without_asyncio(tmp_path: Path) -> None:
-    with Runner(tmp_path / "journal.db").sync as runner:
-        task = runner.create_task(calculator(), "What is (121 * 3) + 42?")
-        for _ in range(2):
-            assert runner.run_step(task, input="And?", command_id="c1").step.step_id == "s1"
-            assert [each.step.step_id for each in runner.run_ready_steps(task, command_id="c2")] == ["s2"]
-            with runner.stream_step(task, command_id="c3") as stream:
-                assert list(stream) is not None
-            assert stream.output.step.step_id == "s3"
-        assert [event.kind for event in runner.get_events(task, limit=200)].count("input_received") == 1
-
-
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("losses", [1, 3])
 async def test_a_client_repeats_a_step_by_itself_and_its_input_is_read_once(
