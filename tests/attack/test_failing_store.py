@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.attack.failing import Failing
-from tests.runner.acts import Gate, until
+from tests.cast import Gate, look
+from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.core.tools import Happened
 from treadle.drivers import ownership
@@ -32,10 +33,6 @@ def booking(starts: Counter[str]) -> Agent[Any]:
         starts[ctx.idempotency_key] += 1
         await asyncio.sleep(0)
         return "booked"
-
-    @tool(read_only=True)
-    async def look() -> str:
-        return "seen"
 
     script = [call("book"), turn(calls=[call("book"), call("look")]), "done"]
     return Agent(ScriptedModel(script), name="booking", tools=[book, look])

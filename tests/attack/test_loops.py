@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
+from tests.cast import nap
+from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel
 from treadle.context.recall import Recall
 from treadle.drivers.driver import Dependencies
 from treadle.engine.options import Breakpoint
@@ -21,12 +22,6 @@ from treadle.stores.memory import MemoryStore
 from treadle.stores.tenants import Tenants
 from treadle.testing.audit import audit_store
 from treadle.wiring import load_parts
-
-
-@tool(read_only=True)
-async def nap(seconds: float) -> str:
-    await asyncio.sleep(seconds)
-    return "slept"
 
 
 def in_a_loop_that_is_closed(runner: Runner, agent: Agent[Any]) -> None:

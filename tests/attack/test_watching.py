@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
-from treadle.llm.scripted import call
+from tests.cast import Gate, gate_agent
+from treadle import Agent, Runner, ScriptedModel
 from treadle.testing import clock
 
 pytestmark = pytest.mark.anyio
@@ -19,18 +18,9 @@ def anyio_backend() -> tuple[str, dict[str, object]]:
     return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
 
 
-def waiting_agent(release: asyncio.Event) -> Agent[Any]:
-    @tool(read_only=True)
-    async def wait() -> str:
-        await release.wait()
-        return "waited"
-
-    return Agent(ScriptedModel([call("wait"), "done"]), tools=[wait])
-
-
 async def test_leaving_an_attached_stream_does_not_cut_off_later_watchers() -> None:
-    release = asyncio.Event()
-    agent = waiting_agent(release)
+    gate = Gate(read_only=True)
+    agent = gate_agent(gate)
     async with Runner("memory:") as runner, asyncio.timeout(5):
         handle = await runner.start(agent, "Go.", task_id="t")
         async with runner.run_stream(agent, "Go.", task_id="t"):
@@ -42,7 +32,7 @@ async def test_leaving_an_attached_stream_does_not_cut_off_later_watchers() -> N
 
         watching = asyncio.create_task(watch())
         await asyncio.sleep(0.01)
-        release.set()
+        gate.let_go.set()
         await watching
         assert seen[-1] == "task_ended"
 

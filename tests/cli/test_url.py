@@ -7,28 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.cast import add, pay, scripted_agent
 from tests.cli.terminal import Terminal
 from tests.client.served import TOKEN, served
-from treadle import Agent, ScriptedModel, tool
 from treadle.cli.remote import client_of
 from treadle.errors import ConfigurationError
-from treadle.llm.scripted import call, text
+from treadle.llm.scripted import call
 
-
-@tool(read_only=True)
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-@tool(needs_approval=True)
-def pay(amount: int) -> str:
-    """Pay."""
-    return "paid"
-
-
-MATH = Agent(ScriptedModel([call("add", a=1, b=2), text("3"), text("Gladly.")]), name="math", tools=[add])
-TILL = Agent(ScriptedModel([call("pay", amount=3), text("Paid.")]), name="till", tools=[pay])
+MATH = scripted_agent(call("add", a=1, b=2), "3", "Gladly.", name="math", tools=[add])
+TILL = scripted_agent(call("pay", amount=3), "Paid.", name="till", tools=[pay])
 
 
 @pytest.fixture(scope="module")

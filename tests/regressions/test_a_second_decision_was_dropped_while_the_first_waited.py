@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cast import pay
 from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.errors import AlreadyDecided
 from treadle.llm.scripted import call
@@ -58,11 +59,6 @@ async def test_a_failure_that_waits_is_not_replaced_by_a_result(
 async def test_a_request_that_was_approved_cannot_be_denied_before_the_approval_is_read(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @tool(needs_approval=True)
-    def pay(amount: int) -> str:
-        """Pay."""
-        return f"paid {amount}"
-
     agent: Agent[Any] = Agent(ScriptedModel([call("pay", amount=3), "Paid."]), name="desk", tools=[pay])
     async with Runner(store, agents=[agent]) as runner:
         (request,) = (await runner.run(agent, "Go.", task_id="t")).pending

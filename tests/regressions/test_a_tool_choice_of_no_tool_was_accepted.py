@@ -4,14 +4,9 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ModelSettings, ScriptedModel, tool
+from tests.cast import look
+from treadle import Agent, ModelSettings, ScriptedModel
 from treadle.errors import ConfigurationError
-
-
-@tool(read_only=True)
-def look() -> str:
-    """Look."""
-    return "seen"
 
 
 def agent(**settings: Any) -> Agent[Any]:

@@ -10,20 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.cast import look
 from tests.property.thread_algebra import shown
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import ImportRefused
 from treadle.models import call, text
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
-
-
-@tool(read_only=True)
-def look() -> str:
-    """Look around."""
-    return "nothing"
 
 
 AGENT = Agent(

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, journal
-from treadle import Agent, Runner, ScriptedModel, tool
+from tests.cast import Gate, calculator, gate_agent
+from tests.runner.acts import journal
+from treadle import Agent, Runner, ScriptedModel
 from treadle.core import events as e
-from treadle.models import call, text
+from treadle.models import text
 from treadle.ports import Commit, CommitDone, InboxItem, JournalStore
 from treadle.testing.audit import audit_store
 from treadle.testing.wrappers import WrappedStore
@@ -89,16 +90,8 @@ async def test_a_stop_that_comes_during_the_release_of_a_step_is_reached(
 async def test_a_stop_that_was_reached_and_lifted_tells_how_the_task_stood_in_between(
     inside: JournalStore, verb: str, state: str
 ) -> None:
-    began, gate = asyncio.Event(), asyncio.Event()
-
-    @tool(read_only=True)
-    async def wait() -> str:
-        """Wait."""
-        began.set()
-        await gate.wait()
-        return "waited"
-
-    agent = Agent(ScriptedModel([call("wait"), text("Done.")]), name="waiter", tools=[wait])
+    gate = Gate(read_only=True)
+    agent = gate_agent(gate)
     store = Interleaved(inside)
     async with Runner(store, agents=[agent]) as runner:
         task = await runner.create_task(agent, "Wait")
@@ -112,14 +105,14 @@ async def test_a_stop_that_was_reached_and_lifted_tells_how_the_task_stood_in_be
                 while (await inside.row(task.task_id)).state != state:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             resuming.append(asyncio.ensure_future(runner.resume(task)))
-            await began.wait()
+            await gate.entered.wait()
 
         store.before_inbox = resume
         async with asyncio.timeout(10):
             result = await getattr(runner, verb)(task)
         assert result.state == state
         assert not resuming[0].done(), "the task runs on"
-        gate.set()
+        gate.let_go.set()
         assert (await resuming[0]).state == "completed"
 
 

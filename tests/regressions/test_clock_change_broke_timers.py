@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Limits, NextStep, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from tests.cast import nap
+from treadle import Agent, Limits, NextStep, RunOptions, ScriptedModel, StepContext, StepResult
 from treadle.errors import ModelError
 from treadle.models import call, fail, text
 from treadle.testing import clock
@@ -118,16 +119,10 @@ def test_a_task_resumed_after_the_clock_was_set_back_waits_no_longer_than_it_was
 
 @pytest.mark.parametrize("jump", JUMPS)
 def test_driven_time_is_counted_as_it_passed(jump: float) -> None:
-    @tool(read_only=True)
-    async def nap() -> str:
-        """Nap."""
-        await asyncio.sleep(60)
-        return "rested"
-
     async def story() -> None:
         system, agent = (
             clock.SystemClock(),
-            Agent(ScriptedModel([call("nap"), call("nap"), text("Fresh.")]), tools=[nap]),
+            Agent(ScriptedModel([call("nap", seconds=60)] * 2 + [text("Fresh.")]), tools=[nap]),
         )
         options = RunOptions(limits=Limits(seconds=100), on_limit="fail")
         async with clock.runner(clock=system) as runner:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.cast import sayer
 from tests.races.acts import leave_behind
-from tests.runner.cases import sayer
 from treadle import Runner
 from treadle.ports import AdoptionQuery, TaskRow
 from treadle.stores.memory import MemoryStore

@@ -2,16 +2,12 @@
 
 import pytest
 
-from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, tool
+from tests.cast import broken
+from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel
 from treadle.llm.scripted import call, fail
 from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
-
-
-@tool
-async def broken() -> str:
-    raise RuntimeError("no")
 
 
 @pytest.mark.parametrize("limits", [Limits(model_calls=7), Limits(tool_calls=7), Limits(steps=7)])

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, NextStep, Runner, ScriptedModel, StepResult, tool
+from tests.cast import nap
+from treadle import Agent, NextStep, Runner, ScriptedModel, StepResult
 from treadle.core.tools import ToolSpec
 from treadle.models import call
 
@@ -16,12 +17,7 @@ each_error = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(err
 
 
 def other_task(runner: Runner) -> "asyncio.Task[Any]":
-    @tool(read_only=True)
-    async def nap() -> str:
-        await asyncio.sleep(0.05)
-        return "rested"
-
-    agent = Agent(ScriptedModel([call("nap"), "Fine."]), name="other", tools=[nap])
+    agent = Agent(ScriptedModel([call("nap", seconds=0.05), "Fine."]), name="other", tools=[nap])
     return asyncio.ensure_future(runner.run(agent, "go"))
 
 

@@ -8,17 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from tests.cast import look
+from treadle import Agent, Runner, ScriptedModel
 from treadle.models import call, text
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
-
-
-@tool(read_only=True)
-def look() -> str:
-    """Look around."""
-    return "nothing"
 
 
 AGENT = Agent(ScriptedModel([call("look"), call("look"), text("done")]), tools=[look])

@@ -5,15 +5,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from tests.cast import pay
+from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import JournalCorrupt
 from treadle.models import call
-
-
-@tool(needs_approval=True)
-async def pay(amount: int) -> str:
-    """Pay."""
-    return f"paid {amount}"
 
 
 @pytest.mark.anyio

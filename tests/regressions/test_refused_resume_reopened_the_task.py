@@ -4,20 +4,15 @@ from typing import Any
 
 import pytest
 
+from tests.cast import look
 from tests.runner.acts import journal
-from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, StepContext, StepResult, tool
+from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, StepContext, StepResult
 from treadle.errors import StepFailed, VersionRefused
 from treadle.models import call, fail
 
 pytestmark = pytest.mark.anyio
 
 REFUSE = RunOptions(on_version_change="refuse")
-
-
-@tool(read_only=True)
-def look() -> str:
-    """Look."""
-    return "seen"
 
 
 def looker(*script: Any, instructions: str = "") -> Agent[Any]:

@@ -10,13 +10,13 @@ from typing import Any, cast
 import httpx2
 import pytest
 
+from tests.cast import Gate, calculator, gate_agent
 from tests.client.served import LosingProxy, client, served
 from tests.property.mortal import MortalStore, next_life
-from tests.runner.cases import calculator
 from treadle import Agent, Node, Pipeline, Runner, ScriptedModel, tool
 from treadle.client import connection
 from treadle.errors import ConfigurationError, StepFailed, StepNotFound, StoreError, TaskParked
-from treadle.llm.scripted import call, fail
+from treadle.llm.scripted import fail
 from treadle.ports import InboxItem, JournalStore
 from treadle.runner.runner import TaskRunner
 from treadle.stores.memory import MemoryStore
@@ -172,18 +172,10 @@ async def test_a_repeat_raises_the_failure_of_its_step_and_does_not_try_it_again
 
 
 async def test_a_repeat_does_not_lift_a_stop_that_came_after_its_step_began(runner: Runner) -> None:
-    entered = asyncio.Event()
-
-    @tool(read_only=True)
-    async def work() -> str:
-        """Work."""
-        entered.set()
-        await asyncio.sleep(3600)
-        return "worked"
-
-    task = await runner.create_task(Agent(ScriptedModel([call("work"), "Done."]), tools=[work]), "Go")
+    gate = Gate(read_only=True)
+    task = await runner.create_task(gate_agent(gate), "Go")
     stepping = asyncio.ensure_future(runner.run_step(task, command_id="c1"))
-    await entered.wait()
+    await gate.entered.wait()
     await runner.interrupt(task)
     for step in (stepping, runner.run_step(task, command_id="c1")):
         with pytest.raises(TaskParked, match="is interrupted"):
@@ -200,24 +192,16 @@ async def test_a_repeat_says_that_its_step_was_taken_back_and_runs_no_other(runn
 
 
 async def test_a_repeat_waits_for_the_step_that_is_under_way_in_another_process(store: Any) -> None:
-    entered, release = asyncio.Event(), asyncio.Event()
-
-    @tool(read_only=True)
-    async def work() -> str:
-        """Work."""
-        entered.set()
-        await release.wait()
-        return "worked"
-
-    agent = Agent(ScriptedModel([call("work"), "Done."]), name="a", tools=[work])
+    gate = Gate(read_only=True)
+    agent = gate_agent(gate)
     async with Runner(store, agents=[agent]) as one, Runner(store, agents=[agent]) as two:
         task = (await one.create_task(agent, "Go")).task_id
         stepping = asyncio.ensure_future(one.run_step(task, input="Now", command_id="c1"))
-        await entered.wait()
+        await gate.entered.wait()
         repeats = [
             asyncio.ensure_future(each.run_step(task, input="Now", command_id="c1")) for each in (one, two)
         ]
-        release.set()
+        gate.let_go.set()
         outputs = [await each for each in (stepping, *repeats)]
         assert {output.step.step_id for output in outputs} == {"s1"}
         assert (await counts(one, task))["input_received"] == 1

@@ -1,6 +1,7 @@
 """A resume that came while its tasks were being released left a child paused."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -36,17 +37,22 @@ class Held(WrappedStore):
         self.releasing = asyncio.ensure_future(later())
 
 
-async def test_a_resume_that_attaches_while_its_task_stops_for_a_paused_child_goes_on() -> None:
+def leaf_that_rests(seconds: float) -> tuple[asyncio.Event, Agent[Any]]:
+    """Return an agent whose tool takes so long, and an event that is set when it begins."""
     resting = asyncio.Event()
 
     @tool(read_only=True)
     async def rest() -> str:
         """Rest."""
         resting.set()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(seconds)
         return "rested"
 
-    leaf = Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
+    return resting, Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
+
+
+async def test_a_resume_that_attaches_while_its_task_stops_for_a_paused_child_goes_on() -> None:
+    resting, leaf = leaf_that_rests(0.05)
     root = Agent(ScriptedModel([call("leaf", input="go"), "a poem"]), name="root", subagents=[leaf])
     store = Held(MemoryStore())
     store.gate = asyncio.Event()
@@ -62,16 +68,7 @@ async def test_a_resume_that_attaches_while_its_task_stops_for_a_paused_child_go
 
 
 async def test_a_child_that_is_paused_after_the_resume_stays_paused() -> None:
-    resting = asyncio.Event()
-
-    @tool(read_only=True)
-    async def rest() -> str:
-        """Rest."""
-        resting.set()
-        await asyncio.sleep(0.1)
-        return "rested"
-
-    leaf = Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
+    resting, leaf = leaf_that_rests(0.1)
     root = Agent(ScriptedModel([call("leaf", input="go"), "a poem"]), name="root", subagents=[leaf])
     async with Runner(MemoryStore(), agents=[root]) as runner:
         await runner.start(root, "Write.", task_id="job")
@@ -83,16 +80,7 @@ async def test_a_child_that_is_paused_after_the_resume_stays_paused() -> None:
 
 
 async def test_a_resume_that_comes_while_a_pause_reaches_a_child_lifts_it_there_too() -> None:
-    resting = asyncio.Event()
-
-    @tool(read_only=True)
-    async def rest() -> str:
-        """Rest."""
-        resting.set()
-        await asyncio.sleep(0.1)
-        return "rested"
-
-    leaf = Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
+    resting, leaf = leaf_that_rests(0.1)
     stem = Agent(ScriptedModel([call("leaf", input="go"), "a stem"]), name="stem", subagents=[leaf])
     root = Agent(ScriptedModel([call("stem", input="go"), "a poem"]), name="root", subagents=[stem])
     async with Runner(MemoryStore(), agents=[root]) as runner:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Gate, gate_agent
 from treadle import Agent, Node, Pipeline, Runner, ScriptedModel, tool
 from treadle.errors import TaskBusy
-from treadle.llm.scripted import call
 from treadle.ports import Commit, CommitDone
 from treadle.testing import clock
 from treadle.testing.wrappers import WrappedStore
@@ -253,26 +253,18 @@ def test_a_step_of_a_task_that_is_driven_for_something_else_is_refused_while_tha
     verb, _ = VERBS[name]
 
     async def beside_a_run() -> None:
-        begun, goes_on = asyncio.Event(), asyncio.Event()
-
-        @tool(read_only=True)
-        async def work() -> str:
-            """Work."""
-            begun.set()
-            await goes_on.wait()
-            return "worked"
-
-        worker = Agent(ScriptedModel([call("work"), "Done."]), name="worker", tools=[work])
+        gate = Gate(read_only=True)
+        worker = gate_agent(gate)
         async with runner(store, worker) as one, runner(store, worker) as two:
             running = await one.start(worker, "Go", thread_id="thread")
-            await begun.wait()
+            await gate.entered.wait()
             queued = await one.start(worker, "Go", thread_id="thread")
             await asyncio.sleep(LONG)
             for task in (running.task_id, queued.task_id):
                 for each in (one, two):
                     with pytest.raises(TaskBusy):
                         await verb(each, task)
-            goes_on.set()
+            gate.let_go.set()
             assert [(await handle.result()).state for handle in (running, queued)] == ["completed"] * 2
 
     clock.run(beside_a_run())

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import roles_and_texts, sayer
+from tests.cast import sayer
+from tests.runner.acts import roles_and_texts
 from treadle import Agent, Runner, ScriptedModel, Task
 from treadle.testing.audit import audit_store
 

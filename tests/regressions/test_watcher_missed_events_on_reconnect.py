@@ -2,16 +2,12 @@
 
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from tests.cast import look
+from treadle import Agent, Runner, ScriptedModel
 from treadle.core import events as e
 from treadle.llm.scripted import call, text
 
 pytestmark = pytest.mark.anyio
-
-
-@tool(read_only=True)
-async def look() -> str:
-    return "seen"
 
 
 async def test_a_watcher_that_reconnects_sees_each_later_event_once_in_order() -> None:

@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from threading import Event
 from typing import Any
 
 import httpx2
 
-from treadle import Agent, Runner, ScriptedModel
-from treadle.llm.scripted import text
+from tests.cast import scripted_agent
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.llm.scripted import call, text
 from treadle.runner.runner import TaskRunner
 from treadle.server import ADMIN, Principal, app
 from treadle.server.principals import bearer_token
@@ -29,6 +31,17 @@ def by_name(connection: Any) -> Principal | None:
 
 def agent(*turns: Any, name: str = "shop") -> Agent[Any]:
     return Agent(ScriptedModel([*turns] or [text("done")] * 50), name=name)
+
+
+def waiting_shop() -> tuple[Event, Agent[Any]]:
+    """Return an event, and an agent whose tool waits for it in a thread."""
+    gate = Event()
+
+    @tool(read_only=True)
+    def wait_for_it() -> str:
+        return "it came" if gate.wait(20) else "it did not come"
+
+    return gate, scripted_agent(call("wait_for_it"), "done", name="shop", tools=[wait_for_it])
 
 
 class Client(httpx2.AsyncClient):

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.server.calling import Client, agent, by_name, serving
+from tests.server.calling import Client, agent, by_name, serving, waiting_shop
 from treadle import Agent, File, Limits, Runner, RunOptions, ScriptedModel, ToolOutput, tool
 from treadle.llm.scripted import call, fail, text
 from treadle.server import ADMIN, Principal, ServerLimits, app
@@ -70,13 +70,7 @@ async def test_a_submitted_task_is_driven_and_waited_for():
 
 
 async def test_no_request_has_to_stay_open_for_a_task_to_go_on():
-    gate = threading.Event()
-
-    @tool(read_only=True)
-    def wait_for_it() -> str:
-        return "it came" if gate.wait(20) else "it did not come"
-
-    shop = Agent(ScriptedModel([call("wait_for_it"), text("done")]), name="shop", tools=[wait_for_it])
+    gate, shop = waiting_shop()
     async with serving("memory:", shop, drive=True) as api, Client(api) as client:
         started = await client.post("/v1/tasks", json={**NEW, "run": True}, headers={"Prefer": "wait=1"})
         assert started.status_code == 202, started.text
@@ -90,13 +84,7 @@ async def test_no_request_has_to_stay_open_for_a_task_to_go_on():
 
 
 async def test_a_step_that_takes_longer_than_the_request_goes_on_and_is_found():
-    gate = threading.Event()
-
-    @tool(read_only=True)
-    def wait_for_it() -> str:
-        return "it came" if gate.wait(20) else "it did not come"
-
-    shop = Agent(ScriptedModel([call("wait_for_it"), text("done")]), name="shop", tools=[wait_for_it])
+    gate, shop = waiting_shop()
     async with serving("memory:", shop) as api, Client(api) as client:
         await client.json("POST", "/v1/tasks", NEW, status=201)
         begun = await client.post(f"{TASK}/steps", json={})

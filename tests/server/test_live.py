@@ -176,14 +176,19 @@ async def test_metrics_count_requests_by_operation_and_hold_no_ids():
     assert "ann" not in text
 
 
-async def test_a_secret_that_this_process_knows_is_in_no_frame_of_a_journal_that_another_wrote():
+def knowing_shop() -> Agent[Any]:
+    """Return an agent whose tool asks for a secret, which its process knows from then on."""
+
     @tool(read_only=True, secrets=("key",))
     def look(ctx: ToolContext[Any]) -> str:
         return ctx.secret("key")[:0]
 
+    return Agent(ScriptedModel([call("look"), "done"]), tools=[look], name="shop")
+
+
+async def test_a_secret_that_this_process_knows_is_in_no_frame_of_a_journal_that_another_wrote():
     secret = "sesame-open-0123456789"
-    shop = Agent(ScriptedModel([call("look"), "done"]), tools=[look], name="shop")
-    async with site(shop, secrets={"key": lambda: secret}) as (api, client):
+    async with site(knowing_shop(), secrets={"key": lambda: secret}) as (api, client):
         other = Runner(api.service.runner.store)
         task = (await other.run(agent(f"It is {secret}."), "Go.")).task_id
         await ran(client)
@@ -254,13 +259,8 @@ async def test_an_option_for_streams_is_kept_with_the_task():
 
 
 async def test_a_text_was_cut_in_the_middle_of_a_secret_which_then_stood_in_a_page():
-    @tool(read_only=True, secrets=("key",))
-    def look(ctx: ToolContext[Any]) -> str:
-        return ctx.secret("key")[:0]
-
     secret = "sesame-open-0123456789"
-    shop = Agent(ScriptedModel([call("look"), "done"]), tools=[look], name="shop")
-    async with site(shop, secrets={"key": lambda: secret}) as (api, client):
+    async with site(knowing_shop(), secrets={"key": lambda: secret}) as (api, client):
         other = Runner(api.service.runner.store)
         said = "x " * 95 + secret + " y" * 150
         task = (await other.run(agent(said), "Go.")).task_id

@@ -17,8 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tests.cast import Gate, gate_agent, look, scripted_agent
-from tests.runner.acts import until
-from tests.runner.cases import to_pause
+from tests.runner.acts import to_pause, until
 from tests.server.hosting import hosted
 from tests.server.sse import Frame, frames
 from treadle import Agent, Runner, RunOptions, ScriptedModel

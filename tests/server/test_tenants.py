@@ -1,14 +1,11 @@
 """What belongs to another tenant is not there: made from the table, so that no operation is left out."""
 
-import threading
 from typing import Any
 
 import pytest
 
-from tests.server.calling import Client, serving
+from tests.server.calling import Client, serving, waiting_shop
 from tests.server.test_authorisation import BODIES, url
-from treadle import Agent, ScriptedModel, tool
-from treadle.llm.scripted import call, text
 from treadle.server import ADMIN, ALL, Principal, ServerLimits
 from treadle.server.principals import bearer_token
 from treadle.verbs.operation import Operation
@@ -127,13 +124,7 @@ async def test_tasks_of_all_tenants_are_adopted(store: Any):
 
 
 async def test_a_tenant_has_no_more_tasks_driven_than_it_may():
-    gate = threading.Event()
-
-    @tool(read_only=True)
-    def wait_for_it() -> str:
-        return "it came" if gate.wait(20) else "it did not come"
-
-    shop = Agent(ScriptedModel([call("wait_for_it"), text("done")]), name="shop", tools=[wait_for_it])
+    gate, shop = waiting_shop()
     limits = ServerLimits(driven_per_tenant=1)
     async with (
         serving("memory:", shop, auth=by_name, limits=limits) as api,
