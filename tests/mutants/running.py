@@ -269,6 +269,7 @@ class Mutants:
             os.write(sending, f"test {names.index(name)}\n".encode())
             following = self._items[tests[at + 1]] if at + 1 < len(tests) else None
             item = self._items[name]
+            self._session._setupstate.teardown_exact(item)  # of a test that was to be followed by one left out
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self._session.testsfailed:
                 os.write(sending, b"failed\n")
