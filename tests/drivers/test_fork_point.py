@@ -1,11 +1,14 @@
 """Where a fork may begin: at any event after which nothing is in flight, wherever its record ends."""
 
+from typing import Any
+
 import pytest
 
-from treadle import Agent, Runner, ScriptedModel, tool
+from treadle import Agent, Runner, ScriptedModel, ToolContext, tool
 from treadle.core.events import StepStarted
 from treadle.core.messages import ToolResult
 from treadle.core.model import ModelRequest
+from treadle.errors import ForkPointBusy
 from treadle.llm.scripted import Turn, call, text
 
 
@@ -43,3 +46,19 @@ async def test_a_fork_of_a_fork_begins_by_default_with_what_that_one_was_made_wi
         again = await runner.fork(other)
         assert (await runner.resume(again)).final_text == "4 In words, please."
         assert (await runner.resume(other)).final_text == "4 In words, please."
+
+
+@pytest.mark.anyio
+async def test_a_task_that_waits_is_forked_at_a_step_before_its_call_in_the_background():
+    @tool(background=True, read_only=True)
+    async def order(ctx: ToolContext[Any]) -> Any:
+        return ctx.background({"job": "a print"}, expires=3_600)
+
+    script = [call("add", a=1, b=2), call("order"), text("ordered")]
+    agent = Agent(ScriptedModel(script), name="math", tools=[add, order])
+    async with Runner("memory:") as runner:
+        task = (await runner.run(agent, "1 + 2, and print it")).task_id
+        fork = await runner.fork(task, at="s1")
+        assert (await runner.get_task(fork)).steps == 1
+        with pytest.raises(ForkPointBusy):
+            await runner.fork(task, at="s2")

@@ -85,6 +85,10 @@ class AdoptionConformance(StoreSubject):
             assert await turns(replace(QUERY, full_tenants=full)) == [("ant", "t"), ("zoo", "t")]
             assert [row.task_id for row in await tenants.of("big").adoptable(QUERY)] == ["z", "a", "m"]
             assert await tenants.of("big").unadoptable(QUERY) == []
+            [row] = await tenants.unadoptable(replace(QUERY, agents=()))
+            for tenant in ("ant", "big", "zoo"):
+                own = await tenants.of(tenant).unadoptable(replace(QUERY, agents=()))
+                assert [each.task_id for each in own] == ([row.task_id] if tenant == row.tenant else [])
 
     async def test_children_and_tasks_with_only_unread_items_are_listed_a_page_at_a_time(
         self, tmp_path: Path
