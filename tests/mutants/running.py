@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import gc
 import importlib
@@ -106,12 +107,21 @@ def replacements(
     return changed
 
 
+def entrances(mutant: Mutant) -> list[str]:
+    """Return the functions whose tests count for a mutant: of a cached one all of the module, as few tests enter it."""
+    functions = dict(sources.functions(ast.parse(mutant.path.read_bytes())))
+    function = functions.get(mutant.function)
+    if function is None or not any("cache" in ast.unparse(each) for each in function.decorator_list):
+        return [mutant.function]
+    return list(functions)
+
+
 def order(mutant: Mutant, tests: dict[str, Known]) -> list[str]:
     """Return the tests that enter the function of a mutant, the likeliest to notice it first."""
-    at = sources.place(mutant.module, mutant.function)
+    entered = {sources.place(mutant.module, name) for name in entrances(mutant)}
     files: defaultdict[str, list[str]] = defaultdict(list)
     for name, known in tests.items():
-        if at in known.entered:
+        if not entered.isdisjoint(known.entered):
             files[name.split("::")[0]].append(name)
     *folders, module = mutant.module.split(".")[1:]
     folder = "/".join(["tests", *folders]) + "/"
@@ -274,7 +284,9 @@ class Mutants:
             os.write(sending, f"test {names.index(name)}\n".encode())
             following = self._items[tests[at + 1]] if at + 1 < len(tests) else None
             item = self._items[name]
-            self._session._setupstate.teardown_exact(item)  # of a test that was to be followed by one left out
+            self._session._setupstate.teardown_exact(
+                item
+            )  # of a test that was to be followed by one left out
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self._session.testsfailed:
                 os.write(sending, b"failed\n")

@@ -75,6 +75,26 @@ def test_a_refused_result_is_withheld_from_the_model() -> None:
     assert state.messages[-1].parts[0].text == "[the guardrail r refused the result: No.]"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("decision", "why"),
+    [
+        (e.ApprovalDenied("s1", "s1-0-value", 1, "not for it", "ann"), "not for it"),
+        (e.ApprovalExpired("s1", "s1-0-value", 1), "expired without a decision"),
+    ],
+)
+def test_a_result_that_a_person_refuses_or_does_not_look_at_is_withheld_too(
+    decision: e.Event, why: str
+) -> None:
+    asked = (
+        JUDGED("s1", "s1-0-value", "result", "ask", "r", "", {"result": "go"}),
+        e.ApprovalRequested("s1", "s1-0-value", 1, "d", "a", 0),
+    )
+    state = state_after(*ENDED, *asked, decision)
+    told = state.messages[-1].parts[0].text  # type: ignore[union-attr]
+    assert "refused the result" in told
+    assert why in told
+
+
 def test_a_content_that_is_settled_is_not_judged_again() -> None:
     with pytest.raises(IllegalEvent, match="in1, which is passed already"):
         state_after(*ASKED, JUDGED("", "in1", "input", "allow"), JUDGED("", "in1", "input", "allow"))
