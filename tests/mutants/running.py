@@ -34,6 +34,9 @@ SUBREAPER = 36
 PATIENCE = 20.0
 """Seconds that a test may take, beside ten times what it took in the recording."""
 
+SERVER = 3.0
+"""Seconds of processor time that the start of a PostgreSQL server takes, in each fork."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -296,7 +299,8 @@ class Mutants:
         self._session._setupstate.teardown_exact(None)
 
     def _cost(self, name: str) -> float:
-        return self._tests[name].cpu if name in self._tests else 0.0
+        known = self._tests[name].cpu if name in self._tests else 0.0
+        return known + (SERVER if self._needs_a_server(name) else 0)
 
 
 def _end(child: int) -> None:
