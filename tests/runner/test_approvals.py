@@ -1,4 +1,4 @@
-"""Approvals: exactly the calls run that were approved, each once, as a ledger outside of the library tells."""
+"""What one approval is; test_approvals_everywhere.py has what becomes of it in every worker."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -8,14 +8,10 @@ from typing import Any, cast
 import pytest
 
 from tests.runner.acts import both, journal, only
-from tests.runner.planned import WORKING, a_plan, an_answer, sub
 from treadle import (
     Agent,
-    Decider,
     Limits,
     NextStep,
-    Node,
-    Pipeline,
     Runner,
     RunOptions,
     ScriptedModel,
@@ -23,20 +19,16 @@ from treadle import (
     StepResult,
     tool,
 )
-from treadle.agents.decide import function_calling
 from treadle.core import events as e
 from treadle.core.data import frozen
-from treadle.core.model import ModelRequest
 from treadle.errors import (
     AlreadyDecided,
     ApproverRefused,
-    CallNotFound,
     ConfigurationError,
     TaskParked,
 )
-from treadle.llm.scripted import call, text, turn
+from treadle.llm.scripted import call, turn
 from treadle.policy.verdicts import (
-    Allow,
     AskPerson,
     Deny,
     EffectKind,
@@ -105,10 +97,8 @@ def bank(tmp_path: Path) -> Bank:
     return Bank(tmp_path)
 
 
-async def run(runner: Runner, agent: Agent[Any], *, streamed: bool = False, **how: Any) -> Any:
-    if not streamed:
-        return await runner.run(agent, "Go.", **how)
-    async with runner.run_stream(agent, "Go.", **how) as stream:
+async def streamed(runner: Runner, agent: Agent[Any]) -> Any:
+    async with runner.run_stream(agent, "Go.") as stream:
         async for _ in stream:
             pass
     return stream.result
@@ -117,13 +107,10 @@ async def run(runner: Runner, agent: Agent[Any], *, streamed: bool = False, **ho
 # -------------------------------------------------------------------------------- asking and answering
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["run", "run_stream"])
-async def test_a_call_waits_for_its_approval_and_then_runs_once(
-    runner: Runner, bank: Bank, streamed: bool
-) -> None:
+async def test_a_call_waits_for_its_approval_and_then_runs_once(runner: Runner, bank: Bank) -> None:
     preview = bank.refund(preview=lambda order, amount: f"pays {amount} to the customer of {order}")
     agent = bank.desk(tools=[preview])
-    result = await run(runner, agent, streamed=streamed)
+    result = await runner.run(agent, "Go.")
     assert (result.state, bank.payments) == ("waiting", [])
     (pending,) = result.pending
     assert (pending.kind, pending.request_id, pending.tool) == ("approval", "s1-0-ask1", "refund")
@@ -148,27 +135,6 @@ async def test_a_denied_call_never_runs_and_the_model_reads_why(runner: Runner, 
     assert execution.error.message == "refund was not run: the approver denied it: too much."
 
 
-async def test_a_double_click_has_no_further_effect_and_another_verdict_is_refused(
-    runner: Runner, bank: Bank
-) -> None:
-    result = await runner.run(bank.desk(), "Go.")
-    request = result.pending[0].request_id
-    outcomes = await asyncio.gather(
-        *[runner.approve(result.task_id, request) for _ in range(3)], return_exceptions=True
-    )
-    assert outcomes == [None] * 3
-    for late in (runner.deny(result.task_id, request), runner.approve(result.task_id, request, scope="task")):
-        with pytest.raises(AlreadyDecided, match="was approved already"):
-            await late
-    assert (await runner.resume(result.task_id)).state == "completed"
-    await runner.approve(result.task_id, request)
-    with pytest.raises(AlreadyDecided):
-        await runner.deny(result.task_id, request)
-    with pytest.raises(CallNotFound, match="waits for no approval"):
-        await runner.approve(result.task_id)
-    assert bank.payments == ["a 5"]
-
-
 async def test_two_people_who_decide_at_once_get_one_verdict(runner: Runner, bank: Bank) -> None:
     result = await runner.run(bank.desk(), "Go.")
     request = result.pending[0].request_id
@@ -180,41 +146,7 @@ async def test_two_people_who_decide_at_once_get_one_verdict(runner: Runner, ban
     assert bank.payments == (["a 5"] if outcomes[0] is None else [])
 
 
-async def test_an_approval_that_comes_after_the_end_of_its_task_is_refused(
-    runner: Runner, bank: Bank
-) -> None:
-    result = await runner.run(bank.desk(), "Go.")
-    request = result.pending[0].request_id
-    await runner.cancel(result.task_id)
-    with pytest.raises(AlreadyDecided, match="ended as cancelled"):
-        await runner.approve(result.task_id, request)
-    assert bank.payments == []
-
-
-async def test_the_request_of_another_task_is_not_known(runner: Runner, bank: Bank) -> None:
-    first, second = await runner.run(bank.desk(), "Go."), await runner.run(bank.desk("Nothing."), "Go.")
-    for foreign in ("s1-0-ask1", "s1-0-ask2", "s1-0", "nonsense-ask1"):
-        with pytest.raises(CallNotFound):
-            await runner.approve(second.task_id, foreign)
-    with pytest.raises(CallNotFound):
-        await runner.approve(first.task_id, "s1-0-ask2")
-    assert bank.payments == []
-
-
 # ---------------------------------------------------------------------------------- what it is bound to
-
-
-async def test_arguments_that_change_after_the_question_are_asked_anew(runner: Runner, bank: Bank) -> None:
-    result = await runner.run(bank.desk(), "Go.")
-    await runner.edit_call(result.task_id, "s1-0", {"order": "a", "amount": 500})
-    with pytest.raises(AlreadyDecided, match="its call was changed since"):
-        await runner.approve(result.task_id, "s1-0-ask1")
-    result = await runner.resume(result.task_id)
-    (pending,) = result.pending
-    assert (pending.request_id, pending.arguments["amount"], bank.payments) == ("s1-0-ask2", 500, [])
-    await runner.approve(result.task_id)
-    assert (await runner.resume(result.task_id)).state == "completed"
-    assert bank.payments == ["a 500"]
 
 
 async def test_an_approver_edits_the_arguments_which_are_checked_and_both_are_journalled(
@@ -247,95 +179,11 @@ async def test_a_policy_denies_arguments_that_an_approver_wrote(store: Any, bank
     assert bank.payments == []
 
 
-def changed_schema(bank: Bank) -> Any:
-    def refund(order: str, amount: int, note: str = "") -> str:
-        """Pay money back."""
-        bank.pay(f"{order} {amount}{note}")
-        return "refunded"
-
-    return tool(refund, needs_approval=True)
-
-
-def changed_code(bank: Bank) -> Any:
-    def refund(order: str, amount: int) -> str:
-        """Pay money back."""
-        bank.pay(f"{order} {amount * 100}")
-        return f"refunded {amount} for {order}"
-
-    return tool(refund, needs_approval=True)
-
-
-@pytest.mark.parametrize("changed", [changed_schema, changed_code])
-async def test_an_approval_does_not_hold_for_a_tool_that_changed_and_is_asked_anew(
-    store: Any, bank: Bank, changed: Callable[[Bank], Any]
-) -> None:
-    async with Runner(store) as runner:
-        task = (await runner.run(bank.desk(), "Go.")).task_id
-        await runner.approve(task)
-    agent = bank.desk(tools=[changed(bank)])
-    async with Runner(store, agents=[agent]) as runner:
-        result = await runner.resume(task)
-        assert (result.state, bank.payments) == ("waiting", [])
-        assert [pending.request_id for pending in result.pending] == ["s1-0-ask2"]
-        (voided,) = await only(runner, task, "approval_voided")
-        assert "refund has changed" in voided.why
-        await runner.approve(task, "s1-0-ask2")
-        assert (await runner.resume(task)).state == "completed"
-    assert len(bank.payments) == 1
-
-
-async def test_a_restart_between_question_approval_and_call_loses_and_repeats_nothing(
-    store: Any, bank: Bank
-) -> None:
-    async with Runner(store) as runner:
-        task = (await runner.run(bank.desk(), "Go.")).task_id
-    async with Runner(store) as runner:  # it has no code of the agent
-        (pending,) = await runner.list_pending()
-        await runner.approve(pending.task_id, pending.request_id)
-        assert (await runner.list_pending()).items == ()
-    async with Runner(store, agents=[bank.desk()]) as runner:
-        assert (await runner.resume(task)).state == "completed"
-        assert (await runner.resume(task)).state == "completed"
-    assert bank.payments == ["a 5"]
-
-
 # ------------------------------------------------------------------------------------------- several
 
 
-async def test_three_requests_answered_in_reverse_order_reach_the_right_calls(
-    runner: Runner, bank: Bank
-) -> None:
-    calls = [call("refund", order=name, amount=number) for number, name in enumerate("abc", 1)]
-    result = await runner.run(bank.desk(both(*calls), "Done."), "Go.")
-    requests = [pending.request_id for pending in result.pending]
-    assert requests == ["s1-0-ask1", "s1-1-ask1", "s1-2-ask1"]
-    with pytest.raises(ConfigurationError, match=r"name one of the requests .*s1-0-ask1 \(refund\)"):
-        await runner.approve(result.task_id)
-    await runner.approve(result.task_id, requests[2])
-    await runner.deny(result.task_id, requests[1])
-    assert (await runner.resume(result.task_id)).state == "waiting"
-    assert bank.payments == ["c 3"]  # an approved call does not wait for the others
-    await runner.approve(result.task_id)
-    result = await runner.resume(result.task_id)
-    assert [execution.outcome for execution in result.tool_executions] == ["ok", "denied", "ok"]
-    assert bank.payments == ["c 3", "a 1"]
-
-
-async def test_two_calls_with_one_provider_id_are_two_requests(runner: Runner, bank: Bank) -> None:
-    twice = turn(calls=[call("refund", order="a", amount=5), call("refund", order="a", amount=5)])
-    result = await runner.run(bank.desk(twice, "Done."), "Go.")
-    first, second = (pending.request_id for pending in result.pending)
-    assert first != second
-    await runner.approve(result.task_id, second)
-    await runner.deny(result.task_id, first)
-    result = await runner.resume(result.task_id)
-    assert [execution.outcome for execution in result.tool_executions] == ["denied", "ok"]
-    assert bank.payments == ["a 5"]
-
-
-@pytest.mark.parametrize("streamed", [False, True], ids=["run", "run_stream"])
 async def test_a_batch_of_which_one_waits_gives_all_the_others_their_results(
-    runner: Runner, bank: Bank, streamed: bool
+    runner: Runner, bank: Bank
 ) -> None:
     @tool
     async def good() -> str:
@@ -357,7 +205,7 @@ async def test_a_batch_of_which_one_waits_gives_all_the_others_their_results(
 
     calls = both(call("good"), call("raises"), call("refund", order="a", amount=5), call("slow"))
     agent = bank.desk(calls, "Done.", tools=[good, raising, bank.refund(), slow])
-    result = await run(runner, agent, streamed=streamed)
+    result = await streamed(runner, agent)
     outcomes = [execution.outcome for execution in result.tool_executions]
     assert (result.state, outcomes) == ("waiting", ["ok", "error", None, "ok"])
     assert sorted(bank.payments) == ["good", "slow"]
@@ -432,32 +280,6 @@ async def test_a_denial_of_what_a_subagent_asks_for_cancels_the_task_that_is_nam
 
 
 # -------------------------------------------------------------------------------------------- expiry
-
-
-def test_a_request_expires_while_no_process_runs_and_a_late_approval_is_refused(
-    tmp_path: Path, bank: Bank
-) -> None:
-    async def work() -> None:
-        path = tmp_path / "store.db"
-        async with clock.runner(path, options=RunOptions(approval_expires=3_600)) as runner:
-            first = await runner.run(bank.desk(), "Go.", task_id="first")
-            second = await runner.run(bank.desk(), "Go.", task_id="second")
-        assert first.pending[0].expires == second.pending[0].expires == clock.now() + 3_600_000_000
-        await asyncio.sleep(3_600)
-        async with clock.runner(path, agents=[bank.desk()]) as runner:
-            with pytest.raises(AlreadyDecided, match="the request s1-0-ask1 has expired"):
-                await runner.approve("first")
-            first = await runner.resume("first")
-            assert [execution.outcome for execution in first.tool_executions] == ["denied"]
-            with pytest.raises(AlreadyDecided, match="has expired"):
-                await runner.approve("first", "s1-0-ask1")
-        async with clock.runner(path, agents=[bank.desk()], adopt=True) as runner:
-            while (await runner.get_task("second")).state != "completed":  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
-            assert "approval_expired" in [event.kind for event in await journal(runner, "second")]
-
-    clock.run(work())
-    assert bank.payments == []
 
 
 def test_a_resume_expires_all_requests_that_are_overdue_not_only_the_first_two(bank: Bank) -> None:
@@ -605,25 +427,6 @@ async def test_a_tool_whose_function_fails_is_denied(runner: Runner, bank: Bank,
     assert ([each.outcome for each in result.tool_executions], bank.payments) == (["denied"], [])
 
 
-async def test_a_policy_function_that_decides_late_still_comes_before_the_call(
-    store: Any, bank: Bank
-) -> None:
-    decided: list[bool] = []
-
-    async def late(request: EffectRequest) -> PolicyVerdict:
-        await asyncio.sleep(0.3)
-        decided.append(f"{request.arguments['order']} 5" not in bank.payments)
-        return Allow("late") if request.arguments["order"] == "a" else Deny("late")
-
-    calls = both(call("refund", order="a", amount=5), call("refund", order="b", amount=5))
-    policy = Rules(functions=(PolicyFunction("late", late),))
-    async with Runner(store, policy=policy) as runner:
-        agent = bank.desk(calls, "Done.", tools=[bank.refund(needs_approval=False)])
-        result = await run(runner, agent, streamed=True)
-    assert [execution.outcome for execution in result.tool_executions] == ["ok", "denied"]
-    assert (decided, bank.payments) == ([True, True], ["a 5"])
-
-
 def late_in_a_thread(_: EffectRequest) -> PolicyVerdict | None:
     import time
 
@@ -717,62 +520,6 @@ async def test_only_those_decide_whom_the_policy_lets_decide(bank: Bank) -> None
 
 
 # --------------------------------------------------------------------------------------------- workers
-
-
-async def one_refund(ctx: StepContext) -> StepResult:
-    return StepResult(await ctx.call_tool("refund", {"order": "a", "amount": 5}), is_last=True)
-
-
-REACT = (
-    'Thought: I pay.\nAction: refund\nAction Input: {"order": "a", "amount": 5}',
-    "Thought: I can answer without using any more tools.\nAnswer: Done.",
-)
-
-
-PLANNER = (
-    '{"name": "refund", "arguments": {"order": "a", "amount": 5}}',
-    '{"name": "finish", "arguments": {"answer": "Done."}}',
-)
-
-
-def planned(request: ModelRequest) -> Any:
-    """A model that plans one sub-task, calls the tool in it, and then answers."""
-    if request.instructions.startswith(WORKING):
-        paid = any(message.role == "tool" for message in request.messages)
-        return text("It is paid.") if paid else call("refund", order="a", amount=5)
-    told = "".join(message.text for message in request.messages)
-    return text(an_answer("Done.") if "Plan 1 has run" in told else a_plan(sub("pay")))
-
-
-def pipeline(bank: Bank) -> Agent[Any]:
-    refund = bank.refund()
-    worker = Pipeline([Node("pay", refund, input={"order": "a", "amount": 5})])
-    return bank.desk("unused", tools=[refund], worker=worker)
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda bank: bank.desk(worker=Decider(function_calling.decide)),
-        lambda bank: bank.desk(*REACT, worker="react"),
-        lambda bank: bank.desk(*PLANNER, worker="planner"),
-        lambda bank: bank.desk("unused", worker=one_refund),
-        pipeline,
-        lambda bank: bank.desk(worker="plan_refine").replace(model=ScriptedModel(planned)),
-    ],
-    ids=["decider", "react", "planner", "step function", "pipeline", "plan_refine"],
-)
-async def test_every_worker_waits_for_approvals(
-    store: Any, bank: Bank, made: Callable[[Bank], Agent[Any]]
-) -> None:
-    agent = made(bank)
-    async with Runner(store) as runner:
-        task = (await runner.run(agent, "Go.")).task_id
-        assert (len((await runner.list_pending(task)).items), bank.payments) == (1, [])
-        await runner.approve(task)
-    async with Runner(store, agents=[agent]) as runner:
-        result = await runner.resume(task)
-    assert (result.state, bank.payments) == ("completed", ["a 5"])
 
 
 async def test_parallel_steps_go_on_while_the_call_of_one_waits(store: Any, bank: Bank) -> None:

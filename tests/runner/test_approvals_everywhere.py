@@ -7,6 +7,7 @@ case holds for each worker. What ran is told by a file outside of the library.
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -253,8 +254,9 @@ async def a_double_click(world: World) -> None:
     async with world.runner(world.agent()) as runner:
         clicks = [runner.approve("job", item.request_id) for _ in range(3)]
         assert await asyncio.gather(*clicks, return_exceptions=True) == [None] * 3
-        with pytest.raises(AlreadyDecided, match="was approved already"):
-            await runner.deny("job", item.request_id)
+        for late in (runner.deny, partial(runner.approve, scope="task")):
+            with pytest.raises(AlreadyDecided, match="was approved already"):
+                await late("job", item.request_id)
         assert (await world.resume(runner)).state == "completed"
         await runner.approve("job", item.request_id)
         with pytest.raises(AlreadyDecided, match="was approved already"):
@@ -269,7 +271,7 @@ async def a_late_click(world: World) -> None:
     (item,) = await world.asked()
     async with world.runner(world.agent()) as runner:
         await runner.cancel("job")
-        with pytest.raises(AlreadyDecided, match="not pending any more"):
+        with pytest.raises(AlreadyDecided, match="not pending any more: its .*cancelled"):
             await runner.approve("job", item.request_id)
         assert (await runner.list_pending("job")).items == ()
     assert world.payments == []
@@ -300,6 +302,8 @@ async def changed(world: World, refund: Any) -> None:
         assert ((await world.resume(runner)).state, world.payments) == ("waiting", [])
         (again,) = await runner.list_pending("job")
         assert again.request_id == item.request_id.replace("ask1", "ask2")
+        (voided,) = await runner.get_events(item.task_id, kinds=["approval_voided"])
+        assert "refund has changed" in voided.why
         await runner.approve("job", again.request_id)
         assert (await world.resume(runner)).state == "completed"
     assert len(world.payments) == 1
@@ -408,7 +412,8 @@ async def a_foreign_task(world: World) -> None:
     assert world.payments == []
 
 
-CASES: list[Callable[[World], Any]] = [
+Case = Callable[[World], Any]
+CASES: list[Case] = [
     a_double_click,
     a_late_click,
     altered_arguments,
@@ -431,14 +436,28 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         yield request.getfixturevalue("postgres").in_schema(f"t{abs(hash(str(tmp_path))):x}")
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_exactly_the_intended_calls_run(shared: Any, case: Case, tmp_path: Path) -> None:
+    judge(case, World(shared, "function_calling", False, tmp_path / "ledger"))
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_every_worker_waits_for_approvals(shared: Any, worker: str, tmp_path: Path) -> None:
+    judge(a_restart_between, World(shared, worker, True, tmp_path / "ledger"))
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("streamed", [False, True], ids=["run", "streamed"])
 @pytest.mark.parametrize("worker", WORKERS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_exactly_the_intended_calls_run(
-    shared: Any, case: Callable[[World], Any], worker: str, streamed: bool, tmp_path: Path
+def test_exactly_the_intended_calls_run_in_every_worker(
+    shared: Any, case: Case, worker: str, streamed: bool, tmp_path: Path
 ) -> None:
-    world = World(shared, worker, streamed, tmp_path / "ledger")
+    judge(case, World(shared, worker, streamed, tmp_path / "ledger"))
+
+
+def judge(case: Case, world: World) -> None:
+    """Run a case in virtual time, and audit the store after it."""
 
     async def work() -> None:
         await case(world)

@@ -284,10 +284,7 @@ def test_a_tree_at_rest_is_decided_at_its_root_by_another_process_and_resumed_by
 # ------------------------------------------------------------------------------------------------- batches
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["run", "run_stream"])
-async def test_a_batch_of_agents_has_four_correct_outcomes(
-    runner: Runner, ledger: Ledger, streamed: bool
-) -> None:
+async def test_a_batch_of_agents_has_four_correct_outcomes(runner: Runner, ledger: Ledger) -> None:
     @tool(read_only=True)
     async def nap() -> str:
         """Sleep a little."""
@@ -302,13 +299,10 @@ async def test_a_batch_of_agents_has_four_correct_outcomes(
         ledger.clerk("asks"),
         ledger.clerk("slow", call("nap"), tools=[nap]),
     )
-    if streamed:
-        async with runner.run_stream(boss, "go") as stream:
-            async for _ in stream:
-                pass
-        result: Any = stream.result
-    else:
-        result = await runner.run(boss, "go")
+    async with runner.run_stream(boss, "go") as stream:
+        async for _ in stream:
+            pass
+    result: Any = stream.result
     outcomes = [each.outcome for each in result.subagent_executions]
     assert (result.state, outcomes, ledger.lines) == ("waiting", ["ok", "error", None, "ok"], ["slow"])
     await runner.approve(result.task_id)
@@ -319,9 +313,8 @@ async def test_a_batch_of_agents_has_four_correct_outcomes(
     await audited(runner)
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["run", "run_stream"])
 async def test_a_policy_function_that_decides_late_comes_before_agents_and_their_calls(
-    store: Any, ledger: Ledger, streamed: bool
+    store: Any, ledger: Ledger
 ) -> None:
     decided: list[tuple[str, int]] = []
 
@@ -335,13 +328,7 @@ async def test_a_policy_function_that_decides_late_comes_before_agents_and_their
     )
     boss = calling("boss", first, second)
     async with Runner(store, policy=Policy(Rule("late", late, tool="*"))) as runner:
-        if streamed:
-            async with runner.run_stream(boss, "go") as stream:
-                async for _ in stream:
-                    pass
-            result: Any = stream.result
-        else:
-            result = await runner.run(boss, "go")
+        result = await runner.run(boss, "go")
         assert [each.outcome for each in result.tool_executions] == ["ok", "ok", "denied"]
         assert len((await runner.list_tasks(parent=result.task_id)).items) == 1
     assert sorted(decided) == [("subagent first", 0), ("subagent second", 0), ("tool pay", 0)]

@@ -135,13 +135,6 @@ async def test_a_paused_task_is_another_runners_at_once(store: Any) -> None:
         assert gate.starts == 1
 
 
-async def test_pause_of_an_ended_task_returns_its_result(runner: Runner) -> None:
-    result = await runner.run(Agent(ScriptedModel(["Hi."])), "go")
-    assert (await runner.pause(result.task_id)).state == "completed"
-    assert (await runner.interrupt(result.task_id)).state == "completed"
-    assert (await kinds(runner, result.task_id))[-1] == "task_ended"
-
-
 async def test_pause_twice_is_one_pause_and_one_resume_lifts_it(runner: Runner) -> None:
     gate = Gate()
     handle = await runner.start(worker(gate), "go")
@@ -383,13 +376,6 @@ async def test_cancel_before_the_start_and_twice(runner: Runner) -> None:
     with pytest.raises(TaskFinished):
         await runner.send(task, "hello?")
     assert (await kinds(runner, task.task_id)).count("task_ended") == 1
-
-
-async def test_cancel_after_the_end_changes_nothing(runner: Runner) -> None:
-    result = await runner.run(Agent(ScriptedModel(["Hi."])), "go")
-    before = await journal(runner, result.task_id)
-    assert (await runner.cancel(result.task_id)).state == "completed"
-    assert await journal(runner, result.task_id) == before
 
 
 @pytest.mark.parametrize(

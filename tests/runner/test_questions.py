@@ -89,10 +89,8 @@ SINGLE: Any = {"kind": "single"}
 BOOKED = ["held in Rome", "held in Rome: single 1 s1-0"]
 
 
-async def run(runner: Runner, agent: Agent[Any], *, streamed: bool = False, **how: Any) -> Any:
-    if not streamed:
-        return await runner.run(agent, "Go.", **how)
-    async with runner.run_stream(agent, "Go.", **how) as stream:
+async def streamed(runner: Runner, agent: Agent[Any]) -> Any:
+    async with runner.run_stream(agent, "Go.") as stream:
         async for _ in stream:
             pass
     return stream.result
@@ -101,11 +99,10 @@ async def run(runner: Runner, agent: Agent[Any], *, streamed: bool = False, **ho
 # ------------------------------------------------------------------------------------------- answering
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["run", "run_stream"])
 async def test_a_tool_waits_for_its_answer_and_what_it_did_before_is_not_done_again(
-    runner: Runner, hotel: Hotel, streamed: bool
+    runner: Runner, hotel: Hotel
 ) -> None:
-    result = await run(runner, hotel.desk(), streamed=streamed)
+    result = await runner.run(hotel.desk(), "Go.")
     (asked,) = result.pending
     assert (result.state, hotel.book) == ("waiting", ["held in Rome"])
     assert (asked.kind, asked.request_id, asked.tool) == ("question", "s1-0-q1", "reserve")
@@ -239,14 +236,11 @@ async def test_approvals_and_questions_are_one_list_and_each_has_its_verb(
 # ------------------------------------------------------------------------------------- several at once
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["run", "run_stream"])
-async def test_three_calls_that_ask_at_once_are_answered_in_reverse(
-    store: Any, hotel: Hotel, streamed: bool
-) -> None:
+async def test_three_calls_that_ask_at_once_are_answered_in_reverse(store: Any, hotel: Hotel) -> None:
     cities = ("Rome", "Oslo", "Bern")
     agent = hotel.desk(both(*[call("reserve", city=city) for city in cities]), "Done.")
     async with Runner(store) as runner:
-        result = await run(runner, agent, streamed=streamed)
+        result = await streamed(runner, agent)
     requests = [item.request_id for item in result.pending]
     assert requests == ["s1-0-q1", "s1-1-q1", "s1-2-q1"]
     for nights, request in enumerate(reversed(requests), 1):
