@@ -271,7 +271,7 @@ async def a_late_click(world: World) -> None:
     (item,) = await world.asked()
     async with world.runner(world.agent()) as runner:
         await runner.cancel("job")
-        with pytest.raises(AlreadyDecided, match="not pending any more: its .*cancelled"):
+        with pytest.raises(AlreadyDecided, match=r"not pending any more: its .*cancelled"):
             await runner.approve("job", item.request_id)
         assert (await runner.list_pending("job")).items == ()
     assert world.payments == []
