@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import treadle
-from tests.runner.cases import add, calculator, sayer
+from tests.cast import add, calculator, sayer
 from treadle import Agent, Client, Runner, ScriptedModel, ToolContext, models, replay, server, tool, tools
 from treadle import errors as err
 from treadle.cli.main import main

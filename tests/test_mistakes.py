@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import treadle
-from tests.runner.cases import add, calculator, sayer
+from tests.cast import add, calculator, sayer
 from treadle import (
     Agent,
     AgentWorker,

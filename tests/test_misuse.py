@@ -13,7 +13,8 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.runner.cases import Ledger, add, calculator, sayer, step_to_answer
+from tests.cast import Ledger, add, calculator, sayer
+from tests.runner.acts import step_to_answer
 from treadle import (
     Agent,
     Breakpoint,

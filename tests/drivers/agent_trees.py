@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.runner.acts import Gate, results_seen
+from tests.cast import Gate
+from tests.runner.acts import results_seen
 from treadle import (
     Agent,
     Runner,

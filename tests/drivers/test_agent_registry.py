@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import sayer
+from tests.cast import sayer
 from treadle import Agent, Runner, RunOptions, ScriptedModel
 from treadle.core.state import start
 from treadle.drivers import agent_registry

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from tests.cast import sayer
 from tests.runner.acts import journal
-from tests.runner.cases import sayer
 from treadle import Agent, RunContext, Runner, RunOptions, ScriptedModel
 from treadle.drivers.agent_version import record_agent
 from treadle.engine.vault import NO_VAULT

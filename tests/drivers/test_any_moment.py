@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, until
+from tests.cast import Gate
+from tests.runner.acts import until
 from treadle import Agent, Breakpoint, Runner, RunOptions, ScriptedModel, Text, tool
 from treadle.core.codec import encode_part
 from treadle.errors import TaskParked

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Gate, add
 from tests.drivers.agent_trees import Tree, answering, by_task, calling, requests, states
-from tests.runner.acts import Gate, assert_journal_makes_sense, happened, journal, only, results_seen, until
-from tests.runner.cases import add, both
+from tests.runner.acts import assert_journal_makes_sense, both, happened, journal, only, results_seen, until
 from treadle import (
     Agent,
     FailurePolicy,

@@ -7,7 +7,8 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.runner.cases import assert_well_formed, calculator, kinds, roles_and_texts, sayer
+from tests.cast import calculator, sayer
+from tests.runner.acts import assert_well_formed, kinds, roles_and_texts
 from treadle import Agent, Message, Runner, RunOptions, ScriptedModel, Text, ToolCall, ToolResult
 from treadle.errors import (
     AlreadyFinalized,

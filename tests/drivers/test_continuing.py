@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.cast import sayer
 from tests.runner.acts import journal
-from tests.runner.cases import sayer
 from treadle import Runner, RunOptions
 from treadle.core import events as e
 from treadle.core.state import start

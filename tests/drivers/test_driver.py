@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.cast import Gate, gate_agent
 from tests.interruptible import interruptible
-from tests.runner.acts import Gate, assert_journal_makes_sense, gate_agent, kinds, only
+from tests.runner.acts import assert_journal_makes_sense, kinds, only
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import TaskBusy
 from treadle.llm.scripted import call, text

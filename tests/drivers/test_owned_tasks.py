@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.runner.cases import sayer
+from tests.cast import sayer
 from treadle import Runner
 from treadle.engine.journal_writer import Lease
 from treadle.ports import TaskExists

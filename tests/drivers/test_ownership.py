@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.cast import calculator, sayer
 from tests.runner.acts import until
-from tests.runner.cases import calculator, sayer
 from treadle import Runner
 from treadle.core import events as e
 from treadle.drivers.owned_tasks import OwnedTask

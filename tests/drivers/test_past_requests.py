@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, sayer
+from tests.cast import calculator, sayer
 from treadle import (
     Agent,
     Handoff,

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate
-from tests.runner.cases import sayer
+from tests.cast import Gate, sayer
 from treadle import Agent, Runner, ScriptedModel
 from treadle.llm.scripted import call, text
 from treadle.ports import Claim

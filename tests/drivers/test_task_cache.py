@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.runner.cases import calculator, sayer
+from tests.cast import calculator, sayer
 from treadle import Runner
 from treadle.core.state import TaskState
 from treadle.drivers.task_cache import TaskCache

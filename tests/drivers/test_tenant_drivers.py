@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.cast import calculator, sayer
 from tests.runner.acts import until
-from tests.runner.cases import calculator, sayer
 from treadle import Agent, Runner, ScriptedModel, Task, ToolContext, tool
 from treadle.core.events import TaskEnded
 from treadle.drivers import tenant_drivers

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, roles_and_texts, sayer
+from tests.cast import calculator, sayer
+from tests.runner.acts import roles_and_texts
 from treadle import Agent, Message, Runner, ScriptedModel, Text
 from treadle.drivers.thread_history import ThreadHistory
 from treadle.stores.memory import MemoryStore

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.cast import sayer
 from tests.forked import Forked
-from tests.runner.cases import assert_well_formed, roles_and_texts, sayer
+from tests.runner.acts import assert_well_formed, roles_and_texts
 from treadle import Runner, RunOptions
 from treadle.errors import ThreadBusy
 from treadle.testing.audit import audit_store

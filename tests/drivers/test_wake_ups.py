@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.runner.acts import Gate, until
-from tests.runner.cases import sayer
+from tests.cast import Gate, sayer
+from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.tools import NotHappened
 from treadle.drivers import adoption as adopting

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.property.thread_model import Refused, Said, ThreadModel, reply
-from tests.runner.cases import roles_and_texts
+from tests.runner.acts import roles_and_texts
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import AlreadyFinalized, StepNotFound, TaskFinished, TaskNotFound, TaskUnfinished
 from treadle.llm.scripted import call

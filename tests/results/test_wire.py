@@ -163,9 +163,8 @@ def test_what_is_no_event_is_refused_with_a_reason(document: Any, says: str) -> 
         from_json(document)
 
 
-@pytest.mark.parametrize("cls", [*e.EVENTS.values(), *EPHEMERAL.values()])
-def test_every_event_describes_itself_on_one_plain_line(cls: type[Any]) -> None:
-    assert cls.says, "a kind of event says what happened"
+def test_every_kind_of_event_says_what_happened() -> None:
+    assert [kind for kind, cls in {**e.EVENTS, **EPHEMERAL}.items() if not cls.says] == []
 
 
 @given(EVENTS | DELTAS)
@@ -228,11 +227,11 @@ async def test_every_result_of_a_task_comes_back_as_it_was() -> None:
         assert to_wire(back) == to_wire(value)
 
 
-@pytest.mark.parametrize("cls", [*RESULTS, VerifyReport, ExportReport, ImportReport, RunOptions, Message])
-def test_every_class_that_users_see_can_be_written_and_read(cls: type[Any]) -> None:
-    with pytest.raises(InvalidField, match="should be an object"):
-        from_wire(cls, "no object")
-    assert set(cls.__dataclass_fields__) >= set(getattr(cls, "__match_args__", ()))
+def test_every_class_that_users_see_can_be_written_and_read() -> None:
+    for cls in (*RESULTS, VerifyReport, ExportReport, ImportReport, RunOptions, Message):
+        with pytest.raises(InvalidField, match="should be an object"):
+            from_wire(cls, "no object")
+        assert set(cls.__dataclass_fields__) >= set(getattr(cls, "__match_args__", ())), cls
 
 
 def test_an_output_of_a_callers_own_class_is_written_as_pydantic_writes_it() -> None:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tests.cast import Gate, gate_agent  # noqa: F401  other tests import them from here
 from treadle import Agent, Message, Runner, RunResult, Task, TaskStepOutput
 from treadle.core.events import Event
 from treadle.core.messages import ToolCall, ToolResult

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.runner.cases import calculator, sayer
+from tests.cast import calculator, sayer
 from treadle import Agent, Policy, Rule, Runner, RunOptions, ScriptedModel, tool
 from treadle.errors import ConfigurationError, TaskNotFound
 from treadle.llm.scripted import call
