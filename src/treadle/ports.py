@@ -720,7 +720,7 @@ class ThreadChange:
 
 
 AT_ONCE: Final = 1
-"""The `wanted` time of a task that is to be driven on now: long gone, in microseconds since 1970, UTC."""
+"""The `due_at` time of a task that is to be driven on now: long gone, in microseconds since 1970, UTC."""
 
 OnBusyThread = Literal["enqueue", "reject", "interrupt", "parallel"]
 """How a task enters its thread while other tasks are driven there; see `Commit.enter`."""
@@ -813,7 +813,7 @@ class Commit:
         state: the row's new state, None to leave it.
         release: end the ownership, unless the inbox holds items not taken; then ownership stays.
         leave: with `release`: end the ownership also when the inbox holds items not taken; the next owner takes them.
-        wanted: with `release`: from when a driver is to adopt the task (see `JournalStore.orphans`), in microseconds
+        due_at: with `release`: from when a driver is to adopt the task (see `JournalStore.orphans`), in microseconds
             since 1970, UTC; `AT_ONCE` for now, 0 for not at all.
         seal: refuse with `InboxWaiting` when the inbox holds items not taken by this or earlier commits.
         taken: ids of the inbox items that the record's events answer.
@@ -838,7 +838,7 @@ class Commit:
     state: str | None = None
     release: bool = False
     leave: bool = False
-    wanted: int = 0
+    due_at: int = 0
     seal: bool = False
     taken: tuple[str, ...] = ()
     thread: ThreadChange | None = None
@@ -933,7 +933,7 @@ class TaskRow:
     deleted: bool = False
     """no longer listed; its records are kept for forks or a thread"""
 
-    wanted: int = 0
+    due_at: int = 0
     """from when a driver is to adopt it, in microseconds since 1970, UTC, or 0: it was released so, or claimed from a
     driver that crashed (`AT_ONCE`); stays until it is released again"""
 
@@ -952,7 +952,7 @@ class TaskRow:
         return f"{self.created}.{self.task_id}"
 
     @property
-    def word(self) -> str:
+    def display_state(self) -> str:
         """The task's state as users see it: its owner counts before the state that was written last, except an end.
 
         A claim of an ended task changes nothing until the task is reopened, which changes the state too.
@@ -988,7 +988,7 @@ class Claim:
     place: QueuePosition | None = None
     """in its thread, if the claim asked for one"""
 
-    wanted: int = 0
+    due_at: int = 0
     """from when the task was to be adopted, its inbox apart: `AT_ONCE` if its last driver crashed, 0 for not at all"""
 
     is_taken_over: bool = False
@@ -1281,7 +1281,7 @@ class TaskStore(TaskReader, Protocol):
         """Return the tasks that a driver is to adopt, of all tenants, the oldest first, beginning behind task `after`.
 
         They are: tasks whose driver is not alive, in any state; and, among those that have not ended, tasks without an
-        owner that were released as `wanted` from a time up to `until`, in microseconds since 1970, UTC, or whose inbox
+        owner that were released with a `due_at` up to `until`, in microseconds since 1970, UTC, or whose inbox
         holds an item not taken.
 
         With `indirect`, return those alone that no `adoptable` finds: children, and tasks that only have unread items.

@@ -45,7 +45,7 @@ async def test_a_driver_ends_with_an_error_when_a_newer_version_migrates_its_sto
         with pytest.raises(StoreFormatError, match=r"has format 99.*upgrade treadle"):
             await driving
         row = await runner.store.row(task.task_id)
-        assert (row.driver, row.wanted) == (None, AT_ONCE)
+        assert (row.driver, row.due_at) == (None, AT_ONCE)
 
 
 @pytest.mark.anyio

@@ -64,7 +64,7 @@ async def test_a_task_interrupted_by_a_shutdown_is_adopted_by_another_runner_and
     two = Runner(store, agents=[gate.agent], adopt=True)
     await one.drain()
     result = await handle.result()
-    assert (result.state, (await one.store.row("t")).wanted) == ("interrupted", True)
+    assert (result.state, (await one.store.row("t")).due_at) == ("interrupted", True)
     gate.opened.set()
     async with two:
         await ended(two, "t")
@@ -80,7 +80,7 @@ async def test_a_task_started_just_before_a_shutdown_is_released_too(store):
         handle = await runner.start(gate.agent, "Through, please", task_id="t")
         await runner.drain()
         assert (await handle.result()).state == "interrupted"
-        assert (await runner.store.row("t")).wanted
+        assert (await runner.store.row("t")).due_at
 
 
 async def test_a_grace_lets_calls_in_flight_end_and_starts_nothing_new(store):
@@ -167,7 +167,7 @@ async def test_a_task_being_paused_at_a_shutdown_is_released_at_once_and_not_ado
         await one.drain()  # it does not wait for the call that the pause waits for
     await pausing
     row = await one.store.row("t")
-    assert (row.driver, row.wanted) == (None, 0)
+    assert (row.driver, row.due_at) == (None, 0)
     await one.aclose()
 
 
@@ -199,7 +199,7 @@ async def test_a_task_about_to_be_adopted_does_not_delay_a_shutdown():
         async with asyncio.timeout(5):
             await draining
         row = await store.row("t")
-        assert (row.driver, row.wanted, row.head, gate.times) == (None, before.wanted, before.head, 0)
+        assert (row.driver, row.due_at, row.head, gate.times) == (None, before.due_at, before.head, 0)
 
 
 async def test_a_message_whose_sender_died_is_read_and_starts_nothing(store):
@@ -287,7 +287,7 @@ async def test_unknown_agents_are_reported_once_and_block_no_other_task(
         assert set(kinds_and_agents) == {("failed", "changing"), ("unknown_agent", "stranger")}
         failed = next(item for item in notices if item.kind == "failed")
         assert "on_version_change='refuse'" in failed.text
-        assert (await two.store.row("t2")).wanted, "it is tried again later, here or elsewhere"
+        assert (await two.store.row("t2")).due_at, "it is tried again later, here or elsewhere"
 
 
 class FlakyStore(MemoryStore):
@@ -317,7 +317,7 @@ async def test_orphans_behind_more_than_a_page_of_strangers_are_adopted():
     gate, store = Gate(), MemoryStore()
     for number in range(PAGE + 50):
         owner = await Owner.create(store, f"a{number:04}", agent="stranger")
-        await owner.send(state="interrupted", release=True, wanted=1)
+        await owner.send(state="interrupted", release=True, due_at=1)
     one = Runner(store)
     await one.start(gate.agent, "Through, please", task_id="t")
     await gate.entered.wait()
@@ -349,7 +349,7 @@ async def test_a_task_that_could_not_be_read_when_it_was_adopted_is_adopted_late
         two.begin_adopting(tell=notices.append)
         while not notices:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        assert (await store.row("t")).wanted
+        assert (await store.row("t")).due_at
         await ended(two, "t")
     assert [item.kind for item in notices] == ["failed", "adopted", "stopped"]
 
@@ -462,7 +462,7 @@ async def test_treadle_run_releases_its_task_for_adoption_at_sigterm(tmp_path):
     assert run.returncode == 6, errors
     assert '"state": "interrupted"' in output
     async with Runner(tmp_path / "journal.db") as runner:
-        assert [row.wanted for row in await runner.store.orphans(2)] == [True]
+        assert [row.due_at for row in await runner.store.orphans(2)] == [True]
 
 
 async def test_a_tenant_with_many_tasks_keeps_no_other_waiting(store):
@@ -606,7 +606,7 @@ async def test_a_runner_that_shuts_down_hands_nothing_over_to_its_own_adopter(st
         adopter._on_news(("", "t"))  # from a thread that has not heard that it stops
         await stopping
         await asyncio.sleep(0)
-        assert (adopter.adopted(), bool((await runner.store.row("t")).wanted)) == ([], True)
+        assert (adopter.adopted(), bool((await runner.store.row("t")).due_at)) == ([], True)
 
 
 async def test_a_scan_that_read_a_task_before_it_was_handed_over_does_not_claim_it_again():

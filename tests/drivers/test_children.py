@@ -525,7 +525,7 @@ async def test_an_adopter_does_not_claim_a_child_below_a_stopped_task_repeatedly
         await runner.interrupt(root)
         child = tree.ids(root)[1]
         claim = await store.claim(child)
-        await send(store, Commit(child, claim.epoch, release=True, wanted=AT_ONCE))
+        await send(store, Commit(child, claim.epoch, release=True, due_at=AT_ONCE))
         runner.begin_adopting()
         await asyncio.sleep(0.7)
         assert (await store.row(child)).epoch == claim.epoch

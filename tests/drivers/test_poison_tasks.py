@@ -335,7 +335,7 @@ async def adopted(path, agent):
     async with Runner(path, agents=[agent]) as runner:
         runner.begin_adopting(tell=notices.append)
         async with asyncio.timeout(10):
-            while (await runner.store.row("t")).driver is not None or (await runner.store.row("t")).wanted:  # noqa: ASYNC110
+            while (await runner.store.row("t")).driver is not None or (await runner.store.row("t")).due_at:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await runner.drain()
         assert await audit_store(runner.store) == []

@@ -31,13 +31,13 @@ def test_a_task_with_a_long_wait_is_released_and_adopted_when_its_timer_is_due()
             assert (result.state, [p.kind for p in result.pending]) == ("waiting", ["timer"])
             assert "asked again at" in result.pending[0].text
             row = await one.store.row("t")
-            assert (row.state, row.driver, row.wanted) == ("waiting", None, result.pending[0].due)
+            assert (row.state, row.driver, row.due_at) == ("waiting", None, result.pending[0].due)
             with pytest.raises(TaskParked, match="asked again at"):
                 await one.run_step("t")
             assert len(model.requests) == 1, "a server's wait is a lower bound"
             await one.send("t", "Or later?")
             row = await one.store.row("t")
-            assert (row.driver, row.wanted) == (None, result.pending[0].due), (
+            assert (row.driver, row.due_at) == (None, result.pending[0].due), (
                 "a message does not change the time of the timer"
             )
         async with clock.runner(store, agents=[agent], adopt=True) as two:

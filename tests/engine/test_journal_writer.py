@@ -200,7 +200,7 @@ async def test_a_task_is_released_only_when_all_its_events_are_durable() -> None
     store.answer()
     await rest()
     (back,) = [commit for commit, _ in store.taken]
-    assert (back.record, back.state, back.release, back.wanted) == (None, "interrupted", True, True)
+    assert (back.record, back.state, back.release, back.due_at) == (None, "interrupted", True, True)
     store.answer(Committed(released=True))
     await parking
     assert writer.released

@@ -208,7 +208,7 @@ async def leave_behind(store: JournalStore, task: str) -> None:
     """Have a task wait for an adopter, as if its driver had been shut down."""
     claim = await store.claim(task)
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    store.commit(Commit(task, claim.epoch, release=True, wanted=AT_ONCE), done.set_result)
+    store.commit(Commit(task, claim.epoch, release=True, due_at=AT_ONCE), done.set_result)
     assert (await done).released
 
 

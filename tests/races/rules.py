@@ -117,7 +117,7 @@ async def is_told_once(told: Told) -> bool:
 async def is_resumed_once(told: Told) -> bool:
     """It goes on to its end, by the adopter of the process that handed it on, or by any later driver."""
     row = await told.runner.store.row(told.task)
-    is_to_go_on = bool(row.wanted) or row.driver is not None or row.state == "completed"
+    is_to_go_on = bool(row.due_at) or row.driver is not None or row.state == "completed"
     result = await told.runner.resume(told.task)
     return is_to_go_on and await told.count(e.Resumed) == 1 and result.state == "completed"
 

@@ -99,7 +99,7 @@ async def test_the_tasks_of_an_older_driver_are_released_when_it_reads_the_forma
         assert "has format 99" in record.getMessage()
         assert "upgrade treadle" in record.getMessage()
         row = await runner.store.row("t")
-        assert (row.driver, row.wanted, desk.calls) == (None, AT_ONCE, ["a"])
+        assert (row.driver, row.due_at, desk.calls) == (None, AT_ONCE, ["a"])
         kinds = [event.kind for event in await runner.get_events("t")]
         assert "tool_ended" in kinds, "what was under way is recorded"
         for refused in (runner.resume("t"), runner.run(desk.agent, "Go."), runner.fork("t")):

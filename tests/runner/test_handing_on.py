@@ -32,7 +32,7 @@ async def test_a_submitted_task_is_returned_at_once_and_driven_by_whichever_runn
     async with Runner(store) as runner:
         task = await runner.submit(agent, "What is (121 * 3) + 42?", thread_id="desk")
         assert (task.state, task.driven, task.thread_id) == ("created", False, "desk")
-        assert (await runner.store.row(task.task_id)).wanted == AT_ONCE
+        assert (await runner.store.row(task.task_id)).due_at == AT_ONCE
         result = await driven_by_another(store, task, agent)
         assert result.final_text == "405"
         assert len(await runner.get_thread("desk")) > 1
@@ -52,9 +52,9 @@ async def test_a_created_task_is_not_driven_and_becomes_wanted_when_it_is_submit
     agent = calculator()
     async with Runner(store) as runner:
         await runner.create_task(agent, "What?", task_id="t")
-        assert (await runner.store.row("t")).wanted == 0
+        assert (await runner.store.row("t")).due_at == 0
         await runner.submit(agent, "What?", task_id="t")
-        assert (await runner.store.row("t")).wanted == AT_ONCE
+        assert (await runner.store.row("t")).due_at == AT_ONCE
         assert await kinds(runner, "t") == ["task_created"]
 
 
@@ -65,7 +65,7 @@ async def test_submitting_a_task_twice_runs_it_once(store: Any) -> None:
             await runner.submit(agent, "What?", task_id="t")
         await driven_by_another(store, "t", agent)
         assert (await runner.submit(agent, "What?", task_id="t")).state == "completed"
-        assert (await runner.store.row("t")).wanted == 0
+        assert (await runner.store.row("t")).due_at == 0
         assert len(await only(runner, "t", "task_ended")) == 1
         with pytest.raises(TaskConflict, match="another input"):
             await runner.submit(agent, "Something else", task_id="t")
@@ -81,7 +81,7 @@ async def test_a_task_that_ran_is_left_as_it_is_when_it_is_submitted_again(runne
             await stop("t")
         before = await kinds(runner, "t")
         assert (await runner.submit(agent, "What?", task_id="t", by="ada")).state == state
-        assert (await runner.store.row("t")).wanted == 0
+        assert (await runner.store.row("t")).due_at == 0
         assert await kinds(runner, "t") == before
 
 
@@ -102,7 +102,7 @@ async def test_a_submitted_task_that_a_person_paused_is_left_paused_when_it_is_s
     await runner.submit(agent, "What?", task_id="t")
     await runner.pause("t")
     assert (await runner.submit(agent, "What?", task_id="t")).state == "paused"
-    assert (await runner.store.row("t")).wanted == 0
+    assert (await runner.store.row("t")).due_at == 0
 
 
 async def test_a_task_that_is_resumed_without_driving_goes_on_elsewhere_from_where_it_stood(
@@ -187,7 +187,7 @@ async def test_a_task_that_is_stepped_is_driven_on_by_another_once_its_step_is_d
             await runner.resume(task, drive=False, options=RunOptions(limits=Limits(steps=9)))
         slow.let_go.set()
         assert (await stepping).step.index == 1
-        assert (await runner.store.row(task.task_id)).wanted == AT_ONCE
+        assert (await runner.store.row(task.task_id)).due_at == AT_ONCE
         assert (await driven_by_another(store, task, slow.agent)).final_text == "Done."
 
 
@@ -200,7 +200,7 @@ async def test_a_task_that_is_run_to_its_end_is_not_wanted_again_by_a_resume_tha
     await handle.resume(drive=False)
     slow.let_go.set()
     assert (await handle.result()).state == "completed"
-    assert (await runner.store.row(handle.task_id)).wanted == 0
+    assert (await runner.store.row(handle.task_id)).due_at == 0
 
 
 async def test_what_only_a_driver_can_use_is_refused_where_none_is(runner: Runner) -> None:

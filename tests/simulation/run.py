@@ -435,7 +435,7 @@ class Story:
                 timers += [wait for wait in (await runner.result(child)).pending if wait.due is not None]
         if timers:
             # by the clock as it stands, which may have been set
-            wanted = (await self.world.store.row(timers[0].task_id or task)).wanted
+            wanted = (await self.world.store.row(timers[0].task_id or task)).due_at
             due = ((wanted or timers[0].due) - self.world.system()) / 1e6
             await asyncio.sleep(min(max(0.0, due), LONGEST_WAIT))
         elif any(wait.kind != "background" for wait in result.pending):

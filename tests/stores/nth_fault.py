@@ -415,7 +415,7 @@ def _essence(record: Any) -> tuple[Any, ...]:
 def _without_wanted(shown: dict[str, Any]) -> dict[str, Any]:
     """Return a row without `wanted`: stores notice at different times that a driver ended."""
     return {
-        key: value if isinstance(value[0], int) else (replace(value[0], wanted=False), *value[1:])
+        key: value if isinstance(value[0], int) else (replace(value[0], due_at=0), *value[1:])
         for key, value in shown.items()
     }
 

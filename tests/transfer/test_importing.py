@@ -218,10 +218,10 @@ async def test_an_imported_task_waits_for_its_timer_and_is_not_started(
     async with Runner(MemoryStore(), agents=[AGENT]) as runner, Runner(MemoryStore()) as taker:
         await runner.create_task(AGENT, "wait", task_id="t")
         claim = await runner.store.claim("t")
-        await Owner.of(runner.store, "t", claim).send(release=True, wanted=wanted)
+        await Owner.of(runner.store, "t", claim).send(release=True, due_at=wanted)
         await runner.export_tasks(tmp_path / "all.jsonl")
         await taker.import_tasks(tmp_path / "all.jsonl")
-        assert (await taker.store.row("t")).wanted == there
+        assert (await taker.store.row("t")).due_at == there
 
 
 @pytest.mark.parametrize(

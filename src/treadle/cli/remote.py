@@ -72,7 +72,7 @@ async def will_continue(runner: TaskRunner, task_id: str, decided: Collection[st
         items = [item async for item in await runner.list_pending(task_id) if item.kind != "background"]
         return all(item.request_id in decided for item in items)
     row = await runner.store.row(task_id)
-    return row.wanted == 1 or row.driver is not None or bool(await runner.store.inbox(task_id))
+    return row.due_at == 1 or row.driver is not None or bool(await runner.store.inbox(task_id))
 
 
 async def has_continued(runner: TaskRunner, task_id: str, seq: int) -> bool:

@@ -411,7 +411,7 @@ class Adopter:
             row = await self._drivers.of(tenant).cache.row_or_none(task_id)
         except Exception:  # noqa: BLE001  the next scan reports that the store cannot be read
             return
-        if row is None or row.wanted != AT_ONCE or row.driver is not None or row.parent is not None:
+        if row is None or row.due_at != AT_ONCE or row.driver is not None or row.parent is not None:
             return
         if self._is_adoptable(row):
             await self._adopt(row)
@@ -588,7 +588,7 @@ class Adopter:
     async def _attend_child(self, driver: TaskDriver, row: TaskRow, parent_id: str) -> None:
         """Read a child's inbox, and notify its parent: a child is never driven alone."""
         self._parents_told.add(_key(row))
-        if row.driver is None and not row.wanted:
+        if row.driver is None and not row.due_at:
             async with driver.ownership.acquire(row.task_id):
                 pass  # its inbox is read as it is released
         parent = await driver.cache.row_or_none(parent_id)
@@ -603,11 +603,11 @@ class Adopter:
         released before that. Any other task may have been released since, and is due by the clock.
         """
         clock = self._clock()
-        if not clock < row.wanted <= self._until or await driver.store.inbox(row.task_id):
+        if not clock < row.due_at <= self._until or await driver.store.inbox(row.task_id):
             return False
         if (await driver.cache.load(row.task_id)).state.time > clock:
             return True
-        self._leave_alone(row, (row.wanted - clock) / 1e6)
+        self._leave_alone(row, (row.due_at - clock) / 1e6)
         return None
 
     def _leave_alone(self, row: TaskRow, seconds: float) -> None:

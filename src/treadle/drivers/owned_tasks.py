@@ -229,7 +229,7 @@ class OwnedTasks:
     def standing(self, row: TaskRow) -> TaskStood:
         """Return the state of a task that this process does not drive, by its row."""
         driven = self.is_driven(row)
-        return TaskStood("running" if driven else row.word, driven, live=False, head=row.head)
+        return TaskStood("running" if driven else row.display_state, driven, live=False, head=row.head)
 
     def check(self) -> None:
         """Have the store confirm every lease of this process; a drive that lost its lease stops."""

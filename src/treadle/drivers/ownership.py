@@ -173,14 +173,14 @@ class TaskOwnership:
                 loaded = await self._cache.take(task_id)
             await self._check_format(loaded.state)
             await self._check_fork(loaded.state)
-            lease = Lease(claim.epoch, loaded.digest, wanted=claim.wanted)
+            lease = Lease(claim.epoch, loaded.digest, wanted=claim.due_at)
             owned = self._owned.add(loaded.state, lease, observers)
         except BaseException as error:
             await self._undo_claim(task_id, claim, error)
             if isinstance(error, TaskExists):
                 raise TaskBusy(f"task {task_id} is being made in this process", task_id=task_id) from error
             raise
-        owned.position, owned.wanted, owned.window = claim.place, claim.wanted, loaded.window
+        owned.position, owned.wanted, owned.window = claim.place, claim.due_at, loaded.window
         owned.head = owned.state.seq
         if claim.is_taken_over:
             tell_taken_over(owned.state, claim.epoch)
@@ -190,7 +190,7 @@ class TaskOwnership:
     async def _undo_claim(self, task_id: str, claim: Claim, error: BaseException) -> None:
         """Release a task that could not be loaded, so that the next claim finds it free, or in the same epoch."""
         self._owned.unreleased[task_id] = claim.epoch
-        back = Commit(task_id, claim.epoch, release=True, leave=True, wanted=claim.wanted)
+        back = Commit(task_id, claim.epoch, release=True, leave=True, due_at=claim.due_at)
         if isinstance(error, TaskTooNew):
             back.format = error.needs  # from now on the row has the format
         if (await commit(self._store, back)).released:
@@ -228,7 +228,7 @@ class TaskOwnership:
             raise
         if row.driver is None or row.epoch != epoch:
             return None
-        return Claim(epoch, row.head, b"", wanted=AT_ONCE)
+        return Claim(epoch, row.head, b"", due_at=AT_ONCE)
 
     # -------------------------------------------------------------------------------------- release
 

@@ -329,7 +329,7 @@ class JournalWriter:
             record = encode_record(events, self.epoch, self.digest)
         commit = self._commit(record, events)
         commit.state, commit.thread, commit.seal, commit.release = state_word, thread, seal, release
-        commit.wanted, commit.figures = wanted, figures_of(self._state, events, at_rest=release)
+        commit.due_at, commit.figures = wanted, figures_of(self._state, events, at_rest=release)
         try:
             answer = self._submit(commit)
         except Exception:

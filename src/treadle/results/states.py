@@ -71,4 +71,4 @@ def stopped_subagents(state: TaskState) -> Iterable[CallState]:
 
 def state_of_row(row: TaskRow) -> StateWord:
     """Return a task's state by its row: a driver that crashed leaves it interrupted."""
-    return cast("StateWord", row.word)
+    return cast("StateWord", row.display_state)

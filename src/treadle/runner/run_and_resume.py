@@ -278,7 +278,7 @@ class RunVerbs(StepVerbs):
         task_id = str(new.task_id)
         row = await self._cache.row(task_id)
         # A task that ran is left unchanged: the request may be old, and a person may have stopped the task since.
-        if row.word == "created" and not row.wanted:
+        if row.display_state == "created" and not row.due_at:
             await self._hand_on(task_id, _Resume(by=new.by, again=False))
         return await self.get_task(task_id)
 

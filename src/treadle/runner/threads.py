@@ -238,7 +238,7 @@ class ThreadVerbs(RunVerbs):
 
     async def _is_old(self, row: TaskRow, before: int, states: Sequence[str], labels: dict[str, str]) -> bool:
         driven = self._owned.is_driven(row)
-        words = {row.word, state_text(state_of_row(row), driven=driven)}
+        words = {row.display_state, state_text(state_of_row(row), driven=driven)}
         fits = not words.isdisjoint(states) and all(
             row.labels.get(key) == value for key, value in labels.items()
         )

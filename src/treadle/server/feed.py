@@ -102,7 +102,7 @@ def tenant_of(runner: TaskRunner) -> str:
 
 def rests(row: TaskRow, now: int) -> bool:
     """Return whether a task has stopped: it has no live or crashed driver, and is not due for adoption."""
-    return row.driver is None and not 0 < row.wanted <= now
+    return row.driver is None and not 0 < row.due_at <= now
 
 
 Part = Literal["all", "events", "other than deltas", "answers"]

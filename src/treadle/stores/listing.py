@@ -84,7 +84,7 @@ def has_state(state: str, states: Sequence[str] | None, *, driven: bool) -> bool
     """Return whether a task is in one of some states; all are meant by None.
 
     Args:
-        state: the task's state, as `TaskRow.word` has it.
+        state: the task's state, as `TaskRow.display_state` has it.
         states: the states of a filter.
         driven: whether a living process drives the task.
     """
@@ -108,7 +108,9 @@ def is_match(row: TaskRow, task_filter: TaskFilter, text: str | None) -> bool:
     """
     return (
         row.tenant == task_filter.tenant
-        and has_state(row.word, task_filter.states, driven=row.driver is not None and row.driver.alive)
+        and has_state(
+            row.display_state, task_filter.states, driven=row.driver is not None and row.driver.alive
+        )
         and (task_filter.agent is None or row.agent == task_filter.agent)
         and (task_filter.thread_id is None or row.thread_id == task_filter.thread_id)
         and (task_filter.parent is None or row.parent == task_filter.parent)

@@ -236,7 +236,7 @@ class MemoryStore(JournalStore):
         async for rows in self._matching(replace(wanted, cursor=None)):
             for row in rows:
                 if wanted.search is None or row.figures is not None:
-                    sums.setdefault(row.word, TaskSums()).add(sums_of(row))
+                    sums.setdefault(row.display_state, TaskSums()).add(sums_of(row))
         return sums
 
     async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:

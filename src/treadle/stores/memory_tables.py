@@ -142,7 +142,7 @@ class MemoryTables:
             head=task.seq,
             mark=task.mark,
             deleted=task.deleted,
-            wanted=task.wanted,
+            due_at=task.wanted,
             format=task.format,
             figures=None if task.figures is None else replace(task.figures, text=""),
             tenant=tenant_of(new.task_id),
@@ -181,7 +181,7 @@ class MemoryTables:
         self._write(task, commit, taken_out)
         position = assign_place(task, entry) if entry is not None else None
         if released:
-            task.owned, task.turn, task.wanted = False, None, commit.wanted
+            task.owned, task.turn, task.wanted = False, None, commit.due_at
             self.note_owner(task)
         if released or commit.state is not None or commit.create is not None:
             task.mark = JournalEnd(task.seq, digest_at(task, task.seq))
@@ -302,7 +302,7 @@ class MemoryTables:
         new.base, new.base_seq, new.labels = row.base, row.base_seq, dict(row.labels)
         base = self._base(new, deleted=True)
         task = StoredTask(new, row.state, row.epoch, base, owned=False, deleted=row.deleted, mark=row.mark)
-        task.wanted, task.format = row.wanted, max(row.format, 1 if base is None else base.format)
+        task.wanted, task.format = row.due_at, max(row.format, 1 if base is None else base.format)
         own_records = list(records)
         task.figures = row.figures
         task.waiting = {item.item_id: item for item in inbox}

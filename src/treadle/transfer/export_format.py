@@ -81,7 +81,7 @@ class ExportWriter:
             "state": state,
             "created": row.created,
             "epoch": row.epoch,
-            **({"wanted": row.wanted} if row.wanted > AT_ONCE else {}),
+            **({"wanted": row.due_at} if row.due_at > AT_ONCE else {}),
             **({"format": row.format} if row.format > 1 else {}),
             "head": row.head,
             "digest": digest.hex(),
@@ -295,7 +295,7 @@ def section(reader: ExportReader, document: dict[str, Json]) -> Section:
         driver=None,
         head=get(document, "head", int),
         deleted=document.get("deleted") is True,
-        wanted=get(document, "wanted", int) if "wanted" in document else 0,
+        due_at=get(document, "wanted", int) if "wanted" in document else 0,
         format=get(document, "format", int) if "format" in document else 1,
     )
     digest = reader.bytes_of(document, "digest")

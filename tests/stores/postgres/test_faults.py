@@ -735,7 +735,7 @@ async def test_a_task_that_was_wanted_before_wishes_were_times_is_wanted_at_once
             (2, 'rest', 'a', 'talk', 'paused', 1, 1, 0, '{{}}', false)"""
         )
     async with opened(url) as store:
-        assert [(row.task_id, row.wanted) for row in await store.orphans(10)] == [("t", AT_ONCE)]
+        assert [(row.task_id, row.due_at) for row in await store.orphans(10)] == [("t", AT_ONCE)]
 
 
 async def test_a_role_that_would_lose_acknowledged_commits_is_refused(
@@ -958,7 +958,7 @@ async def test_a_driver_whose_row_is_deleted_while_it_claims_leaves_no_lost_task
 
     monkeypatch.setattr(journal.Group, "begin", stop_in_claim)
     async with opened(url, lease_seconds=0.5) as stopped, opened(url, lease_seconds=0.5) as other:
-        await Owner(stopped, "t").write(create=new_task("t"), release=True, wanted=1)
+        await Owner(stopped, "t").write(create=new_task("t"), release=True, due_at=1)
         await Owner(other, "held").write(create=new_task("held"))  # so that it goes on renewing its lease
         claim = asyncio.ensure_future(stopped.claim("t"))
         await asyncio.to_thread(claiming.wait, 5)

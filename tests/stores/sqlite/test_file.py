@@ -217,11 +217,11 @@ async def test_a_task_that_was_wanted_before_wishes_were_times_is_wanted_at_once
     path = tmp_path / "j.db"
     async with opened(path) as store:
         for name, wanted in (("t", 1), ("rest", 0)):
-            await (await Owner.create(store, name)).send(release=True, wanted=wanted)
+            await (await Owner.create(store, name)).send(release=True, due_at=wanted)
     without_lists(path)
     sql(path, "ALTER TABLE tasks DROP COLUMN format", "DROP TABLE compatible", "PRAGMA user_version = 5")
     async with opened(path) as store:
-        assert [(row.task_id, row.wanted) for row in await store.orphans(10)] == [("t", AT_ONCE)]
+        assert [(row.task_id, row.due_at) for row in await store.orphans(10)] == [("t", AT_ONCE)]
 
 
 async def test_a_migration_that_fails_changes_nothing(

@@ -319,7 +319,7 @@ async def test_a_task_released_before_its_recorded_cancel_was_carried_out_is_see
     row = NewTask("t", "math", "talk", 1)
     record = encode_record(events, 1, b"")
     store.commit(
-        Commit("t", 1, record, row, "running", release=driver == "gave it back", wanted=0), answers.append
+        Commit("t", 1, record, row, "running", release=driver == "gave it back", due_at=0), answers.append
     )
     if driver == "died":
         await store.close()

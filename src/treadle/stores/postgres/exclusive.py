@@ -70,7 +70,7 @@ def _restore(
     values = (
         *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
         *(row.parent, None if base is None else base[0], row.base_seq, json.dumps(row.labels), *mark),
-        *(row.wanted, max(row.format, 1 if base is None else base[2]), *figures_column(row.figures)),
+        *(row.due_at, max(row.format, 1 if base is None else base[2]), *figures_column(row.figures)),
     )
     restored = connection.execute(_RESTORE, values).fetchone()
     assert restored is not None

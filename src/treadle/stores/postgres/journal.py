@@ -355,7 +355,7 @@ class Group:
         if commit.figures is not None:
             head.figures = commit.figures
         if commit.state is not None or release or commit.create is not None:
-            self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.wanted)
+            self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.due_at)
         return Committed(release, position)
 
     def _set_row(

@@ -117,7 +117,7 @@ class SharedQueries:
             head=head,
             mark=None if mark is None else JournalEnd(mark, digest),
             deleted=bool(deleted),
-            wanted=wanted,
+            due_at=wanted,
             format=min_format,
             figures=listing.figures_of_column(figures),
             tenant=tenant_of(key),
@@ -188,7 +188,7 @@ class SharedQueries:
             owned = [
                 row
                 for row in self._newest_rows(connection, task_filter, None, _OWNED)
-                if row.word in task_filter.states
+                if row.display_state in task_filter.states
             ]
         return listing.newest([*resting, owned], limit)
 

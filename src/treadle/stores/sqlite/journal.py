@@ -155,7 +155,7 @@ class Journal:
         state = commit.state if commit.create is None else None
         if state is not None or release:
             figures = commit.figures
-            self._set_row(head, commit.task_id, state, figures, release=release, wanted=commit.wanted)
+            self._set_row(head, commit.task_id, state, figures, release=release, wanted=commit.due_at)
         return Committed(release, self._depose(entry) if entry is not None else None)
 
     def _append(self, head: _Head, record: Record) -> None:
@@ -381,7 +381,7 @@ class Journal:
             _RESTORE,
             *(row.task_id, row.agent, row.thread_id, row.state, row.created, row.epoch, row.deleted),
             *(row.parent, None if base is None else base.row, row.base_seq, json.dumps(row.labels), *mark),
-            *(row.wanted, min_format, *figures_column(row.figures)),
+            *(row.due_at, min_format, *figures_column(row.figures)),
         )
 
     def restore_thread(self, restored: tuple[str, int, Sequence[ThreadMember]]) -> None:

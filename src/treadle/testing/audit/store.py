@@ -255,7 +255,7 @@ async def audit_store(
     for task, journal in journals.items():
         row, parent = now[task][0], journals.get(journal.parent or "")
         if (
-            row.driver is None and row.wanted != AT_ONCE
+            row.driver is None and row.due_at != AT_ONCE
         ):  # otherwise its driver crashed, and the next one will end it
             violations += released(task, journal.events)
         violations += audit(journal, evidence.of(task), live=live(task), parent=parent)

@@ -284,7 +284,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             assert position is not None
             assert position.held
             row = await store.row("t")
-            assert (row.epoch, row.word) == (3, "interrupted")
+            assert (row.epoch, row.display_state) == (3, "interrupted")
             assert row.driver is not None
             assert not row.driver.alive
             with pytest.raises(Fenced):
@@ -356,7 +356,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             assert row.driver is not None
             assert (row.driver.pid, row.driver.alive) == (child.pid, False)
             claim = await store.claim("t")
-            assert (claim.epoch, claim.wanted) == (3, True)
+            assert (claim.epoch, claim.due_at) == (3, True)
             owner = Owner.of(store, "t", claim)
             assert await store.orphans(10) == []
             child.send_signal(signal.SIGCONT)
@@ -375,7 +375,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             row = await second.row("t")
             assert row.driver is None or not row.driver.alive
             claim = await second.claim("t")
-            assert (claim.epoch, claim.wanted) == (stale.epoch + 1, AT_ONCE)
+            assert (claim.epoch, claim.due_at) == (stale.epoch + 1, AT_ONCE)
 
     # ---------------------------------------------------------------------------------------- crashes
 

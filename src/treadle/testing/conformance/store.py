@@ -118,7 +118,7 @@ class StoreConformance(
             for name in ("rest", "wanted", "mail", "both", "driven", "ended", "taken"):
                 owner = await Owner.create(store, name)
                 if name in ("wanted", "both"):
-                    await owner.send(release=True, wanted=1, state="interrupted")
+                    await owner.send(release=True, due_at=1, state="interrupted")
                 elif name == "ended":
                     await owner.send(release=True, state="completed")
                 elif name != "driven":
@@ -127,7 +127,7 @@ class StoreConformance(
                 await store.post(name, item("i"))
             await (await Owner.claim(store, "taken")).send(taken=("i",), release=True)
             orphans = await store.orphans(10)
-            assert [(row.task_id, row.wanted) for row in orphans] == [
+            assert [(row.task_id, row.due_at) for row in orphans] == [
                 ("wanted", True),
                 ("mail", False),
                 ("both", True),
@@ -142,41 +142,41 @@ class StoreConformance(
     ) -> None:
         async with self.opened(tmp_path) as store:
             due_time = 1_800_000_000_000_000
-            await (await Owner.create(store, "now")).send(release=True, wanted=AT_ONCE, state="running")
-            await (await Owner.create(store, "t")).send(release=True, wanted=due_time, state="waiting")
+            await (await Owner.create(store, "now")).send(release=True, due_at=AT_ONCE, state="running")
+            await (await Owner.create(store, "t")).send(release=True, due_at=due_time, state="waiting")
             assert [row.task_id for row in await store.orphans(10)] == ["now"]
             assert [row.task_id for row in await store.orphans(10, until=due_time - 1)] == ["now"]
             assert [row.task_id for row in await store.orphans(10, until=due_time)] == ["now", "t"]
-            assert (await store.row("t")).wanted == due_time
+            assert (await store.row("t")).due_at == due_time
             claim = await store.claim("t")
-            assert claim.wanted == due_time
+            assert claim.due_at == due_time
             assert await store.orphans(10, until=due_time, after="now") == [], "it has an owner"
-            await Owner.of(store, "t", claim).send(release=True, wanted=claim.wanted)
+            await Owner.of(store, "t", claim).send(release=True, due_at=claim.due_at)
             assert [row.task_id for row in await store.orphans(10, until=due_time, after="now")] == ["t"]
             row = replace(await store.row("t"), task_id="u", mark=None)
             await store.restore(row, await store.read("t"))
-            assert (await store.row("u")).wanted == due_time
+            assert (await store.row("u")).due_at == due_time
 
     async def test_a_wanted_task_is_no_orphan_while_it_is_driven_nor_when_it_was_released_unwanted(
         self, tmp_path: Path
     ) -> None:
         async with self.opened(tmp_path) as store:
-            await (await Owner.create(store, "t")).send(release=True, wanted=1)
+            await (await Owner.create(store, "t")).send(release=True, due_at=1)
             claim = await store.claim("t")
-            assert claim.wanted
-            assert (await store.row("t")).wanted, "until it is released"
+            assert claim.due_at
+            assert (await store.row("t")).due_at, "until it is released"
             assert await store.orphans(10) == []
             await Owner.of(store, "t", claim).release()
             assert await store.orphans(10) == []
             claim = await store.claim("t")
-            assert not claim.wanted
-            await Owner.of(store, "t", claim).send(release=True, wanted=1)
+            assert not claim.due_at
+            await Owner.of(store, "t", claim).send(release=True, due_at=1)
             await store.delete("t")
             assert await store.orphans(10) == []
 
     async def test_a_deleted_task_that_a_fork_needs_is_no_orphan(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
-            await (await Owner.create(store, "t")).send(release=True, wanted=AT_ONCE)
+            await (await Owner.create(store, "t")).send(release=True, due_at=AT_ONCE)
             await (await Owner.create(store, "f", base="t", base_seq=1)).release()
             await store.delete("t")
             assert await store.orphans(10) == []

@@ -19,7 +19,7 @@ async def waiting(store: JournalStore, task_id: str, *, due_at: int = AT_ONCE, *
     """Create a task that waits for a driver."""
     min_format = fields.pop("format", 1)
     owner = await Owner.create(store, task_id, **fields)
-    await owner.send(release=True, wanted=due_at, format=min_format)
+    await owner.send(release=True, due_at=due_at, format=min_format)
 
 
 class AdoptionConformance(StoreSubject):
@@ -42,7 +42,7 @@ class AdoptionConformance(StoreSubject):
                 await waiting(store, name, **fields)
             await (await Owner.create(store, "rest")).release()
             await Owner.create(store, "driven")
-            await (await Owner.create(store, "ended")).send(release=True, state="completed", wanted=AT_ONCE)
+            await (await Owner.create(store, "ended")).send(release=True, state="completed", due_at=AT_ONCE)
             query = replace(QUERY, excluded=frozenset({("", "tried")}))
             assert await adoptable_ids(store, query) == ["first", "second"]
             assert await adoptable_ids(store, replace(query, limit=1)) == ["first"]

@@ -36,7 +36,7 @@ class FormatConformance(StoreSubject):
             await owner.write(2, format=NEWER)
             with pytest.raises(TaskBusy):
                 await store.claim("t")
-            await owner.send(release=True, wanted=1)
+            await owner.send(release=True, due_at=1)
             before = await dump(store)
             with pytest.raises(
                 TaskTooNew, match=f"format {NEWER}; this version knows format {NEWER - 1}"

@@ -68,7 +68,7 @@ class OwnershipConformance(StoreSubject):
     async def test_a_cancelled_claim_leaves_the_time_of_adoption_as_it_was(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
             for name in ("wanted", "rest"):
-                await (await Owner.create(store, name)).send(release=True, wanted=int(name == "wanted"))
+                await (await Owner.create(store, name)).send(release=True, due_at=int(name == "wanted"))
                 claiming = asyncio.ensure_future(store.claim(name))
                 await asyncio.sleep(0)
                 claiming.cancel()
@@ -76,7 +76,7 @@ class OwnershipConformance(StoreSubject):
                 if isinstance(ended, Exception):  # the store failed: the owner is unknown
                     raise ended
                 if isinstance(ended, Claim):  # the claim ended before the cancellation
-                    await Owner.of(store, name, ended).send(release=True, wanted=ended.wanted)
+                    await Owner.of(store, name, ended).send(release=True, due_at=ended.due_at)
                 await until(lambda name=name: self.is_free(store, name))
             assert [row.task_id for row in await store.orphans(10)] == ["wanted"]
 

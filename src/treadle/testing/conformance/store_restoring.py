@@ -24,7 +24,7 @@ class RestoringConformance(StoreSubject):
             owner = await Owner.create(first, "t", agent="bot", labels={"a": "ü"}, parent="p")
             await owner.write(3, blobs={"b": b"1" * 9_000}, state="running", release=True)
             owner = await Owner.claim(first, "t")
-            await owner.write(2, release=True, thread=add(0), wanted=1_800_000_000_000_000)
+            await owner.write(2, release=True, thread=add(0), due_at=1_800_000_000_000_000)
             await first.post("t", item("i", text="a"))
             fork = await Owner.create(first, "f", base="t", base_seq=2, thread_id="other")
             await fork.write(2, release=True)

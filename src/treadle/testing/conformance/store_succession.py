@@ -136,7 +136,7 @@ class SuccessionConformance(StoreSubject):
             claiming.cancel()
             ended = (await asyncio.gather(claiming, return_exceptions=True))[0]
             if isinstance(ended, Claim):  # the claim ended before the cancellation
-                await Owner.of(second, "t", ended).send(release=True, wanted=ended.wanted)
+                await Owner.of(second, "t", ended).send(release=True, due_at=ended.due_at)
 
             async def is_free() -> bool:
                 return (await second.row("t")).driver is None
@@ -173,7 +173,7 @@ class SuccessionConformance(StoreSubject):
             await (await Owner.create(first, "t")).send(state="completed")
             assert await second.orphans(10) == []
             await self.let_leases_pass(tmp_path)
-            assert [row.word for row in await second.orphans(10)] == ["completed"]
+            assert [row.display_state for row in await second.orphans(10)] == ["completed"]
 
 
 async def lease(store: JournalStore, task_id: str) -> int:

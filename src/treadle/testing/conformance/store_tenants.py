@@ -27,7 +27,7 @@ async def fill(store: JournalStore, tenant: str) -> None:
         await store.post(task_id, item("i"))
         grant = replace(GRANT, by=tenant)
         await owner.write(3, blobs={"b": tenant.encode()}, thread=add(number), grants=(grant,))
-        await owner.send(release=True, leave=True, wanted=1)
+        await owner.send(release=True, leave=True, due_at=1)
 
 
 class TenantConformance(StoreSubject):
@@ -96,7 +96,7 @@ class TenantConformance(StoreSubject):
             expected = [(name, task_id) for name in NAMES for task_id in ("t", "u")]
             for name, task_id in expected:
                 owner = await Owner.create(tenants.of(name), task_id)
-                await owner.send(release=True, wanted=1)
+                await owner.send(release=True, due_at=1)
             seen = page = await tenants.orphans(3)
             while page:
                 page = await tenants.orphans(3, after=page[-1])
