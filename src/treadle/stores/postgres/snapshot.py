@@ -39,6 +39,7 @@ class SnapshotSession:
             SimpleQueue()
         )
         self.begun: Future[None] = Future()
+        self.begun.set_running_or_notify_cancel()  # a caller that leaves must not cancel it: the thread completes it
         Thread(target=self._serve, name="treadle-snapshot", daemon=True).start()
 
     def run(self, query: Callable[..., T], *arguments: Any) -> Future[T]:
