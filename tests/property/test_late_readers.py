@@ -230,7 +230,7 @@ async def running(runner: Runner, model: Dictated, requests: int) -> AsyncIterat
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 async def test_a_reader_of_a_handle_has_what_the_first_one_has(runner: Runner, seed: int) -> None:
     random, model = Random(seed), Dictated()
     async with running(runner, model, 1 + seed % 3) as (handle, work):
@@ -242,7 +242,7 @@ async def test_a_reader_of_a_handle_has_what_the_first_one_has(runner: Runner, s
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 async def test_a_stream_over_http_has_what_the_first_reader_has(runner: Runner, seed: int) -> None:
     random, model = Random(seed), Dictated()
     cut = 256 if seed % 2 else None
@@ -263,6 +263,7 @@ def item_in(frame: Frame) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sampled(1)
 async def test_a_client_has_what_the_first_reader_has(seed: int) -> None:
     random, model = Random(seed), Dictated()
     with served(agent_of(model, 1 + seed % 3)) as url:
