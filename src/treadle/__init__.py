@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Reading
     from treadle.agents.dialects.planner import Planner
     from treadle.agents.dialects.react import React
-    from treadle.agents.handoff import Handoff
-    from treadle.agents.handoff_filters import LastMessages, only_user_messages, without_tool_calls
+    from treadle.agents.handoff import Handoff, LastMessages, only_user_messages, without_tool_calls
     from treadle.agents.middleware import NextLayer, ToolInvocation, ToolMiddleware
     from treadle.agents.routing import Route
     from treadle.agents.subagent import Subagent
@@ -87,7 +86,7 @@ _HOMES = {  # a name is imported when it is first used, and with it only what it
     "Happened": "treadle.core.tools",
     "Image": "treadle.core.messages",
     "Label": "treadle.core.labels",
-    "LastMessages": "treadle.agents.handoff_filters",
+    "LastMessages": "treadle.agents.handoff",
     "Limits": "treadle.policy.limits",
     "MCPServer": "treadle.tools.mcp.server",
     "Message": "treadle.core.messages",
@@ -140,10 +139,10 @@ _HOMES = {  # a name is imported when it is first used, and with it only what it
     "UndoReport": "treadle.results.reports",
     "Unknown": "treadle.core.tools",
     "Usage": "treadle.core.model",
-    "only_user_messages": "treadle.agents.handoff_filters",
+    "only_user_messages": "treadle.agents.handoff",
     "tool": "treadle.tools.function",
     "untrusted": "treadle.core.messages",
-    "without_tool_calls": "treadle.agents.handoff_filters",
+    "without_tool_calls": "treadle.agents.handoff",
 }
 
 __all__ = [

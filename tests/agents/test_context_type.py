@@ -29,7 +29,7 @@ from treadle import (
     ToolContext,
     tool,
 )
-from treadle.agents.context_type import fits, is_checkable, type_name, type_named_by
+from treadle.agents.context import fits, is_checkable, type_name, type_named_by
 from treadle.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from treadle import (
     only_user_messages,
     without_tool_calls,
 )
-from treadle.agents.handoff_filters import filtered
-from treadle.core.conversation import faults
-from treadle.core.messages import user
+from treadle.agents.handoff import filtered
+from treadle.core.messages import faults, user
 from treadle.errors import ConfigurationError, ModelError
 
 CALL = ToolCall("s1-0", "look", {})

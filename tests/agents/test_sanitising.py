@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from treadle.agents.sanitising import free_text, holds_free_text
+from treadle.agents.subagent import free_text, holds_free_text
 
 
 class Colour(Enum):

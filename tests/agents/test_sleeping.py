@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle.agents.sleeping import due_at
+from treadle.agents.question import due_at
 from treadle.errors import ConfigurationError
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from treadle import (
 )
 from treadle.core.events import ModelFailed, ModelStarted
 from treadle.errors import ConfigurationError
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.testing.audit import Evidence, audit_store
 
 pytestmark = pytest.mark.anyio

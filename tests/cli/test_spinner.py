@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from tests.cli.conftest import wait_for
-from treadle.cli.spinner import DELAY, Spinner
+from treadle.cli.screen import DELAY, Spinner
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def test_nothing_is_drawn_without_a_terminal_that_can_erase_a_line(
     monkeypatch: pytest.MonkeyPatch, kind: str, terminal: bool
 ) -> None:
     monkeypatch.setenv("TERM", kind)
-    monkeypatch.setattr("treadle.cli.spinner.DELAY", 0.0)
+    monkeypatch.setattr("treadle.cli.screen.DELAY", 0.0)
     out = console(terminal=terminal)
     spinner = Spinner(out)
     spinner.show("add runs")

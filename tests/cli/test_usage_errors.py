@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from treadle.cli.main import app, main
-from treadle.cli.usage_errors import COMMANDS, OPTIONS
+from treadle.cli.main import COMMANDS, OPTIONS, app, main
 
 MISTAKES = [
     # command line, exit code, what the message has to say; " | " is between the words of different versions of typer

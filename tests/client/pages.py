@@ -19,7 +19,7 @@ import uvicorn
 
 import treadle
 from treadle import Client
-from treadle.client.agents import AgentsHere
+from treadle.client.streams import AgentsHere
 from treadle.client.verbs import RemoteVerbs
 from treadle.runner.views import driver_of
 from treadle.server import OneToken, ServerLimits, app

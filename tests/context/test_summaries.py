@@ -1,6 +1,6 @@
 """Transcripts: the text of older turns that a model summarises."""
 
-from treadle.context.summaries import PART_CHARS, transcript
+from treadle.context.recall import PART_CHARS, transcript
 from treadle.core.messages import Image, Message, Text, ToolCall, ToolResult
 
 

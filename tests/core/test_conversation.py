@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from treadle.core.conversation import faults
-from treadle.core.messages import Message, Text, ToolCall, ToolResult
+from treadle.core.messages import Message, Text, ToolCall, ToolResult, faults
 
 ASK = Message("user", (Text("go"),))
 

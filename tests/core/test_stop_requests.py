@@ -1,7 +1,7 @@
 """Whether a request to cancel, pause or interrupt was obeyed, by the events since it was sent."""
 
 from treadle.core import events as e
-from treadle.core.stop_requests import Fate, fate_of
+from treadle.drivers.stopping import Fate, fate_of
 
 PAUSE = e.PauseRequested(inbox="i", seq=6)
 ENDED = e.TaskEnded("completed", seq=9)

@@ -1,5 +1,6 @@
 """Watchers get the events of answers that have not passed without their texts; the events themselves stay whole."""
 
+from treadle.core.deltas import for_watchers
 from treadle.core.events import (
     AnswerHeld,
     ApprovalGiven,
@@ -9,7 +10,6 @@ from treadle.core.events import (
     TypedAnswer,
 )
 from treadle.core.messages import Message, Text
-from treadle.core.withheld import for_watchers
 
 HELD = AnswerHeld("s1", Message("assistant", (Text("secret"),)), typed=TypedAnswer("secret"), seq=4, time=9)
 

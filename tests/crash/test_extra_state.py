@@ -16,7 +16,7 @@ import json
 from treadle import Agent, Happened, NextStep, Node, Pipeline, ScriptedModel, StepResult, ToolContext, tool
 from treadle.errors import TaskNotFound
 from treadle.models import call
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 
 async def unadd(done, ctx):
     dict(ctx.state)

@@ -12,7 +12,7 @@ import pytest
 from tests.crash.team import NEEDED, REQUESTS, TASKS, Fate, Team, drive
 from treadle import Runner
 from treadle.core import events as e
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.testing.audit import Evidence, audit_store
 
 pytestmark = pytest.mark.anyio

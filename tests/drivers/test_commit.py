@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.drivers.commit import commit
+from treadle.drivers.continuing import commit
 from treadle.errors import Fenced
 from treadle.ports import Commit, Committed
 

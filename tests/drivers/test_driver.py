@@ -19,7 +19,7 @@ from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import TaskBusy
 from treadle.llm.scripted import call, text
 from treadle.ports import Commit, CommitDone
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.runner.stream import TaskStream
 from treadle.stores.memory import MemoryStore
 from treadle.stores.postgres.writer import MAIL_CHECK_SECONDS

@@ -3,7 +3,7 @@
 import pytest
 
 from treadle import Breakpoint, FailurePolicy, Limits, ModelSettings, RunOptions
-from treadle.engine.ceiling import both, changed_options, fork_options, new_task_options
+from treadle.runner.scope import both, changed_options, fork_options, new_task_options
 
 NOTHING = RunOptions()
 

@@ -16,7 +16,7 @@ from treadle.llm.layers.fallback import Fallback
 from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.models import OpenAIChat
-from treadle.replay.journals import assert_same_journal, journal_of
+from treadle.replay.recording import assert_same_journal, journal_of
 from treadle.testing import provider
 
 pytestmark = pytest.mark.anyio

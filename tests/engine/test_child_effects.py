@@ -6,7 +6,7 @@ import pytest
 
 from tests.cast import pay, save
 from treadle import Agent, Runner, ScriptedModel
-from treadle.engine.child_effects import harmless_children
+from treadle.engine.undo_plan import harmless_children
 from treadle.models import call, text
 
 pytestmark = pytest.mark.anyio

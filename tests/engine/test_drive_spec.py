@@ -7,7 +7,7 @@ from treadle.core import events as e
 from treadle.core.effects import Decision, Wait
 from treadle.core.rules.fold import fold
 from treadle.core.state import start
-from treadle.engine.drive_spec import idle
+from treadle.engine.effect_context import idle
 
 
 def decision_after(*events: e.Event) -> Decision:

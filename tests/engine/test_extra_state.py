@@ -36,7 +36,7 @@ from treadle.core.messages import ToolCall
 from treadle.errors import ConfigurationError, StepFailed, TaskTooNew
 from treadle.llm.scripted import Turn, call, text
 from treadle.replay import record, replay
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 
 from treadle.core import events as e
 from treadle.core.state import TaskState, start
-from treadle.engine.interruption import Deadline, Interruption
+from treadle.engine.release import Deadline, Interruption
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.engine import observers as observing
 from treadle.llm.scripted import call, text, turn
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.telemetry import Callback, DriveBegan, DriveEnded, Missed, Notice
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import pytest
 
 from treadle.agents.decide.rules import Rules
 from treadle.core.state import TaskState, start
-from treadle.engine.drive_spec import DriveSpec, Goal, idle
+from treadle.engine.effect_context import DriveSpec, Goal, idle
 from treadle.engine.options import RunOptions
 from treadle.engine.release import adoption_due_at
 from treadle.policy.limits import Limits

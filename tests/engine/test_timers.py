@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.core import events as e
-from treadle.engine.timers import fire_timers
+from treadle.engine.recording import fire_timers
 
 
 class Due:

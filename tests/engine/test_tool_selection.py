@@ -31,7 +31,7 @@ from treadle import (
 from treadle.core.events import ModelStarted
 from treadle.errors import StoreError
 from treadle.llm.scripted import call, fail, turn
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, audit_store
 

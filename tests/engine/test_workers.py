@@ -44,7 +44,7 @@ from treadle.core.tools import EffectClass
 from treadle.errors import StoreError, TreadleError
 from treadle.llm.scripted import Turn, call, text, turn
 from treadle.replay import record, replay
-from treadle.replay.journals import assert_same_journal, journal_of
+from treadle.replay.recording import assert_same_journal, journal_of
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
 

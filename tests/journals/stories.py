@@ -51,7 +51,7 @@ from treadle import (
 )
 from treadle.core import events as e
 from treadle.core.messages import ToolCall
-from treadle.drivers.commit import commit
+from treadle.drivers.continuing import commit
 from treadle.engine.journal_writer import encode_record
 from treadle.errors import StepFailed, TaskTooNew
 from treadle.llm.scripted import call, fail, text, turn

@@ -21,7 +21,7 @@ from treadle.core import events as e
 from treadle.errors import ImportRefused, JournalCorrupt, TaskTooNew, VersionRefused
 from treadle.llm.scripted import call, text, turn
 from treadle.replay import record, replay
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.stores.sqlite import SQLiteStore
 from treadle.telemetry import (
     Console,

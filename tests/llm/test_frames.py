@@ -18,7 +18,7 @@ from treadle import Agent, Limits, React, Runner, RunOptions, ToolContext, ToolO
 from treadle.core.events import TaskCreated
 from treadle.core.framing import FRAME_NOTE, nonce_of, restored
 from treadle.core.messages import File, Image, Text, ToolResult
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.testing.provider import call, text, turn
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from treadle import Runner
+from treadle.core.deltas import for_watchers
 from treadle.core.journal import events_with_epochs
-from treadle.core.withheld import for_watchers
 from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.ports import TaskFilter
 from treadle.results.pending import FOR_PEOPLE, Pending

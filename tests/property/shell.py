@@ -37,7 +37,7 @@ from treadle.core.tools import ToolSpec
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import recover
 from treadle.engine import undo_plan
-from treadle.engine.drive_spec import idle
+from treadle.engine.effect_context import idle
 from treadle.engine.guarding import ContentJudgementInFlight
 from treadle.engine.inbox import as_event
 from treadle.errors import IrreversibleStep, StepNotFound, UndoUnfinished

@@ -13,7 +13,7 @@ from tests.regressions.next_version import TASK, agent, parent
 from treadle import Runner, errors
 from treadle.core import events as e
 from treadle.drivers.adoption import Adopter
-from treadle.drivers.commit import commit
+from treadle.drivers.continuing import commit
 from treadle.engine.journal_writer import encode_record
 from treadle.ports import Commit, InboxItem
 

@@ -10,7 +10,7 @@ from tests.runner.acts import journal, step_to_answer, stepped
 from treadle import Runner
 from treadle.core.events import EVENTS, Event, InputReceived
 from treadle.core.messages import Message, Text
-from treadle.replay.journals import IGNORED, assert_same_journal, facts, first_difference, journal_of
+from treadle.replay.recording import IGNORED, assert_same_journal, facts, first_difference, journal_of
 
 
 @pytest.fixture

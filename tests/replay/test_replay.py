@@ -31,7 +31,7 @@ from treadle.llm.layers.retry import Retry
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.models import ReplayModel
 from treadle.replay import assert_replays, load, record, replay, save
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.testing import clock
 
 pytestmark = pytest.mark.anyio

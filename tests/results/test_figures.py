@@ -12,7 +12,7 @@ from treadle import Agent, Image, Limits, Runner, RunOptions, ScriptedModel, Tex
 from treadle.core.state import start
 from treadle.errors import StoreUnavailable
 from treadle.llm.scripted import call, fail, turn
-from treadle.results.figures import content_text, figures_of, folded
+from treadle.results.usage import content_text, figures_of, folded
 from treadle.stores.memory import MemoryStore
 from treadle.wiring import open_store
 

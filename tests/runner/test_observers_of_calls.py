@@ -16,7 +16,7 @@ import pytest
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.errors import ConfigurationError, WrongArguments
 from treadle.llm.scripted import call, text
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.runner.handle import RunHandle
 from treadle.telemetry import Callback, DriveBegan, DriveEnded, Notice
 

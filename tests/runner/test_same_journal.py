@@ -11,7 +11,7 @@ from tests.runner.acts import both, journal, step_to_answer
 from treadle import FailurePolicy, Limits, Runner, RunOptions
 from treadle.errors import StepFailed
 from treadle.llm.scripted import call, call_raw, fail, turn
-from treadle.replay.journals import assert_same_journal, journal_of
+from treadle.replay.recording import assert_same_journal, journal_of
 
 pytestmark = pytest.mark.anyio
 

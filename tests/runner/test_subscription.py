@@ -10,7 +10,7 @@ import pytest
 from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel
 from treadle.llm.scripted import text
-from treadle.runner.subscription import Subscription, in_event_loop
+from treadle.runner.watching import Subscription, in_event_loop
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_garbage")]
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from treadle import Runner
-from treadle.server import quotas
-from treadle.server.quotas import TaskQuota
+from treadle.server import limits
+from treadle.server.limits import TaskQuota
 
 pytestmark = pytest.mark.anyio
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 async def test_the_counts_of_tenants_were_remembered_for_ever(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quotas, "COUNT_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "COUNT_SECONDS", 0.0)
     quota = TaskQuota(5)
     for number in range(50):
         tenant = f"t{number}"

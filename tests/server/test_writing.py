@@ -11,7 +11,7 @@ from treadle.core.redaction import Secrets
 from treadle.results.step_outputs import StepOutputs
 from treadle.results.threads import ThreadMessages
 from treadle.results.wire import wire_bytes
-from treadle.server.writing import LARGE, content
+from treadle.server.routes import LARGE, content
 
 pytestmark = pytest.mark.anyio
 

@@ -17,7 +17,7 @@ from treadle.core.events import ModelStarted
 from treadle.core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
 from treadle.errors import ConfigurationError, MissingExtra
 from treadle.llm.scripted import call, fail, turn
-from treadle.replay.journals import journal_of
+from treadle.replay.recording import journal_of
 from treadle.testing.audit import Evidence, audit_store
 
 MANY = tuple(tools())

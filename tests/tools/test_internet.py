@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from treadle.tools.internet import GLOBAL_UNICAST, SPECIAL_IPV4, SPECIAL_IPV6, is_of_internet
+from treadle.tools.web import GLOBAL_UNICAST, SPECIAL_IPV4, SPECIAL_IPV6, is_of_internet
 
 BLOCKS = [ipaddress.ip_network(block) for block, _ in (*SPECIAL_IPV4, *SPECIAL_IPV6)]
 

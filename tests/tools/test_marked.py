@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.test_processes import assert_gone, is_running
-from treadle.tools.marked import VARIABLE, kill_marked, new_mark
+from treadle.tools.mcp.stdio import VARIABLE, kill_marked, new_mark
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/environ").exists(), reason="environments are not shown here"
@@ -29,7 +29,7 @@ time.sleep(300)
 
 DRIVER = """
 import os, subprocess, sys
-from treadle.tools.marked import VARIABLE
+from treadle.tools.mcp.stdio import VARIABLE
 from treadle.tools.processes import watcher
 watcher.add_mark(sys.argv[1])
 command, env = [sys.executable, "-c", sys.argv[2]], {VARIABLE: sys.argv[1]}

@@ -10,7 +10,7 @@ import pytest
 from tests.transfer.exports import AGENT, STORES, content, filled, put, shown
 from treadle import Agent, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.core import events as e
-from treadle.drivers.commit import commit
+from treadle.drivers.continuing import commit
 from treadle.engine.journal_writer import encode_record
 from treadle.errors import ImportRefused, TaskConflict
 from treadle.llm.scripted import call, text

@@ -10,7 +10,7 @@ import pytest
 from tests.cast import calculator
 from treadle import Agent, Message, Runner, ScriptedModel, ToolCall, tool
 from treadle.core import events as e
-from treadle.drivers.commit import commit as committed
+from treadle.drivers.continuing import commit as committed
 from treadle.engine.journal_writer import encode_record
 from treadle.errors import ForkPointBusy, JournalCorrupt
 from treadle.llm.scripted import call, text

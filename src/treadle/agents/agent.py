@@ -21,8 +21,14 @@ from typing import (
     overload,
 )
 
-from treadle.agents.context import RequestContext, RunContext
-from treadle.agents.context_type import ContextNeed, is_checkable, is_type, type_named_by
+from treadle.agents.context import (
+    ContextNeed,
+    RequestContext,
+    RunContext,
+    is_checkable,
+    is_type,
+    type_named_by,
+)
 from treadle.agents.middleware import ToolMiddleware, checked_middleware
 from treadle.agents.worker_choice import resolve_worker
 from treadle.core.codec import exact_copy, flaw

@@ -1,8 +1,12 @@
-"""A question of a tool or a step function to a person: checked, with the schema of its answers."""
+"""A question of a tool or a step function to a person: checked, with the schema of its answers.
+
+The end of a `ctx.sleep`, from its arguments.
+"""
 
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +17,32 @@ from treadle.core.events import QuestionAsked
 from treadle.core.messages import Json
 from treadle.core.questions import Question, question_digest
 from treadle.errors import ConfigurationError, QuestionUnanswered
+from treadle.ports import MAX_SECONDS
+
+
+def due_at(where: str, now: int, seconds: float | None, until: datetime | float | None) -> int:
+    """Return when a sleep is over, in microseconds since 1970, UTC.
+
+    Args:
+        where: the sleeping tool or step, for the error.
+        now: in microseconds since 1970, UTC.
+        seconds: the duration; None if `until` is given.
+        until: a time with its zone, or seconds since 1970, UTC; None if `seconds` is given.
+
+    Raises:
+        ConfigurationError: not exactly one of both is given, or the time is not possible.
+    """
+    if (seconds is None) == (until is None):
+        raise ConfigurationError(f"{where}: sleep() takes seconds, or until=, and one of them only")
+    if isinstance(until, datetime):
+        if until.tzinfo is None:
+            raise ConfigurationError(f"{where}: sleep(until=) needs a time with its zone, got {until!r}")
+        until = until.timestamp()
+    value = seconds if until is None else until
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < MAX_SECONDS:
+        name = "sleep()" if until is None else "sleep(until=)"
+        raise ConfigurationError(f"{where}: {name} takes a number of seconds from 0 up, got {value!r}")
+    return now + int(value * 1e6) if until is None else int(value * 1e6)
 
 
 @frozen

@@ -9,9 +9,8 @@ import typer
 from treadle.cli.command import ByOption, Session, command, json_argument, option
 from treadle.cli.control import print_recorded, register_agents
 from treadle.cli.decisions import DecidingAgentOption, RequestOptions, decide_each
-from treadle.cli.filters import ManyArgument
+from treadle.cli.filters import ManyArgument, find_task
 from treadle.cli.outcome import print_pending_items
-from treadle.cli.task_lookup import find_task
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
 from treadle.results.pending import Pending

@@ -16,12 +16,12 @@ from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.command import AgentOption, ByOption, ModelOption, PolicyOption, Session, command
 from treadle.cli.event_lines import content_text
+from treadle.cli.filters import find_task
 from treadle.cli.outcome import print_state, usage_summary
 from treadle.cli.prompting import Prompt, make_prompt
 from treadle.cli.run import DriveOptions, ResumeStream, check_breakpoints
 from treadle.cli.screen import Screen, dollars, short_ids, some
 from treadle.cli.steering import Steering
-from treadle.cli.task_lookup import find_task
 from treadle.cli.threads import message_text
 from treadle.cli.timeline import Timeline
 from treadle.cli.undo_fork import print_report

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from treadle.cli.command import Session, option
+from treadle.cli.filters import find_task
 from treadle.cli.screen import short, some
-from treadle.cli.task_lookup import find_task
 from treadle.core.data import frozen
 from treadle.core.display import exact_json, exact_text
 from treadle.core.messages import Json

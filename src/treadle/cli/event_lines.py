@@ -11,7 +11,7 @@ from treadle.core import events as e
 from treadle.core.ids import content_name, undone_call
 from treadle.core.messages import Content, File, Json, ToolCall
 from treadle.core.observation import as_text
-from treadle.results.figures import content_text as engine_text
+from treadle.results.usage import content_text as engine_text
 
 DATA_SHOWN: Final = 300
 """Most characters of arguments and results in a line."""

@@ -12,8 +12,8 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from treadle.cli.command import Session, command
+from treadle.cli.filters import find_task
 from treadle.cli.screen import some
-from treadle.cli.task_lookup import find_task
 from treadle.core.display import seen_json
 from treadle.errors import ConfigurationError
 

@@ -20,7 +20,7 @@ import typer
 
 from treadle.cli.command import ByOption, Session, command, json_argument, text_argument
 from treadle.cli.control import print_recorded
-from treadle.cli.task_lookup import TaskArgument, find_task
+from treadle.cli.filters import TaskArgument, find_task
 from treadle.verbs.operation import Operation, function_of
 from treadle.verbs.table import OPERATIONS
 

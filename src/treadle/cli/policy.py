@@ -12,9 +12,8 @@ import typer
 from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.command import ByOption, Session, command, option
-from treadle.cli.filters import TaskOptions
+from treadle.cli.filters import TaskOptions, find_row
 from treadle.cli.screen import Screen, short, short_ids, some
-from treadle.cli.task_lookup import find_row
 from treadle.core.display import clean
 from treadle.errors import ConfigurationError
 from treadle.policy.fitting import misfits

@@ -13,8 +13,8 @@ import typer
 from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.command import AgentOption, Session, command
+from treadle.cli.filters import find_task
 from treadle.cli.screen import Screen
-from treadle.cli.task_lookup import find_task
 from treadle.core.events import TaskCreated
 from treadle.core.messages import Json
 from treadle.errors import AgentUnknown, ConfigurationError

@@ -26,11 +26,18 @@ from treadle.cli.command import (
     option,
     text_argument,
 )
-from treadle.cli.filters import ManyArgument, TaskOptions, YesOption, confirmed, each, selected_tasks
+from treadle.cli.filters import (
+    ManyArgument,
+    TaskOptions,
+    YesOption,
+    confirmed,
+    each,
+    find_task,
+    selected_tasks,
+)
 from treadle.cli.outcome import print_outcome
 from treadle.cli.remote import CODE_IS_ON_SERVER, FoundTask, events_after, task_of
 from treadle.cli.screen import Screen
-from treadle.cli.task_lookup import find_task
 from treadle.cli.timeline import Timeline
 from treadle.cli.tracing import TraceOptions
 from treadle.cli.views import events_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from treadle.cli.call_lines import CallLines
-from treadle.cli.decision_lines import DecisionLines
+from treadle.cli.call_lines import CallLines, DecisionLines
 from treadle.cli.event_lines import (
     DATA_SHOWN,
     EventLines,

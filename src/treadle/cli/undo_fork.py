@@ -8,10 +8,10 @@ import typer
 
 from treadle.cli import agents
 from treadle.cli.command import CODES, AgentOption, ByOption, Session, command, json_argument, option
+from treadle.cli.filters import TaskArgument, find_task
 from treadle.cli.outcome import print_pending
 from treadle.cli.run import agent_of, drive_on
 from treadle.cli.screen import Screen
-from treadle.cli.task_lookup import TaskArgument, find_task
 from treadle.core.messages import Json
 from treadle.errors import ConfigurationError
 from treadle.results.reports import UndoReport

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final
 
 from treadle.cli import agents
 from treadle.cli.command import AgentOption, ByOption, Session, command
+from treadle.cli.filters import TaskArgument, find_task, root_of
 from treadle.cli.outcome import print_outcome
 from treadle.cli.prompting import Prompt, make_prompt
 from treadle.cli.remote import CODE_IS_ON_SERVER, FoundTask, has_continued, will_continue
 from treadle.cli.steering import Steering
-from treadle.cli.task_lookup import TaskArgument, find_task, root_of
 from treadle.cli.timeline import Timeline
 from treadle.cli.undo_fork import print_report
 from treadle.core import events as e

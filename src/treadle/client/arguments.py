@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any, cast
 
 from treadle.agents.agent import Agent
-from treadle.client.agents import AgentsHere
 from treadle.client.connection import Connection, path_of
+from treadle.client.streams import AgentsHere
 from treadle.core.messages import Json
 from treadle.drivers.arguments import parts_of
 from treadle.engine.options import RunOptions

@@ -14,10 +14,9 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from treadle.agents.agent import Agent
-from treadle.client.agents import AgentsHere
 from treadle.client.connection import Connection
 from treadle.client.handle import RemoteHandle
-from treadle.client.streams import RemoteRun
+from treadle.client.streams import AgentsHere, RemoteRun
 from treadle.client.verbs import Given, RemoteVerbs
 from treadle.core.unknown_names import explains_arguments, explains_names, misfit
 from treadle.drivers import arguments

@@ -17,11 +17,10 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from treadle.agents.agent import Agent
-from treadle.client.agents import AgentsHere
 from treadle.client.arguments import Given, RemoteArguments, content_of, set_fields
 from treadle.client.connection import Attempts, Connection, Reply, path_of
 from treadle.client.following import changes, follow, until_rest
-from treadle.client.streams import RemoteRun, RemoteStep, Way
+from treadle.client.streams import AgentsHere, RemoteRun, RemoteStep, Way
 from treadle.core.events import Ephemeral, Event
 from treadle.core.header_text import to_header
 from treadle.core.messages import Json

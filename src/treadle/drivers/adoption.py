@@ -84,10 +84,10 @@ from treadle.drivers.driver import TaskDriver
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.tenant_drivers import LEAVE_SECONDS, TenantDrivers
 from treadle.engine.drive import DriveLoop
-from treadle.engine.drive_spec import Goal
+from treadle.engine.effect_context import Goal
 from treadle.engine.inbox import SURVIVED
-from treadle.engine.interruption import DRIVER_CLOSED
 from treadle.engine.options import from_json
+from treadle.engine.release import DRIVER_CLOSED
 from treadle.errors import (
     Fenced,
     StoreError,

@@ -37,8 +37,7 @@ from treadle.drivers.stopping import TaskStopper
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine.broadcast import Channel, Item
 from treadle.engine.drive import DriveLoop
-from treadle.engine.drive_spec import Goal
-from treadle.engine.effect_context import AgentRuntime, Inherited
+from treadle.engine.effect_context import AgentRuntime, Goal, Inherited
 from treadle.engine.observers import Listeners
 from treadle.engine.options import from_json
 from treadle.errors import AgentUnknown, Fenced, TaskBusy, TaskConflict, TaskNotFound, TaskTooNew

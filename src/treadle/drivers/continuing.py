@@ -1,7 +1,11 @@
-"""Record changes in an owned task before it is continued: a new attempt, a lifted stop, options, its inbox."""
+"""Record changes in an owned task before it is continued: a new attempt, a lifted stop, options, its inbox.
+
+Commit to the store outside of a drive, without a journal writer.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +15,23 @@ from treadle.drivers.owned_tasks import OwnedTask
 from treadle.engine.inbox import as_event, carry_out
 from treadle.engine.options import RunOptions, from_json, to_json, was_raised
 from treadle.errors import ChildTask
-from treadle.ports import InboxItem, JournalStore, ThreadChange
+from treadle.ports import Commit, Committed, InboxItem, JournalStore, ThreadChange
+
+
+async def commit(store: JournalStore, request: Commit) -> Committed:
+    """Commit and return the store's answer once it is durable; raises the store's error."""
+    answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+
+    def done(verdict: Committed | Exception) -> None:
+        if answer.done():
+            return  # the caller was cancelled
+        if isinstance(verdict, Exception):
+            answer.set_exception(verdict)
+        else:
+            answer.set_result(verdict)
+
+    store.commit(request, done)
+    return await answer
 
 
 def check_not_a_child(task_id: str, parent: str | None) -> None:

@@ -25,7 +25,7 @@ from treadle.drivers.agent_registry import AgentRegistry
 from treadle.drivers.agent_version import record_agent
 from treadle.drivers.children import ChildTasks
 from treadle.drivers.commands import TaskCommands
-from treadle.drivers.commit import commit
+from treadle.drivers.continuing import commit
 from treadle.drivers.new_task import TaskCreator
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.ownership import TaskOwnership
@@ -37,15 +37,22 @@ from treadle.drivers.toolsets import ConnectedToolsets
 from treadle.drivers.user_context import ContextFactory, UserContexts
 from treadle.engine import task_log
 from treadle.engine.drive import DriveLoop
-from treadle.engine.drive_spec import DriveSpec, Goal, failing, idle
-from treadle.engine.effect_context import AgentRuntime, EffectContext, Inherited
-from treadle.engine.interruption import DRIVER_CLOSED
+from treadle.engine.effect_context import (
+    AgentRuntime,
+    DriveSpec,
+    EffectContext,
+    Goal,
+    Inherited,
+    failing,
+    idle,
+)
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.metering import Pricing, no_price
 from treadle.engine.observers import Listeners, ObserverSet
 from treadle.engine.options import RunOptions, from_json, rules_for
 from treadle.engine.pending_callback import OnPending, PendingCallback
 from treadle.engine.policy_in_force import RunnerPolicy, judges_of, under_judges
+from treadle.engine.release import DRIVER_CLOSED
 from treadle.engine.thread_queue import ENCLOSING_TASKS, AdmissionHooks, ThreadAdmission
 from treadle.engine.vault import NO_VAULT, Vault
 from treadle.errors import AgentUnknown, Fenced, TaskNotFound

@@ -50,7 +50,7 @@ from treadle.core import ids
 from treadle.core.ids import undo_id
 from treadle.core.journal import check_format, check_known
 from treadle.core.state import TaskState
-from treadle.drivers.commit import commit
+from treadle.drivers.continuing import commit
 from treadle.drivers.owned_tasks import OwnedTask, OwnedTasks
 from treadle.drivers.task_cache import TaskCache
 from treadle.engine import loading

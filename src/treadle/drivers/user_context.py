@@ -12,7 +12,7 @@ from inspect import isawaitable, signature
 from typing import Any, TypeAlias
 
 from treadle.agents.agent import Agent
-from treadle.agents.context_type import ContextNeed, fits, type_name
+from treadle.agents.context import ContextNeed, fits, type_name
 from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.tracebacks import cause
 from treadle.drivers.agent_registry import AgentRegistry

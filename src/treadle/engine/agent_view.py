@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from treadle.agents.handoff import Filter
-from treadle.agents.handoff_filters import filtered
+from treadle.agents.handoff import Filter, filtered
 from treadle.core import origins
 from treadle.core.labels import Label, untrusted_origin
 from treadle.core.messages import File, Image, Json, Message, Part, Text, ToolCall

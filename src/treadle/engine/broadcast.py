@@ -19,6 +19,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import Final, Protocol, TypeAlias
 
+from treadle.core.deltas import for_watchers
 from treadle.core.events import (
     AgentChanged,
     Delta,
@@ -29,7 +30,6 @@ from treadle.core.events import (
     explain_names,
 )
 from treadle.core.state import TaskState
-from treadle.core.withheld import for_watchers
 
 BUFFER: Final = 4_096
 """Maximum number of items in the log of a task; when there are more, the older half is dropped."""

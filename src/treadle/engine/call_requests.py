@@ -22,8 +22,7 @@ from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from treadle.agents.once import is_making, making, nested
-from treadle.agents.question import QuestionTerms, terms_of
-from treadle.agents.sleeping import due_at
+from treadle.agents.question import QuestionTerms, due_at, terms_of
 from treadle.core import events as e
 from treadle.core.codec import is_text, storable
 from treadle.core.messages import copied

@@ -60,19 +60,23 @@ from treadle.core.state import TaskState
 from treadle.core.steps import StepState
 from treadle.core.tools import ToolSpec
 from treadle.engine.agent_calls import effects_to_run
-from treadle.engine.drive_spec import DriveSpec, idle
-from treadle.engine.effect_context import EffectContext, StopChild
+from treadle.engine.effect_context import DriveSpec, EffectContext, StopChild, idle
 from treadle.engine.in_flight import MAX_EVENTS_IN_A_ROW, EffectsInFlight
 from treadle.engine.inbox import InboxReader
-from treadle.engine.interruption import Deadline, Interruption
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.loop_task import LoopTask
 from treadle.engine.pending_callback import PendingCallback
-from treadle.engine.recording import BreakpointRecorder, PlainStepRecorder, StepFunctionRecorder, StepGoal
-from treadle.engine.release import adoption_due_at, end_task
+from treadle.engine.recording import (
+    BreakpointRecorder,
+    PlainStepRecorder,
+    StepFunctionRecorder,
+    StepGoal,
+    fire_timers,
+    fire_timers_while_driving,
+)
+from treadle.engine.release import Deadline, Interruption, adoption_due_at, end_task
 from treadle.engine.task_log import is_heard
 from treadle.engine.thread_queue import RECHECK_SECONDS, ThreadAdmission, wait_for_thread
-from treadle.engine.timers import fire_timers, fire_timers_while_driving
 from treadle.ports import JournalStore
 from treadle.results.states import state_at_rest
 

@@ -1,19 +1,24 @@
-"""The shared context of one drive's effects: the agent under its options, the task and its children."""
+"""The shared context of one drive's effects: the agent under its options, the task and its children.
+
+The specification of a drive: its goal, its rules, its options and its worker.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from treadle.agents.agent import Agent
+from treadle.agents.decide import lifecycle
+from treadle.agents.decide.failures import fail
 from treadle.agents.decide.rules import Rules
 from treadle.agents.middleware import Layer
 from treadle.core import events as e
 from treadle.core.children import SpentBy
 from treadle.core.cut_outputs import SPEC
 from treadle.core.data import frozen, mutable
-from treadle.core.effects import CallModel, Effect
+from treadle.core.effects import CallModel, Decision, Effect, Wait
 from treadle.core.messages import Json, Message
 from treadle.core.model import ModelSettings
 from treadle.core.observation import READ_OUTPUT
@@ -38,6 +43,35 @@ if TYPE_CHECKING:
     from treadle.engine.typed_answers import TypedAnswers
     from treadle.policy.requests import Exposure, Seen
     from treadle.policy.verdicts import Judge
+
+
+Goal = Literal["end", "step", "finalize", "undo", "attend"]
+"""The goal of a drive: the task's end, one step, its finalisation, an undo, or only reading the inbox."""
+
+
+@mutable
+class DriveSpec:
+    """The specification of a drive. An undo that arrives during the drive changes the goal."""
+
+    goal: Goal
+    rules: Rules
+    options: RunOptions
+    work: lifecycle.DecideFunction
+
+
+def failing(failure: e.Failure) -> lifecycle.DecideFunction:
+    """Return the `decide` of a task that must fail before its agent can run."""
+
+    def decide(state: TaskState, rules: Rules) -> Decision:
+        return fail(state, failure)
+
+    return decide
+
+
+def idle(state: TaskState, rules: Rules) -> Decision:
+    """Decide nothing: the worker of a drive that only carries out commands."""
+    return Wait("idle")
+
 
 StopChild = Callable[[CallState, str], Awaitable[TaskState | None]]
 """Cancels the task of a call for a reason, and returns its final state; None if it was never created."""

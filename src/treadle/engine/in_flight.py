@@ -63,7 +63,7 @@ from treadle.engine.effect_in_flight import CancelReason, EffectInFlight
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.loop_task import LoopTask, nothing
 from treadle.engine.model_calls import ModelCallInFlight
-from treadle.engine.timers import fire_timers_while_driving
+from treadle.engine.recording import fire_timers_while_driving
 from treadle.engine.tool_calls import CompensationInFlight, ReconciliationInFlight, ToolCallInFlight
 
 T = TypeVar("T")

@@ -20,10 +20,9 @@ from treadle.core.json_schema import misfit
 from treadle.core.permits import STANDING, standing_grant
 from treadle.core.state import TaskState
 from treadle.engine.approval_binding import may_decide
-from treadle.engine.child_effects import harmless_children
 from treadle.engine.effect_context import Subagents
 from treadle.engine.journal_writer import JournalWriter, Recorder
-from treadle.engine.undo_plan import plan
+from treadle.engine.undo_plan import harmless_children, plan
 from treadle.errors import NotFound, TaskStateError
 from treadle.ports import AT_ONCE, InboxItem, JournalStore
 

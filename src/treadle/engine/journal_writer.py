@@ -61,7 +61,7 @@ from treadle.ports import (
     Record,
     ThreadChange,
 )
-from treadle.results.figures import figures_of
+from treadle.results.usage import figures_of
 
 
 class Recorder(Protocol):

@@ -25,13 +25,12 @@ from treadle.core.model_answer import (
     plain_usage,
     with_places,
 )
-from treadle.engine import tool_selection
+from treadle.engine import model_requests
 from treadle.engine.answer_deltas import AnswerDeltas, ModelItem
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
 from treadle.engine.metering import TokenMeter, cost_of, paid
-from treadle.engine.model_requests import function_request, step_request
-from treadle.engine.request_sizes import limits_size, size_of_allowed
+from treadle.engine.model_requests import function_request, limits_size, size_of_allowed, step_request
 from treadle.engine.text_calls import text_calls_of
 from treadle.engine.tree_limits import allows_request
 from treadle.errors import ModelError
@@ -93,7 +92,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         if context.subagents is not None and not allows_request(context.subagents, effect, record):
             return False
         self.held = self.request = self.deltas = None
-        offered, self.selection_failure = tool_selection.choose(context, effect)
+        offered, self.selection_failure = model_requests.choose(context, effect)
         tries = call.tries
         self.model, self.route = chosen_model(context.runtime.model, "" if tries is None else tries.route)
         self.size = 0

@@ -1,4 +1,7 @@
-"""Reactions of a drive to recorded events: pause at breakpoints, answer step functions, count steps."""
+"""Reactions of a drive to recorded events: pause at breakpoints, answer step functions, count steps.
+
+The timers of a task: record those that fired, or return how long to wait for the next.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,46 @@ from treadle.core import events as e
 from treadle.core.ids import result_call, sleep_id
 from treadle.core.rules.schedule import UNNEEDED
 from treadle.core.spending import picodollars
-from treadle.core.state import TaskState
-from treadle.core.steps import StepState
-from treadle.engine.drive_spec import DriveSpec
+from treadle.core.state import Expiry, TaskState, TicketExpiry, Timer
+from treadle.core.steps import Sleep, StepState
+from treadle.engine.effect_context import DriveSpec
 from treadle.engine.journal_writer import JournalWriter, Recorder
 from treadle.engine.options import Breakpoint
 from treadle.engine.step_requests import StepRequests
+
+
+def fire_timers(state: TaskState, writer: JournalWriter, record: Recorder) -> float | None:
+    """Record all timers that have fired; return the seconds until the next one, 0 if any fired, None without timers."""
+    now, seconds_left = writer.clock(), None
+    for timer in tuple(state.timers()):
+        seconds = max(timer.due - now, 0) / 1e6
+        if seconds == 0:
+            record(_fired(timer))
+        seconds_left = seconds if seconds_left is None else min(seconds_left, seconds)
+    return seconds_left
+
+
+def fire_timers_while_driving(state: TaskState, writer: JournalWriter, record: Recorder) -> float | None:
+    """Fire timers like `fire_timers`, but none for a task whose only timer is the retry of a plain step.
+
+    Such a task does nothing else meanwhile, so the drive fires that timer when the task waits for it.
+    """
+    if state.graph is not None or state.open_approvals or state.questions or state.deferred or state.sleeps:
+        return fire_timers(state, writer, record)
+    return None
+
+
+def _fired(timer: Timer | Expiry | Sleep | TicketExpiry) -> e.Event:
+    """Return the event of a timer that has fired."""
+    if isinstance(timer, TicketExpiry):
+        return e.TicketExpired(timer.step, timer.call)
+    if isinstance(timer, Sleep):
+        return e.SleepEnded(timer.step, timer.call, timer.place)
+    if not isinstance(timer, Expiry):
+        return e.TimerFired(timer.step, timer.call)
+    kind = e.QuestionExpired if timer.is_question else e.ApprovalExpired
+    return kind(timer.step, timer.call, timer.number)
+
 
 _SETTLES: Final = (e.GuardrailJudged, e.ApprovalGiven)
 """Events that may release the result of a call that guardrails withheld."""

@@ -1,12 +1,109 @@
-"""Ending a task for good, or releasing it at rest for a later drive."""
+"""Ending a task for good, or releasing it at rest for a later drive.
+
+Interrupting a task because its driver, its caller or its event loop goes away; and its limit on time.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sized
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Final
+
 from treadle.core import events as e
 from treadle.core.state import TaskState
-from treadle.engine.drive_spec import DriveSpec
+from treadle.engine.effect_context import DriveSpec, Subagents
 from treadle.engine.journal_writer import JournalWriter
 from treadle.ports import AT_ONCE, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
+
+DRIVER_CLOSED: Final = "its driver was closed"
+"""Why a task is interrupted when the runner that drives it ends."""
+
+
+class Interruption:
+    """A request to interrupt the task, made at most once, and the callers that wait for the end of the drive.
+
+    The request is journalled once it is due: at once, or when all running effects have ended.
+
+    Args:
+        running: the effects that run.
+    """
+
+    def __init__(self, state: TaskState, running: Sized) -> None:
+        self._state = state
+        self._running = running
+        self.request: tuple[str, str] | None = None
+        """who asked, and why"""
+
+        self.is_immediate = False
+        """whether running effects are cancelled, instead of awaited"""
+
+        self._waiters: list[Future[None]] = []
+
+    def ask(self, by: str, reason: str, *, immediate: bool = True) -> None:
+        """Request an interruption of the task; the first reason is kept."""
+        self.request = self.request or (by, reason)
+        self.is_immediate = self.is_immediate or immediate
+
+    def is_due(self) -> bool:
+        """Return whether to journal the request now; a task that stops anyway needs none."""
+        if self.request is None or (self._running and not self.is_immediate):
+            return False
+        state = self._state
+        stops_anyway = state.cancelling or state.interrupting or (state.pausing and not self._running)
+        return state.ended is None and not stops_anyway
+
+    def record(self, writer: JournalWriter) -> None:
+        """Record the request."""
+        if self.request is not None:
+            writer.record(e.InterruptRequested(*self.request))
+
+    def wait(self) -> Future[None]:
+        """Return a future that is done once the drive is over."""
+        waiter: Future[None] = Future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def release_waiters(self) -> None:
+        """Release the callers that wait for the end of the drive."""
+        for waiter in self._waiters:
+            with suppress(InvalidStateError):  # its caller was cancelled
+                waiter.set_result(None)
+
+
+class Deadline:
+    """The limit on the seconds for which a task may be driven."""
+
+    def __init__(self, state: TaskState, seconds: float, subagents: Subagents | None) -> None:
+        self._state = state
+        self._seconds = seconds
+        self._subagents = subagents
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_reached = False
+
+    def start(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when the time is up."""
+
+        def reach() -> None:
+            self.is_reached = True
+            wake()
+
+        unseen = self._subagents.unseen if self._subagents is not None else 0
+        seconds_left = self._seconds - (self._state.driven + unseen) / 1e6
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, seconds_left), reach)
+
+    def cancel(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def record(self, writer: JournalWriter) -> None:
+        """Record that the limit is reached, unless the task has ended or answered, or that is recorded already."""
+        self.is_reached = False
+        state, seconds = self._state, self._seconds
+        if state.ended is None and state.limit != "seconds" and not state.answered:
+            writer.record(e.LimitReached("seconds", seconds, max(seconds, state.driven / 1e6)))
 
 
 async def end_task(

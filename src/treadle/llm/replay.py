@@ -57,7 +57,7 @@ class ReplayModel:
     get the answer of their position. After a partial undo, the answers are those of the last branch.
 
     Args:
-        events: the events of a task from its first one, as `treadle.replay.journals.journal_of` returns them.
+        events: the events of a task from its first one, as `treadle.replay.recording.journal_of` returns them.
         name: the name of the model; by default that of the recorded one.
         output_mode: how to ask for a typed answer; by default as in the recording.
         agent: the agent whose answers are repeated, if the conversation moved to it; by default those of the agent that

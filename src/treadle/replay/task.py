@@ -37,8 +37,7 @@ from treadle.replay.decisions import (
     recorded_guardrails,
 )
 from treadle.replay.drift import Drift, compared
-from treadle.replay.journals import journal_of
-from treadle.replay.recording import Recording, declaration, load, record, save
+from treadle.replay.recording import Recording, declaration, journal_of, load, record, save
 from treadle.replay.trace import CallTrace, StepTrace, TaskTrace, trace_of
 from treadle.runner.bridge import BRIDGE
 from treadle.runner.verbs import awaited

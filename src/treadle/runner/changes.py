@@ -15,7 +15,7 @@ from treadle.drivers.owned_tasks import OwnedTasks
 from treadle.errors import TaskNotFound
 from treadle.ports import TaskFilter, TaskRow
 from treadle.results.tasks import TaskSummary, summary
-from treadle.runner.subscription import Subscription
+from treadle.runner.watching import Subscription
 
 PAUSE_SECONDS: Final = 0.2
 """Seconds between two reads of changes: a task that changes more often is yielded once in that time."""

@@ -17,12 +17,12 @@ from treadle.core.journal import events_with_epochs
 from treadle.core.messages import Json, copied
 from treadle.core.state import TaskState
 from treadle.core.steps import CallState
-from treadle.core.stop_requests import StopKind
 from treadle.core.tools import Happened, NotHappened
 from treadle.drivers.arguments import parts_of
 from treadle.drivers.commands import NOT_CONTENT, encoded
 from treadle.drivers.continuing import reopen
 from treadle.drivers.ownership import check_unmoved
+from treadle.drivers.stopping import StopKind
 from treadle.engine.options import from_json
 from treadle.errors import (
     AgentUnknown,

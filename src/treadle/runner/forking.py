@@ -15,8 +15,7 @@ from treadle.core.messages import Content, Json
 from treadle.core.state import TaskState
 from treadle.drivers import fork_point
 from treadle.drivers.arguments import parts_of
-from treadle.drivers.commit import commit
-from treadle.drivers.continuing import options_of_fork
+from treadle.drivers.continuing import commit, options_of_fork
 from treadle.drivers.ownership import check_unmoved
 from treadle.drivers.random_ids import new_id
 from treadle.engine.journal_writer import encode_record

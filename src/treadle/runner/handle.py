@@ -18,10 +18,9 @@ from treadle.results.pages import PendingPage
 from treadle.results.run_result import RunResult
 from treadle.runner.faces import HandleVerbs, TaskVerbs
 from treadle.runner.stream import EventStream
-from treadle.runner.subscription import in_event_loop
 from treadle.runner.verbs import called_on, documented_by, on_instances
 from treadle.runner.views import driver_of
-from treadle.runner.watching import WatchedEvents
+from treadle.runner.watching import WatchedEvents, in_event_loop
 from treadle.runner.watching import follow as follow_task
 
 

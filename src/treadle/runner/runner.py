@@ -35,10 +35,10 @@ from treadle.runner.faces import TaskVerbs
 from treadle.runner.handle import RunHandle
 from treadle.runner.maintenance import MaintenanceVerbs
 from treadle.runner.scope import Scope
-from treadle.runner.subscription import in_event_loop
 from treadle.runner.threads import ThreadVerbs
 from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, id_of
+from treadle.runner.watching import in_event_loop
 
 
 @refuses(

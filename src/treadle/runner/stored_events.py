@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from treadle.core.codec import mentions
+from treadle.core.deltas import for_watchers
 from treadle.core.events import (
     AgentChanged,
     CallOccurrence,
@@ -24,7 +25,6 @@ from treadle.core.ids import base_call_id, content_name, undone_call
 from treadle.core.journal import unfold
 from treadle.core.state import TaskState
 from treadle.core.team import AgentTrack
-from treadle.core.withheld import for_watchers
 from treadle.engine.time_slice import TimeSlice
 from treadle.errors import TaskNotFound
 from treadle.ports import JournalStore, Record, TaskRow

@@ -15,8 +15,8 @@ from treadle.core.journal import events_with_epochs, unfold
 from treadle.core.messages import Message
 from treadle.drivers import arguments
 from treadle.drivers.commands import of_another
-from treadle.drivers.commit import commit
 from treadle.drivers.compaction import CompactionRequest, ThreadCompactor
+from treadle.drivers.continuing import commit
 from treadle.drivers.new_task import NewRun
 from treadle.drivers.random_ids import new_id
 from treadle.engine.journal_writer import encode_record

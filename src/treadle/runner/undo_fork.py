@@ -9,11 +9,10 @@ from typing import Any
 
 from treadle.agents.agent import Agent
 from treadle.core import events as e
-from treadle.core.conversation import may_leave_thread
 from treadle.core.data import frozen
 from treadle.core.events import END_STATES
 from treadle.core.journal import events_with_epochs
-from treadle.core.messages import Json
+from treadle.core.messages import Json, may_leave_thread
 from treadle.core.state import TaskState
 from treadle.drivers import fork_point
 from treadle.drivers.commands import CarriedOut, of_another
@@ -21,7 +20,7 @@ from treadle.drivers.continuing import lift_stop, reopen
 from treadle.drivers.owned_tasks import OwnedTask
 from treadle.drivers.ownership import check_unmoved
 from treadle.engine import undo_plan
-from treadle.engine.child_effects import harmless_children
+from treadle.engine.undo_plan import harmless_children
 from treadle.errors import (
     AlreadyFinalized,
     ChildTask,

@@ -32,7 +32,6 @@ from treadle.errors import (
 from treadle.ports import JournalStore, OutputT, TaskFilter, TaskRow
 from treadle.results.artifacts import artifact_named
 from treadle.results.calls import ToolExecution, executions
-from treadle.results.figures import figures_of, folded
 from treadle.results.pages import TaskPage
 from treadle.results.read_results import Lineage, UsageReport, usage_report
 from treadle.results.run_result import RunResult, run_result
@@ -41,6 +40,7 @@ from treadle.results.step_outputs import StepOutputs, TaskStepOutput, step_outpu
 from treadle.results.steps import StepInfo, all_steps, step_info
 from treadle.results.tasks import Task, TaskSummary, TaskTotals, past_snapshot, snapshot, summary, totals
 from treadle.results.threads import ThreadMessages
+from treadle.results.usage import figures_of, folded
 from treadle.runner import audit
 from treadle.runner.scope import Scope
 from treadle.runner.verbs import verb

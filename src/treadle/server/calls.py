@@ -16,22 +16,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from treadle.core.data import mutable
-from treadle.engine.ceiling import both
 from treadle.engine.options import RunOptions
 from treadle.errors import TreadleError
 from treadle.runner.runner import TaskRunner
+from treadle.runner.scope import both
 from treadle.runner.views import driver_of
 from treadle.server.driving import DrivingLoop
 from treadle.server.feed import FeedSettings, rests
 from treadle.server.holding import Holds
-from treadle.server.limits import ServerLimits
+from treadle.server.limits import ServerLimits, TaskQuota, WaitQuota
 from treadle.server.metrics import Metrics
 from treadle.server.principals import Principal
 from treadle.server.problems import log
-from treadle.server.quotas import TaskQuota, WaitQuota
 from treadle.server.streams import Streams
-from treadle.verbs.operation import Operation
-from treadle.verbs.scope import Scope
+from treadle.verbs.operation import Operation, Scope
 
 if TYPE_CHECKING:
     from treadle.core.redaction import Secrets

@@ -26,7 +26,7 @@ from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.errors import ConfigurationError
 from treadle.stores.private_files import make_folder, private_token
-from treadle.verbs.scope import Scope
+from treadle.verbs.operation import Scope
 
 ADMIN: Final[frozenset[Scope]] = frozenset(get_args(Scope))
 """Every scope. `admin`: usage, and limits above those of a task; without a tenant also metrics, and all tenants."""

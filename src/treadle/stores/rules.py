@@ -50,9 +50,9 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 
-from treadle.core.conversation import may_leave_thread
 from treadle.core.data import frozen, mutable
 from treadle.core.journal import check_format, missing_tail, replaced_tail
+from treadle.core.messages import may_leave_thread
 from treadle.core.permits import StandingGrant
 from treadle.errors import AlreadyFinalized, Fenced, GrantNotFound, TaskBusy, TaskNotFound, ThreadBusy
 from treadle.ports import (

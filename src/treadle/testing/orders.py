@@ -21,7 +21,7 @@ from treadle.core.messages import Message
 from treadle.errors import ConfigurationError
 from treadle.llm.default_layers import resolve
 from treadle.ports import Tool, ToolContext, ToolOutput
-from treadle.replay import journals
+from treadle.replay import recording
 from treadle.results.run_result import RunResult
 from treadle.testing.audit import Evidence, audit_store
 from treadle.testing.wrappers import WrappedModel, WrappedTool
@@ -110,7 +110,7 @@ def _assert_alike(moment: str, first: _Run, other: _Run) -> None:
 
 def _fact(event: e.Event) -> str:
     """Return an event as text, without its number."""
-    return f"{event.kind} { ({**journals.facts(event), 'seq': 0}) }"
+    return f"{event.kind} { ({**recording.facts(event), 'seq': 0}) }"
 
 
 async def _run(agent: Agent[Any], input: str, order: tuple[str, ...]) -> _Run:
@@ -123,7 +123,7 @@ async def _run(agent: Agent[Any], input: str, order: tuple[str, ...]) -> _Run:
             if isinstance(event, e.ToolEnded):
                 gate.ended(event.call)
         result = await handle.result()
-        events = await journals.journal_of(runner.store, "task")
+        events = await recording.journal_of(runner.store, "task")
         violations = await audit_store(runner.store, Evidence(requests={"task": model.requests}))
     assert not violations, "\n".join(map(str, violations))
     return _Run(result, events, model.requests)

@@ -318,7 +318,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 # ------------------------------------------------------------------------------------------ the watcher
 
 # Reads lines "+ GROUP" and "- GROUP" until its input closes, then kills the remaining groups. "* MARK" and "/ MARK" do
-# the same for processes with a mark (`marked.py`).
+# the same for processes with a mark (`mcp/stdio.py`).
 _WATCH: Final = """
 trap '' TERM INT HUP QUIT
 PATH=/usr/bin:/bin

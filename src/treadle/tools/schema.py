@@ -13,7 +13,7 @@ from collections.abc import Callable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, cast
 
-from treadle.agents.context_type import named_type
+from treadle.agents.context import named_type
 from treadle.core.data import frozen
 from treadle.core.lazy_pattern import lazy_pattern
 from treadle.core.messages import Json

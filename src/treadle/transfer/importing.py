@@ -15,7 +15,7 @@ from treadle.core.state import TaskState, start
 from treadle.engine import loading
 from treadle.errors import Fenced, ImportRefused, JournalCorrupt, TaskConflict, TaskNotFound
 from treadle.ports import JournalStore, Record, TaskExists, TaskRow, ThreadMember, ThreadMoved
-from treadle.results.figures import figures_of
+from treadle.results.usage import figures_of
 from treadle.transfer import export_format, rules
 from treadle.transfer.export_format import FORMAT, ExportReader, Section
 from treadle.transfer.exporting import digest_at

@@ -10,9 +10,9 @@ from dataclasses import field
 from typing import Final, Literal
 
 from treadle.core import events as e
-from treadle.core.conversation import faults
 from treadle.core.data import frozen, mutable
 from treadle.core.journal import missing_tail, replaced_tail, unfold
+from treadle.core.messages import faults
 from treadle.core.state import TaskState, start
 from treadle.drivers.thread_history import ThreadHistory
 from treadle.engine import loading

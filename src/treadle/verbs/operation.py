@@ -1,4 +1,7 @@
-"""One operation over HTTP: a row of the table, with the types that it takes from its verb."""
+"""One operation over HTTP: a row of the table, with the types that it takes from its verb.
+
+The scopes of principals, and the access that an operation needs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,12 @@ from typing import Any, Literal
 
 from treadle.core.data import frozen
 from treadle.runner.runner import TaskRunner
-from treadle.verbs.scope import Access
+
+Scope = Literal["read", "run", "control", "decide", "edit", "delete", "admin"]
+
+Access = Scope | Literal["operator", "any", "open"]
+"""The scope that an operation needs; `operator`: `admin` of no tenant; `any`: a principal; `open`: not even that."""
+
 
 Method = Literal["GET", "POST", "DELETE"]
 

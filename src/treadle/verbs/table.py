@@ -26,8 +26,7 @@ from treadle.results.steps import StepInfo
 from treadle.results.tasks import Task, TaskTotals
 from treadle.results.threads import ThreadMessages, ThreadSummary
 from treadle.transfer.verifying import VerifyReport
-from treadle.verbs.operation import Operation
-from treadle.verbs.scope import Access
+from treadle.verbs.operation import Access, Operation
 
 SOON: Final = 10.0
 """Seconds for which verbs wait that are mostly done at once, unless the request says otherwise."""

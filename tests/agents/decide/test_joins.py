@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from treadle import Quorum
-from treadle.agents.decide.joins import failure_of, failures_that_count, is_joined, stop_unneeded
+from treadle.agents.decide.calls import failure_of, failures_that_count, is_joined, stop_unneeded
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.effects import Effect, StopAgent

@@ -34,7 +34,7 @@ from treadle.core.events import Delta, Event
 from treadle.core.model import ModelSettings
 from treadle.errors import ConfigurationError, StoreError
 from treadle.llm.scripted import fail, text
-from treadle.replay.journals import assert_same_journal, journal_of
+from treadle.replay.recording import assert_same_journal, journal_of
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, LedgerEntry, audit_store
 

@@ -15,7 +15,7 @@ from treadle import Agent, Limits, PlanRefine, RequestContext, Runner, RunOption
 from treadle.core.events import Delta, Event
 from treadle.errors import ConfigurationError, StoreError, TreadleError
 from treadle.llm.scripted import call, text, turn
-from treadle.replay.journals import assert_same_journal, journal_of
+from treadle.replay.recording import assert_same_journal, journal_of
 from treadle.stores.memory import MemoryStore
 from treadle.testing.audit import Evidence, audit_store
 

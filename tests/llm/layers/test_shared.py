@@ -1,6 +1,6 @@
 """State that layers share: one object for each key, and a bounded number of them."""
 
-from treadle.llm.layers.shared import Shared
+from treadle.llm.layers.layer import Shared
 
 
 def test_a_key_has_one_object():

@@ -23,8 +23,8 @@ from treadle.models import call, text
 from treadle.tools import Subprocess
 from treadle.tools.hosts import function, spares
 from treadle.tools.hosts.declaration import Launch
+from treadle.tools.hosts.function import Places
 from treadle.tools.hosts.messages import output_from_json, output_to_json, verdict_from_json
-from treadle.tools.hosts.places import Places
 
 pytestmark = pytest.mark.anyio
 

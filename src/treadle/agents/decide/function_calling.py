@@ -15,11 +15,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from treadle.agents.decide.calls import close_calls, wait_for_calls, want_call
-from treadle.agents.decide.failures import degrade, fail, next_attempt, pause
+from treadle.agents.decide.calls import (
+    close_calls,
+    failure_of,
+    failures_that_count,
+    is_joined,
+    stop_unneeded,
+    wait_for_calls,
+    want_call,
+)
+from treadle.agents.decide.failures import (
+    degrade,
+    fail,
+    limit_text,
+    next_attempt,
+    pause,
+    repeats_reached,
+    steps_reached,
+)
 from treadle.agents.decide.handoffs import next_agent_of, want_handoff
-from treadle.agents.decide.joins import failure_of, failures_that_count, is_joined, stop_unneeded
-from treadle.agents.decide.limits import limit_text, repeats_reached, steps_reached
 from treadle.agents.decide.rules import Rules, ToolFailurePolicy
 from treadle.agents.finish_reasons import REASONS
 from treadle.core import events as e

@@ -1,13 +1,24 @@
 """The rules for every task, with any worker: undo, cancel, interrupt, pause, limits and the end.
 
 The order of the rules is the order of `decide`. Each rule is tried only if those before it do not apply.
+
+Requests to models that are judged before they are sent; the same for every worker.
+
+The permit of a model call is the verdict on its next request. It holds until the call is answered or has failed, and
+until another of several models is called.
+
+Calls in the background: their ends, and the treatment of open tickets when a task has answered.
+
+option `at_end`     an answered task with open tickets
+wait, suspend       waits until all are completed or expired, then continues with their results
+detach              ends; a later result is stored with it
+cancel              cancels them, and ends
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from treadle.agents.decide.background import at_end, completed_end
 from treadle.agents.decide.calls import (
     Closing,
     call_effect,
@@ -16,19 +27,74 @@ from treadle.agents.decide.calls import (
     may_have_acted,
     only_permitted,
 )
-from treadle.agents.decide.failures import degrade, fail
-from treadle.agents.decide.limits import limit_text
-from treadle.agents.decide.model_requests import only_judged
+from treadle.agents.decide.failures import degrade, fail, limit_text
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
-from treadle.core.effects import CallModel, ConsultWorker, Decision, Effect, UndoCall, Wait
-from treadle.core.ends import withdrawn_end
+from treadle.core.cut_outputs import SPEC
+from treadle.core.effects import CallModel, ConsultWorker, Decision, Effect, JudgeRequest, UndoCall, Wait
+from treadle.core.ends import expired_end, observe, withdrawn_end
 from treadle.core.graph import Graph
-from treadle.core.ids import undo_id
+from treadle.core.ids import judgement_id, undo_id
+from treadle.core.labels import Label
+from treadle.core.observation import READ_OUTPUT, as_text
 from treadle.core.rules.schedule import UNNEEDED
 from treadle.core.state import TaskState, UndoState
 from treadle.core.steps import CallState, StepState
+from treadle.core.tickets import Completion
 from treadle.policy.limits import has_room_for_an_answer
+
+
+def completed_end(state: TaskState, rules: Rules) -> e.ToolEnded | None:
+    """Return the end of the first call whose ticket was completed and whose tool no longer runs."""
+    for call in state.completed.values():
+        if call.status != "begun" and call.ticket is not None and call.ticket.completion is not None:
+            return _end_of_background(call, call.ticket.completion, rules)
+    return None
+
+
+def _end_of_background(call: CallState, completion: Completion, rules: Rules) -> e.ToolEnded:
+    if isinstance(completion, e.TicketExpired):
+        return expired_end(call)
+    label = delivered_label(call)
+    if isinstance(completion, e.TicketFailed):
+        failure = e.Failure("tool", "error", completion.error, call.id)
+        return e.ToolEnded(call.step, call.id, "error", call.output, error=failure, label=label)
+    end = e.ToolEnded(call.step, call.id, "ok", completion.output, label=label)
+    reads_on = rules.tools.get(READ_OUTPUT) is SPEC
+    return observe(end, as_text(completion.output), rules.max_chars, is_output=True, reads_on=reads_on)
+
+
+def delivered_label(call: CallState) -> Label | None:
+    """Return the label of a ticket holder's result: untrusted, even if the tool itself is trusted."""
+    if call.label is None or call.label.integrity == "untrusted":
+        return None  # the call has that label already
+    return Label(call.label.origin, "untrusted")
+
+
+def at_end(state: TaskState, rules: Rules) -> Wait | e.ToolEnded | None:
+    """Return the action of an answered task with open tickets before it ends; None if it ends.
+
+    A task that reached a limit does not wait, since it could not continue with the results.
+    """
+    if state.limit is not None or rules.at_end == "detach":
+        return None
+    if rules.at_end == "cancel":
+        return withdrawn_end(next(iter(state.deferred.values())), "the task ended")
+    return Wait("background", tuple(state.deferred.values()))
+
+
+def only_judged(decision: Decision) -> Decision:
+    """Return a decision in which each request to a model is first judged by the policies."""
+    if not isinstance(decision, tuple):
+        return decision
+    return tuple([_judged(effect) for effect in decision])
+
+
+def _judged(effect: Effect) -> Effect:
+    if type(effect) is not CallModel or effect.call.status == "begun" or effect.call.permit == "allow":
+        return effect
+    return JudgeRequest(judgement_id(effect.id), effect.step, effect.call, effect.final)
+
 
 DecideFunction = Callable[[TaskState, Rules], Decision]
 

@@ -16,10 +16,17 @@ from itertools import islice
 from typing import Final
 
 from treadle.agents.decide.calls import close_calls, wait_for_calls, want_call
-from treadle.agents.decide.failures import degrade, fail, next_attempt, pause, policy_for
+from treadle.agents.decide.failures import (
+    degrade,
+    fail,
+    next_attempt,
+    pause,
+    policy_for,
+    repeats_reached,
+    steps_reached,
+)
 from treadle.agents.decide.guardrails import is_input_held
 from treadle.agents.decide.lifecycle import give_up
-from treadle.agents.decide.limits import repeats_reached, steps_reached
 from treadle.agents.decide.rules import Rules
 from treadle.core import events as e
 from treadle.core.checks import Check

@@ -15,8 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, cast
 
 from treadle.agents.agent import Agent
-from treadle.agents.context import RunContext
-from treadle.agents.context_type import ContextNeed, type_named_by
+from treadle.agents.context import ContextNeed, RunContext, type_named_by
 from treadle.agents.workers.node import (
     TASK_INPUT,
     Ask,

@@ -33,8 +33,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from treadle.agents.once import is_making, making, nested
-from treadle.agents.question import QuestionTerms, terms_of
-from treadle.agents.sleeping import due_at
+from treadle.agents.question import QuestionTerms, due_at, terms_of
 from treadle.agents.subagent import SubagentTool
 from treadle.agents.workers.step_memo import StepMemo
 from treadle.core import events as e

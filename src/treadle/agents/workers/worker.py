@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
-from treadle.agents.context import RunContext
-from treadle.agents.context_type import ContextNeed, type_named_by
+from treadle.agents.context import ContextNeed, RunContext, type_named_by
 from treadle.agents.decide import step_functions
 from treadle.agents.decide.lifecycle import DecideFunction
 from treadle.agents.workers.step_context import StepContext

@@ -21,8 +21,7 @@ from treadle.core.model import (
 )
 from treadle.core.model_answer import is_empty
 from treadle.core.unknown_names import explains_arguments
-from treadle.llm.layers.checks import count, function, optional_number
-from treadle.llm.layers.layer import Layer, account_of, close
+from treadle.llm.layers.layer import Layer, account_of, close, count, function, optional_number
 from treadle.llm.recorded_answer import deltas_of, own_copy
 from treadle.ports import Model
 

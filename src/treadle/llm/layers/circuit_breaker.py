@@ -13,9 +13,7 @@ from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ModelError
 from treadle.llm.errors import OF_SERVICE
-from treadle.llm.layers.checks import count, function, number
-from treadle.llm.layers.layer import Layer, close, no_answer, ready_in
-from treadle.llm.layers.shared import Shared
+from treadle.llm.layers.layer import Layer, Shared, close, count, function, no_answer, number, ready_in
 from treadle.ports import Model
 
 CircuitState = Literal["closed", "open", "half_open"]

@@ -10,8 +10,7 @@ from treadle.core.model import FailedAttempt, ModelAnswer, ModelDelta, ModelRequ
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.errors import ELSEWHERE
-from treadle.llm.layers.checks import kinds, number
-from treadle.llm.layers.layer import Layer, close, no_answer, ready_in
+from treadle.llm.layers.layer import Layer, close, kinds, no_answer, number, ready_in
 from treadle.ports import Model, chosen_model
 
 

@@ -22,9 +22,7 @@ from treadle.core.model import (
 from treadle.core.tokens import estimated_usage
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ModelError
-from treadle.llm.layers.cancel_scope import CancelScope
-from treadle.llm.layers.checks import number
-from treadle.llm.layers.layer import Layer, close
+from treadle.llm.layers.layer import CancelScope, Layer, close, number
 from treadle.ports import Model
 
 

@@ -1,10 +1,22 @@
-"""The base of all layers: a model around a model, which passes on everything that it does not change."""
+"""The base of all layers: a model around a model, which passes on everything that it does not change.
+
+Cancel the wait of the current task for a model, and tell that cancellation from any other one.
+
+State that all layers of a process share, such as the circuit of a service: one object for each key.
+
+Checks of the arguments of layers: each returns the value, or raises a `ConfigurationError` that names the field.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, get_args
 
-from treadle.errors import ConfigurationError, ModelError
+from treadle.core.refused_uses import can_be_called, no_function
+from treadle.errors import ConfigurationError, ModelError, ModelErrorKind
 from treadle.llm.registry import bare_model
 from treadle.ports import chosen_model, has_part, output_mode_of
 
@@ -13,6 +25,116 @@ if TYPE_CHECKING:
 
     from treadle.core.model import ModelAnswer, ModelDelta
     from treadle.ports import Model, OutputMode
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def number(layer: str, field: str, value: Any, *, above: float = 0.0, least: float | None = None) -> float:
+    """Return a number above a bound, or of at least `least`."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if least is not None and not (is_number and least <= value < float("inf")):
+        raise ConfigurationError(f"{layer}: {field} must be a number, {least:g} or more, got {value!r}")
+    if least is None and not (is_number and above < value < float("inf")):
+        raise ConfigurationError(f"{layer}: {field} must be a number above {above:g}, got {value!r}")
+    return value
+
+
+def optional_number(layer: str, field: str, value: Any) -> float | None:
+    """Return a number above 0, or None."""
+    if value is None:
+        return None
+    try:
+        return number(layer, field, value)
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error).replace(", got", ", or None, got")) from None
+
+
+def count(layer: str, field: str, value: Any) -> int:
+    """Return a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{layer}: {field} must be a whole number, 1 or more, got {value!r}")
+    return value
+
+
+def function(layer: str, field: str, value: F) -> F:
+    """Return a function."""
+    if not can_be_called(value):
+        raise ConfigurationError(f"{layer}: {field} must be a function, got {no_function(value)}")
+    return value
+
+
+def kinds(layer: str, value: Any) -> frozenset[ModelErrorKind]:
+    """Return kinds of `ModelError` as a set."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ConfigurationError(f"{layer}: on must be a list of kinds of failure, got {value!r}")
+    chosen, allowed_kinds = frozenset(cast("Iterable[Any]", value)), get_args(ModelErrorKind)
+    for kind in chosen:
+        if kind not in allowed_kinds:
+            raise ConfigurationError(
+                f"{layer}: on: no kind of failure is called {kind!r}; known are {', '.join(allowed_kinds)}"
+            )
+    return chosen
+
+
+T = TypeVar("T")
+
+
+class Shared(Generic[T]):
+    """One object for each key, for all event loops and threads of the process.
+
+    Args:
+        limit: how many objects are held; the one not used for longest goes first. A layer that uses it keeps it.
+    """
+
+    def __init__(self, limit: int = 1_000) -> None:
+        self._limit = limit
+        self._objects: OrderedDict[tuple[object, ...], T] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """Return the object of a key; made at first use."""
+        with self._lock:
+            if key not in self._objects:
+                self._objects[key] = make()
+                if len(self._objects) > self._limit:
+                    self._objects.popitem(last=False)
+            else:
+                self._objects.move_to_end(key)
+            return self._objects[key]
+
+    def values(self) -> list[T]:
+        """Return all objects."""
+        with self._lock:
+            return list(self._objects.values())
+
+
+class CancelScope:
+    """Cancels the task in which it is made while it waits for a model, and takes the cancellation back afterwards.
+
+    The owner sets `waiting` while it waits for the model, and only then. The model has to be asked in one task.
+    """
+
+    __slots__ = ("_cancelled", "_earlier_requests", "_task", "waiting")
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a model is asked in a task"
+        self._task, self._earlier_requests, self._cancelled = task, task.cancelling(), False
+        self.waiting = True
+
+    def cancel(self) -> None:
+        """Cancel the task if it waits for the model."""
+        if self.waiting and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+    def take_back(self) -> bool:
+        """Take the scope's cancellation back; return whether it was the only one since the scope was made."""
+        if not self._cancelled:
+            return False
+        self._cancelled = False
+        return self._task.uncancel() <= self._earlier_requests
 
 
 class Layer:

@@ -9,8 +9,7 @@ from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.tokens import estimated_usage
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError, ModelError
-from treadle.llm.layers.checks import count, function, number
-from treadle.llm.layers.layer import Layer, close, ready_in
+from treadle.llm.layers.layer import Layer, close, count, function, number, ready_in
 from treadle.llm.layers.rate_window import RateWindow, rate_window_of
 from treadle.ports import Model
 

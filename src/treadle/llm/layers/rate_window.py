@@ -32,7 +32,7 @@ from threading import Lock
 from typing import Final
 
 from treadle.errors import ModelError
-from treadle.llm.layers.shared import Shared
+from treadle.llm.layers.layer import Shared
 
 SLACK = 0.05
 """Seconds by which a window is longer than a second or a minute: one request may travel that much longer than the next,

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import PASSING, ModelError, ModelErrorKind
-from treadle.llm.layers.checks import count, function, kinds, number
-from treadle.llm.layers.layer import Layer, close, no_answer
+from treadle.llm.layers.layer import Layer, close, count, function, kinds, no_answer, number
 from treadle.ports import Model
 
 DAY = 86_400.0

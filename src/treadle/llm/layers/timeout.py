@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest, RawDelta
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ModelError
-from treadle.llm.layers.cancel_scope import CancelScope
-from treadle.llm.layers.checks import optional_number
-from treadle.llm.layers.layer import Layer, close
+from treadle.llm.layers.layer import CancelScope, Layer, close, optional_number
 from treadle.ports import Model
 
 

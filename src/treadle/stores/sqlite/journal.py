@@ -30,12 +30,11 @@ from treadle.stores.listing import figures_column, label_rows
 from treadle.stores.processes import LEASE_SECONDS, Process
 from treadle.stores.rules import IN_PARALLEL, QueueEntry
 from treadle.stores.sql.deletion import Deletion
-from treadle.stores.sqlite import reading, thread_members, thread_queue
+from treadle.stores.sqlite import reading, thread_queue
 from treadle.stores.sqlite.changes import FileChanges
-from treadle.stores.sqlite.dialect import SQLITE
+from treadle.stores.sqlite.dialect import SQLITE, Statements
 from treadle.stores.sqlite.lease import Lease
 from treadle.stores.sqlite.schema import Connection
-from treadle.stores.sqlite.statements import Statements
 
 CACHED_HEADS = 10_000
 
@@ -112,7 +111,7 @@ class Journal:
             head = self._new_head(commit, commit.create)
         assert head is not None
         released = (commit.seal or commit.release) and rules.releases(commit, self._unread(head))
-        thread = thread_members.check(self._sql, head.row, commit) if commit.thread is not None else None
+        thread = thread_queue.check(self._sql, head.row, commit) if commit.thread is not None else None
         entry = self._entry(head, commit) if commit.enter is not None else None
         return self._write(head, commit, thread, entry, release=released)
 
@@ -151,7 +150,7 @@ class Journal:
         for grant in commit.grants:
             self._sql.run(_GRANT, *rules.grant_columns(grant))
         if commit.thread is not None and thread is not None:
-            thread_members.apply(self._sql, head.row, head.seq, commit.thread, *thread)
+            thread_queue.apply(self._sql, head.row, head.seq, commit.thread, *thread)
         state = commit.state if commit.create is None else None
         if state is not None or release:
             figures = commit.figures

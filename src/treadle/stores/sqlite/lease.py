@@ -6,8 +6,8 @@ import time
 
 from treadle.stores import rules
 from treadle.stores.processes import HEARTBEATS_PER_LEASE, Process, alive, lease_from_now
+from treadle.stores.sqlite.dialect import Statements
 from treadle.stores.sqlite.schema import Connection
-from treadle.stores.sqlite.statements import Statements
 
 _OWNED = "SELECT key FROM tasks WHERE driver = ?"
 # The newest row stays, so that no id is used twice: a process may not have noticed yet that its row is gone.

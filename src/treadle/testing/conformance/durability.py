@@ -1,6 +1,5 @@
 """The conformance suite of a `JournalStore` that outlives its process: instances, processes, crashes, damage.
 
-    from treadle.testing.conformance.durability import PersistentStoreConformance
 
     class TestMyStore(PersistentStoreConformance):
         factory = "my_package:open_my_store"       # importable; called with `address(place)`

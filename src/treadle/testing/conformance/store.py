@@ -2,7 +2,6 @@
 
 A `TaskStore` inherits it too: a test that needs a method that the store lacks is skipped.
 
-    from treadle.testing.conformance.store import StoreConformance
 
     class TestMyStore(StoreConformance):
         def make(self, place):                     # `place` is an empty directory of this test

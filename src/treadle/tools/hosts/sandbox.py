@@ -35,15 +35,15 @@ from treadle.core.data import frozen, set_field
 from treadle.core.unknown_names import explains_arguments, near_name
 from treadle.errors import ConfigurationError, HostUnavailable
 from treadle.tools.hosts import bubblewrap, cgroup, landlock, seccomp
-from treadle.tools.hosts.declaration import Launch, Subprocess, is_inert, is_list
-from treadle.tools.hosts.pinned import Pin, pinned
-from treadle.tools.hosts.visible import (
+from treadle.tools.hosts.bubblewrap import (
     code_paths,
     interpreter_paths,
     loaded_from,
     machine_paths,
     outermost,
 )
+from treadle.tools.hosts.declaration import Launch, Subprocess, is_inert, is_list
+from treadle.tools.hosts.pinned import Pin, pinned
 
 Way = Literal["bubblewrap", "landlock"]
 WAYS: Final[tuple[Way, ...]] = ("bubblewrap", "landlock")

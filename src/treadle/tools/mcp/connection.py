@@ -1,32 +1,60 @@
 """The connection of a driver process to one server: start it, restart it with back-off, list its tools.
 
 This module does not import the `mcp` package: its import would block the event loop when a drive begins.
+
+The event loop for MCP servers, in a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from treadle.core.messages import Json
 from treadle.core.tools import ToolSpec
 from treadle.errors import ToolError, ToolOutcomeUnknown, ToolsetUnavailable
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.tools.definitions import clean
-from treadle.tools.mcp.background_loop import in_background
-from treadle.tools.mcp.definitions import ServerLost, ToolDefinition, reading_specs, spec_of
+from treadle.tools.mcp.definitions import MCPTool, ServerLost, ToolDefinition, reading_specs, spec_of
 from treadle.tools.mcp.pins import Difference, pins_of
-from treadle.tools.mcp.tool import MCPTool
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from treadle.tools.mcp.declaration import ServerDeclaration
     from treadle.tools.mcp.live_server import LiveServer
+
+
+T = TypeVar("T")
+
+_lock = Lock()
+_running: tuple[int, asyncio.AbstractEventLoop] | None = None
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return this process's loop; a forked child makes a new one."""
+    global _running  # noqa: PLW0603  one loop for each process, made at its first use
+    with _lock:
+        if _running is None or _running[0] != os.getpid():
+            loop = asyncio.new_event_loop()
+            Thread(target=loop.run_forever, name="treadle-mcp", daemon=True).start()
+            _running = os.getpid(), loop
+        return _running[1]
+
+
+async def in_background(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the event loop for MCP servers; cancelling the caller cancels it."""
+    loop = _loop()
+    if asyncio.get_running_loop() is loop:
+        return await work
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
 
 StrPath: TypeAlias = "str | PathLike[str]"
 

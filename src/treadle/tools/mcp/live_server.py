@@ -24,7 +24,6 @@ from treadle.core.redaction import hidden_in_logs
 from treadle.errors import ToolError, ToolOutcomeUnknown
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.definitions import clean
-from treadle.tools.mcp.catalogue import OPERATIONS
 from treadle.tools.mcp.definitions import (
     ServerLost,
     ToolDefinition,
@@ -34,11 +33,10 @@ from treadle.tools.mcp.definitions import (
     chosen,
 )
 from treadle.tools.mcp.elicitation import CallQuestions, Suspended
-from treadle.tools.mcp.http import ANSWER_LOST, NOT_SENT, ServerAddress, http_transport
-from treadle.tools.mcp.logs import hide_in_logs
-from treadle.tools.mcp.results import output_of
-from treadle.tools.mcp.sse import sse_transport
+from treadle.tools.mcp.http import ANSWER_LOST, NOT_SENT, ServerAddress, http_transport, sse_transport
+from treadle.tools.mcp.results import OPERATIONS, output_of
 from treadle.tools.mcp.stdio import ServerProgram, stdio_transport
+from treadle.tools.mcp.traffic import hide_in_logs
 
 if TYPE_CHECKING:
     from treadle.tools.mcp.declaration import ServerDeclaration
