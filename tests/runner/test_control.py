@@ -31,7 +31,7 @@ from treadle import (
     tool,
 )
 from treadle.engine import in_flight
-from treadle.errors import AlreadyDecided, TaskFinished
+from treadle.errors import AlreadyDecided, CallNotFound, TaskFinished
 from treadle.llm.scripted import call, text, turn
 from treadle.ports import Commit, CommitDone, InboxItem
 from treadle.stores.memory import MemoryStore
@@ -228,8 +228,15 @@ async def test_an_interrupted_write_waits_to_be_settled(runner: Runner) -> None:
     assert result.state == "completed"
     assert gate.starts == 1
     assert result.tool_executions[0].output == "it was done"
+    for other in (Happened("twice"), NotHappened()):
+        with pytest.raises(AlreadyDecided):
+            await handle.settle(pending.request_id, other)
     with pytest.raises(AlreadyDecided):
-        await handle.settle(pending.request_id, NotHappened())
+        await handle.settle(f"{pending.request_id}-undo", Happened())
+    with pytest.raises(CallNotFound):
+        await handle.settle("s9-0", Happened())
+    (settled,) = await only(runner, handle.task_id, "outcome_settled")
+    assert (settled.by, settled.output, settled.verdict) == ("me", "it was done", "happened")
     await assert_journal_makes_sense(runner, handle.task_id)
 
 

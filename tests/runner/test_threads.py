@@ -46,17 +46,6 @@ async def test_the_second_turn_sees_the_first_with_its_tool_calls(runner: Runner
     assert len(thread) == 10
 
 
-async def test_many_turns_of_one_thread_stay_well_formed(runner: Runner) -> None:
-    agents = [calculator(call("add", a=n, b=1), call("add", a=n, b=2), str(n)) for n in range(4)]
-    for number, agent in enumerate(agents):
-        await runner.run(agent, f"turn {number}", thread_id="talk")
-        assert len(agent.model.requests[0].messages) == 6 * number + 1
-        assert_well_formed(agent.model.requests[-1].messages)
-    assert [texts for role, texts in roles_and_texts(await runner.get_thread("talk")) if role == "user"] == [
-        f"turn {number}" for number in range(4)
-    ]
-
-
 async def test_without_a_thread_a_new_one_is_made_and_returned(runner: Runner) -> None:
     one = await runner.run(sayer("Hi."), "Hello")
     other = await runner.run(sayer("Hi."), "Hello")
