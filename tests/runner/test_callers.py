@@ -1,6 +1,5 @@
 """`by=`: the name of the caller stands in the events of what it asked for."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -24,19 +23,6 @@ from treadle.errors import StepFailed
 from treadle.llm.scripted import fail
 
 pytestmark = pytest.mark.anyio
-
-NEW: dict[str, Callable[[Runner, Agent[Any]], Awaitable[Any]]] = {
-    "create_task": lambda runner, agent: runner.create_task(agent, "Hi", task_id="t", by="ada"),
-    "run": lambda runner, agent: runner.run(agent, "Hi", task_id="t", by="ada"),
-    "submit": lambda runner, agent: runner.submit(agent, "Hi", task_id="t", by="ada"),
-}
-
-
-@pytest.mark.parametrize("verb", NEW)
-async def test_a_new_task_names_who_made_it(runner: Runner, verb: str) -> None:
-    await NEW[verb](runner, sayer())
-    (created,) = await only(runner, "t", "task_created")
-    assert created.by == "ada"
 
 
 async def test_a_started_and_a_streamed_task_name_who_made_them(runner: Runner) -> None:

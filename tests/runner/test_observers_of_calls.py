@@ -215,26 +215,6 @@ async def test_every_verb_that_drives_tells_the_observers_of_its_call(drives: Dr
     assert len(tasks_of(heard)) == 1
 
 
-def test_observers_of_a_call_without_asyncio(store: Any) -> None:
-    told: dict[str, list[Notice]] = {
-        verb: [] for verb in ("run", "run_sync", "start", "run_stream", "run_step", "resume", "handle")
-    }
-    runner = Runner(store)
-    with runner.sync as sync:
-        sync.run(agent(), "Go.", observers=[told["run"].append])
-        runner.run_sync(agent(), "Go.", observers=[told["run_sync"].append])
-        sync.start(agent(), "Go.", observers=[told["start"].append]).result()
-        with sync.run_stream(agent(), "Go.", observers=[told["run_stream"].append]) as stream:
-            list(stream)
-        task = sync.create_task(agent(), "Go.")
-        sync.run_step(task, observers=[told["run_step"].append])
-        sync.resume(task, observers=[told["resume"].append])
-        other = sync.create_task(agent(), "Go.")
-        sync.handle(other).resume(observers=[told["handle"].append])
-    assert {verb for verb, notices in told.items() if kinds(notices)[-1:] == ["drive_ended"]} == set(told)
-    assert all(len(tasks_of(notices)) == 1 for notices in told.values())
-
-
 async def test_no_run_waits_for_an_observer_of_its_own_that_raises_or_hangs(store: Any) -> None:
     entered, release = Signal(), Signal()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cast import Gate
-from tests.runner.acts import happened, journal, kinds
+from tests.runner.acts import happened, journal
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.events import Delta, Event, ToolProgress
 from treadle.core.labels import Label
@@ -43,16 +43,6 @@ def assert_in_order(events: list[Any], after: int = 0) -> None:
                 open_steps.discard(event.step)  # type: ignore[attr-defined]
         elif isinstance(event, Delta):
             assert event.step in open_steps, f"{event} outside of its call"
-
-
-async def test_the_same_durable_events_streamed_or_not(runner: Runner) -> None:
-    async with runner.run_stream(talker(), "go") as stream:
-        seen = [event async for event in stream]
-    assert_in_order(seen)
-    plain = await runner.run(talker(), "go")
-    assert [event.kind for event in durable(seen)] == await kinds(runner, plain.task_id)
-    assert durable(seen) == await journal(runner, stream.task_id)
-    assert stream.result.final_text == plain.final_text
 
 
 async def test_several_consumers_from_any_number_see_each_event_once(runner: Runner) -> None:
