@@ -59,3 +59,4 @@ def test_a_page_is_never_longer_than_an_observation_may_be_and_pages_leave_nothi
         assert part
         assert text.startswith(part, offset)
         offset += len(part)
+        assert most < 200 or offset == len(text) or f"offset={offset} ...]" in shown

@@ -147,6 +147,13 @@ def test_a_reference_that_names_nothing_and_a_pattern_that_cannot_be_read_check_
     assert misfit("a", {"type": "string", "pattern": "("}) is None
 
 
+@pytest.mark.parametrize("value", [5, None, ["a", "a"], {"a": "a"}])
+def test_a_rule_for_values_of_another_type_says_nothing(value: Any) -> None:
+    assert misfit(value, {"pattern": "^b$", "format": "uuid"}) is None
+    assert misfit("aa", {"uniqueItems": True}) is None
+    assert misfit(5, {"uniqueItems": True}) is None
+
+
 def halved(levels: int) -> dict[str, Any]:
     """A schema of two ways at each level, all of which a misfit has to try."""
     below = {f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(levels)}

@@ -1,7 +1,9 @@
 """Tokens of a model that does not say how many are estimated, at a cost that does not grow with the conversation."""
 
+import pytest
+
 from treadle.core.messages import Message, MessageView, Text, user
-from treadle.core.model import ModelRequest, ModelSettings
+from treadle.core.model import ModelRequest, ModelSettings, Usage
 from treadle.core.tokens import estimated_usage
 from treadle.engine.metering import TokenMeter
 
@@ -45,3 +47,10 @@ def test_requests_that_do_not_continue_the_conversation_are_estimated_as_a_whole
         request(MessageView(conversation), instructions="Be long, and longer than that."),
     ):
         assert meter.estimated(sent, ANSWER) == estimated_usage(sent, ANSWER)
+
+
+@pytest.mark.parametrize("report", [Usage(0, 7), Usage(900, 7, estimated=True)])
+def test_a_report_without_input_tokens_and_an_estimate_teach_nothing(report):
+    meter = TokenMeter()
+    meter.learn("m", 100, report)
+    assert meter.expected("m", 1_000) == TokenMeter().expected("m", 1_000)

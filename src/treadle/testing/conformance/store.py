@@ -24,7 +24,7 @@ import pytest
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import AT_ONCE, Committed, TaskFilter
 from treadle.testing.conformance.owner import Owner, item, new_task, send
-from treadle.testing.conformance.store_adoption import AdoptionConformance
+from treadle.testing.conformance.store_adoption import QUERY, AdoptionConformance
 from treadle.testing.conformance.store_commits import CommitConformance
 from treadle.testing.conformance.store_format import FormatConformance
 from treadle.testing.conformance.store_grants import GrantConformance
@@ -260,6 +260,9 @@ class StoreConformance(
             lambda: store.thread("t"),
             lambda: store.post("t", item("i")),
             lambda: send(store, owner.commit(owner.record())),
+            lambda: store.orphans(1),
+            lambda: store.adoptable(QUERY),
+            lambda: store.unadoptable(QUERY),
         ]
         if hasattr(store, "rows"):
             calls.append(lambda: store.rows(TaskFilter()))
