@@ -138,6 +138,9 @@ def test_images_stand_between_the_texts_of_one_frame():
         image,
         Text("\n</untrusted-x1>"),
     )
+    assert framed_content([], origin="tool:see", nonce="x1") == (
+        Text('<untrusted-x1 origin="tool:see" chars=0>\n\n</untrusted-x1>'),
+    )
 
 
 def test_a_mark_that_lies_in_two_parts_is_broken():

@@ -261,6 +261,7 @@ async def test_a_guardrail_that_does_not_decide_refuses(on: Any, function: Any, 
     assert (result.state, result.error.kind, why in result.error.message) == ("failed", on, True), (
         result.error
     )
+    assert ("KeyError" in result.error.traceback) is (function is raising)
 
 
 # ------------------------------------------------------------------------------------------ output

@@ -100,3 +100,9 @@ def test_an_undo_to_an_accepted_answer_restores_that_no_answer_was_rejected_sinc
         *[e.UndoRequested(2, ("s3",), ()), e.Rewound(2, 1, ())],
     )
     assert (len(state.steps), state.rejected) == (2, 0)
+
+
+@pytest.mark.parametrize("before", [e.RouteChosen("s1"), e.ModelStarted("s1", "m"), answered(text="4")])
+def test_a_route_is_chosen_once_and_before_the_model_is_asked(before: e.Event) -> None:
+    with pytest.raises(e.IllegalEvent, match=r"names s1|for step s1"):
+        state_after(step(), before, e.RouteChosen("s1"))

@@ -6,6 +6,7 @@ import pytest
 
 from tests.agents.stories import answered, ended, state_after, step
 from treadle.core import events as e
+from treadle.core.rules.handoffs import spent_by_present
 from treadle.core.state import TaskState
 
 NEXT = e.NextAgent("billing", "s1-0", "transfer_to_billing")
@@ -100,3 +101,9 @@ def test_a_fork_goes_on_with_the_agent_of_that_point_or_with_the_given_one() -> 
     assert (same.agent, same.created_for) == ("billing", "math")
     other = state_after(*handed_over(MOVED, e.TaskForked("t", "sales", "x", "v9")))
     assert (other.agent, other.created_for, other.team) == ("sales", "sales", None)
+
+
+def test_an_agent_is_not_charged_with_the_unpriced_models_of_the_agent_before_it() -> None:
+    before, after = state_after(*handed_over()), state_after(*handed_over(MOVED))
+    assert spent_by_present(before).unpriced == before.unpriced != ()
+    assert (spent_by_present(after).unpriced, after.unpriced) == ((), before.unpriced)
