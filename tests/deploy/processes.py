@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import Forked
+
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 SITE = "agents.example"
@@ -97,9 +99,8 @@ def treadle(folder: Path, *arguments: str, store: object) -> Iterator[Program]:
     output = folder / f"{arguments[0]}-{time.monotonic_ns()}.jsonl"
     environment = {**os.environ, "TREADLE_STORE": str(store), "TREADLE_SECRETS": ""}
     with output.open("wb") as opened:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "treadle", *arguments], cwd=folder, env=environment, stdout=opened
-        )
+        command = [sys.executable, "-m", "treadle", *arguments]
+        process = Forked(command, cwd=folder, env=environment, stdout=opened)
     try:
         yield Program(process, output)
     finally:
