@@ -339,6 +339,7 @@ async def main(place: str) -> dict[str, Any]:
             for kind in EVENTS.values():
                 codec._plan(kind)
                 codec._plan(kind, True)
+            codec._STRUCTS._learn(json.dumps({"e": [{"k": kind} for kind in EVENTS]}).encode())
             await journals(runner, [json.dumps({"v": 1, "t": 5, "e": [CREATED]}).encode(), b"x"] * 9, "warm-")
             await warm_files()
             problems.clear()

@@ -39,6 +39,7 @@ async def test_a_driver_ends_with_an_error_when_a_newer_version_migrates_its_sto
             if event.kind == "tool_started":
                 break
         newer = apsw.Connection(str(path))
+        newer.set_busy_timeout(30_000)
         newer.execute("PRAGMA user_version = 99").fetchall()
         newer.execute("UPDATE compatible SET opens = 99").fetchall()
         newer.close()

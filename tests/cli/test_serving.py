@@ -116,6 +116,7 @@ def test_a_server_ends_with_an_error_when_a_newer_version_migrates_its_store(tmp
                     if "event: model_returned" in text:
                         break
         newer = apsw.Connection(str(tmp_path / "journal.db"))
+        newer.set_busy_timeout(30_000)
         newer.execute("PRAGMA user_version = 99").fetchall()
         newer.execute("UPDATE compatible SET opens = 99").fetchall()
         newer.close()

@@ -43,6 +43,7 @@ class Migrated:
                     connection.execute(f"UPDATE {table} SET opens = 99".encode())
             return
         file = apsw.Connection(str(self._path))
+        file.set_busy_timeout(30_000)
         file.execute("PRAGMA user_version = 99").fetchall()
         if not opens:
             file.execute("UPDATE compatible SET opens = 99").fetchall()
