@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.family import CHILDREN, REQUESTS, boss, drive, slow
+from tests.forked import completed
 from treadle import Runner
 from treadle.testing.audit import Evidence, audit_store
 from treadle.testing.boundaries import crash_at_every_boundary
@@ -19,8 +20,7 @@ pytestmark = pytest.mark.anyio
 async def kill_at(folder: Path, at: int) -> None:
     """Drive the task in a process until it is killed at its request of this number."""
     command = [sys.executable, "-m", "tests.crash.family", str(folder), str(at)]
-    process = await asyncio.create_subprocess_exec(*command)
-    assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGKILL
+    assert (await asyncio.to_thread(completed, command)).returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.team import NEEDED, REQUESTS, TASKS, Fate, Team, drive
+from tests.forked import completed
 from treadle import Runner
 from treadle.core import events as e
 from treadle.replay.recording import journal_of
@@ -24,8 +25,7 @@ POINTS = 150
 async def live(folder: Path, die_at: int) -> bool:
     """Drive the task in a process that dies at this point; False if it came to its end before."""
     command = [sys.executable, "-m", "tests.crash.team", str(folder), str(die_at)]
-    process = await asyncio.create_subprocess_exec(*command)
-    code = await asyncio.wait_for(process.wait(), 60)
+    code = (await asyncio.to_thread(completed, command)).returncode
     assert code in (0, -signal.SIGKILL), code
     return code != 0
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.forked import Forked
+from tests.forked import Forked, completed
 from treadle import Agent, Runner, ScriptedModel, StepContext, StepResult
 from treadle.core.events import ModelStopped, ToolStarted
 from treadle.core.messages import Message, Text
@@ -110,8 +110,7 @@ async def test_an_ended_task_stays_ended_when_a_process_dies_that_was_about_to_r
     agent = Agent(ScriptedModel([text("Hello.")]), name="greeter")
     async with Runner(store, agents=[agent]) as runner:
         await runner.run(agent, "Hello?", task_id="greeting")
-        claimer = await asyncio.create_subprocess_exec(sys.executable, "-c", CLAIMER, str(store))
-        assert await claimer.wait() == 0
+        await asyncio.to_thread(completed, [sys.executable, "-c", CLAIMER, str(store)], check=True)
         row = await runner.store.row("greeting")
         assert row.driver is not None
         assert not row.driver.alive

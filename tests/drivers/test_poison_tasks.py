@@ -2,13 +2,13 @@
 
 import asyncio
 import runpy
-import subprocess
 import sys
 import time
 
 import apsw
 import pytest
 
+from tests.forked import completed
 from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
@@ -92,9 +92,7 @@ WHY = "its last 4 drivers crashed, or did not respond, before it made progress"
 async def test_a_task_that_kills_its_drivers_is_paused_and_no_other_is(tmp_path):
     (tmp_path / "agents.py").write_text(AGENTS)
     command = [sys.executable, "-c", SUPERVISE]
-    supervised = await asyncio.to_thread(
-        subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    supervised = await asyncio.to_thread(completed, command, cwd=tmp_path, check=True)
     given_up, died = supervised.stdout.splitlines()
     assert died == "4", "the one that began it got as far as the model's answer"
     assert given_up == f"bomb: task bomb is paused: {WHY}; find out why before you resume it"
@@ -104,8 +102,8 @@ async def test_a_task_that_kills_its_drivers_is_paused_and_no_other_is(tmp_path)
         assert states == {"a": "completed", "bomb": "paused", "z": "completed"}
         assert await runner.store.orphans(10) == []
         show = [sys.executable, "-m", "treadle", "show", "bomb", "--store", "journal.db"]
-        shown = await asyncio.to_thread(subprocess.check_output, show, cwd=tmp_path, text=True)
-        assert WHY in shown
+        shown = await asyncio.to_thread(completed, show, cwd=tmp_path, check=True)
+        assert WHY in shown.stdout
         (tmp_path / "defused").touch()
         bomb = runpy.run_path(str(tmp_path / "agents.py"))["bomb"]
         assert (await runner.resume("bomb", agent=bomb)).state == "completed"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.forked import Forked
 from tests.lazily import openai
 from treadle.errors import ConfigurationError
 from treadle.testing.provider import (
@@ -95,7 +96,7 @@ def test_the_provider_can_be_a_process(tmp_path: Path) -> None:
     script, record = tmp_path / "script.json", tmp_path / "requests.jsonl"
     script.write_text(json.dumps(["Hi from afar"]))
     command = [sys.executable, "-m", "treadle.testing.provider", "--script", script, "--record", record]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         with openai.OpenAI(base_url=url + "/v1", api_key="k", max_retries=0) as client:

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.forked import Forked
 from tests.stores.proxy import BEGIN, Moment, Proxy
 from treadle.errors import ConfigurationError, StoreFormatError, StoreUnavailable, TaskBusy, TaskNotFound
 from treadle.ports import AT_ONCE, Committed, InboxItem, StoreChanges, TaskFilter
@@ -556,7 +557,7 @@ asyncio.run(main())
 
 
 def idle_process(url: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", IDLE, url, "t"], stdout=subprocess.PIPE, text=True)
+    return Forked([sys.executable, "-c", IDLE, url, "t"], stdout=subprocess.PIPE, text=True)
 
 
 async def test_a_store_that_is_open_and_watched_never_wakes_up_while_nothing_happens(url: str) -> None:

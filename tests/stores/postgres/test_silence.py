@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.forked import Forked
 from tests.stores.proxy import Proxy
 from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.stores.postgres import PostgresStore, readers, writer
@@ -139,7 +140,7 @@ except StoreError as error:
 
 def running(url: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", RUN, url]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return Forked(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 async def test_a_run_ends_and_its_process_exits_when_the_server_falls_silent(proxy: Proxy, url: str) -> None:

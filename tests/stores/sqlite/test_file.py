@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.forked import Forked
+from tests.forked import Forked, completed
 from treadle import Agent, Runner, RunOptions, ScriptedModel
 from treadle.errors import ConfigurationError, StoreError, StoreFormatError, StoreUnavailable, TaskNotFound
 from treadle.ports import AT_ONCE, Commit, Committed, JournalEnd, Record, TaskFilter, ThreadChange
@@ -68,9 +68,7 @@ def writing_process(path: Path, task_id: str) -> subprocess.Popen[bytes]:
 
 def in_a_process(script: str, path: Path) -> str:
     command = [sys.executable, "-c", script, str(path)]
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert completed.returncode == 0, completed.stderr
-    return completed.stdout
+    return completed(command, timeout=60, check=True).stdout
 
 
 # ------------------------------------------------------------------------------------------------ opening

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.forked import completed
 from treadle.errors import TaskNotFound
 from treadle.stores.postgres import PostgresStore
 from treadle.testing.postgres import PostgresServer
@@ -27,8 +28,8 @@ Runner(store).run_sync(Agent(ScriptedModel(["done"])), "go", task_id="t")
 
 async def head_after_a_kill_at(place: str, url: str, *, seconds: float = 0.0) -> int:
     """Return where the journal ends after a kill; a commit that is under way is waited for."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, url, place)
-    assert await process.wait() == -signal.SIGKILL
+    ended = await asyncio.to_thread(completed, [sys.executable, "-c", PROGRAM, url, place])
+    assert ended.returncode == -signal.SIGKILL
     store = PostgresStore(url)
     await store.open()
     deadline = time.monotonic() + seconds
