@@ -9,7 +9,7 @@ from time import process_time
 import pytest
 
 from tests.core.hostile_text import HIDDEN, ROLE_TOKENS, TERMINAL, hostile_texts, of_frame
-from treadle.core.framing import framed_content, framed_text, neutralised, nonce_of, restored
+from treadle.core.framing import framed_content, neutralised, nonce_of, restored
 from treadle.core.messages import Image, Text
 
 NONCE = nonce_of("key", "s1-0")
@@ -18,6 +18,13 @@ MARKS = [token.strip() for token in ROLE_TOKENS if token[0] in "<["]
 TURNS = re.compile(
     r"(?:^|\n)[ \t>*#_-]*(?:Human|Assistant|System|Observation|Thought|Action|Final Answer)[*_ \t]*:"
 )
+
+
+def framed_text(text: str, *, origin: str, nonce: str) -> str:
+    """Return one text in its frame."""
+    (framed,) = framed_content([Text(text)], origin=origin, nonce=nonce)
+    assert isinstance(framed, Text)
+    return framed.text
 
 
 def content_of(framed: str) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
-from treadle.core.json_schema import accepts_text, misfit, schema_flaw
+from treadle.core.json_schema import misfit, schema_flaw
 from treadle.core.messages import Json
 
 
@@ -219,10 +219,3 @@ def test_what_is_malformed_in_a_schema_is_named_with_its_place(schema: Any, why:
 )
 def test_items_are_told_apart_as_json_tells_them(items: Any, fits: bool) -> None:
     assert (misfit(items, {"uniqueItems": True}) is None) is fits
-
-
-@pytest.mark.parametrize(
-    ("annotation", "free"), [(str, True), (Literal["a", "b"], False), (Literal["a"], False), (int, False)]
-)
-def test_free_text_is_told_from_a_choice(annotation: Any, free: bool) -> None:
-    assert accepts_text(schema_of(annotation)) is free

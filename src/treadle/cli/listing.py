@@ -132,7 +132,7 @@ class _Row:
         self.input = item.input
         if task is not None:
             self.steps, self.cost, self.tokens = task.steps, task.usage.cost, task.usage.total_tokens
-            self.input = self.input or _input_of(task)
+            self.input = self.input or short(content_text(task.input), 120)
 
     @classmethod
     async def read(cls, runner: TaskRunner, item: TaskSummary) -> _Row:
@@ -308,7 +308,3 @@ def _owner(driver: Driver, *, full: bool = False) -> str:
     is_own = driver.pid == os.getpid() and not host
     name = "here" if is_own else f"{host}:{driver.pid}" if host else str(driver.pid)
     return name if driver.alive else f"{name} dead"
-
-
-def _input_of(task: Task) -> str:
-    return short(content_text(task.input), 120)

@@ -123,11 +123,6 @@ def nonce_of(key: str, place: str) -> str:
     return f"x{digest.hexdigest()[:_NONCE_DIGITS]}"
 
 
-def framed_text(text: str, *, origin: str, nonce: str) -> str:
-    """Return untrusted text in its frame."""
-    return f"{_opening(origin, nonce, len(text))}{neutralised(text, nonce)}{_closing(nonce)}"
-
-
 def framed_content(parts: Sequence[Content], *, origin: str, nonce: str) -> tuple[Content, ...]:
     """Return untrusted parts in one frame: text files as text, other files and images between its texts."""
     if any(type(part) is not Text for part in parts):

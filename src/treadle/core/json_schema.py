@@ -46,14 +46,6 @@ def misfit(value: Json, schema: Json, name: str = "the answer", *, patterns: boo
         return None  # an endlessly recursive schema restricts nothing
 
 
-def accepts_text(schema: Json) -> bool:
-    """Return whether any text fits a schema, so that a person can write an answer as plain text."""
-    if not isinstance(schema, dict):
-        return schema is True
-    rules = cast("Schema", schema)
-    return rules.get("type") == "string" and not ({"enum", "const"} & set(rules))
-
-
 def schema_flaw(schema: Json) -> str | None:
     """Return the first malformed keyword of a schema, as one clause that names the place; None if there is none."""
     return next(_schema_flaws(schema, ()), None)

@@ -232,9 +232,6 @@ class TaskCommands:
         for task_id in task_ids if command_id is not None else ():
             await self.check_new(task_id, command_id)
 
-    async def was_done(self, event: e.Event) -> None:
-        """Return None, for a command without a result."""
-
     async def event_of(self, task_id: str, command_id: str) -> e.Event | None:
         """Return the event of a command of this id; None if it was not carried out yet."""
         row = await self._cache.row(task_id)

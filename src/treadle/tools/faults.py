@@ -41,3 +41,12 @@ def from_outside(error: BaseException) -> bool:
         except RuntimeError:  # no loop runs: the coroutine is being garbage-collected
             return True
     return False
+
+
+def contain(error: BaseException) -> None:
+    """Raise an ordinary error in place of one from inside the tool that must not reach the event loop.
+
+    Returns for an ordinary error, and for one from outside the tool: the caller raises it again.
+    """
+    if not isinstance(error, Exception) and not from_outside(error):
+        raise contained(error) from error

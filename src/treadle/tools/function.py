@@ -36,7 +36,7 @@ from treadle.errors import ConfigurationError, ToolDefinitionError, ToolError
 from treadle.ports import ContextT_contra, ToolContext, ToolOutput
 from treadle.tools.approval import CONTEXT, code_digest, names_taken
 from treadle.tools.asking import asks
-from treadle.tools.faults import contained, from_outside
+from treadle.tools.faults import contain
 from treadle.tools.observe import to_output
 from treadle.tools.schema import Arguments, arguments_of, defining_frame
 from treadle.tools.threads import Job, in_thread
@@ -232,12 +232,9 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
             if self._context is not None:
                 arguments = {**arguments, self._context: ctx}
             return to_output(await self._fn(**arguments))
-        except Exception:
-            raise
         except BaseException as error:
-            if from_outside(error):
-                raise
-            raise contained(error) from error
+            contain(error)
+            raise
 
     async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
         if self._undo is None:
@@ -367,12 +364,9 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
                 on_left_behind=ctx.on_left_behind,
             )
             return await result if inspect.isawaitable(result) else result
-        except Exception:
-            raise
         except BaseException as error:
-            if from_outside(error):
-                raise
-            raise contained(error) from error
+            contain(error)
+            raise
 
 
 class _Anything:

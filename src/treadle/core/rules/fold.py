@@ -408,10 +408,7 @@ def _call_edited(state: TaskState, event: e.CallEdited) -> None:
 
 def _tool_started(state: TaskState, event: e.ToolStarted) -> None:
     if event.undoes is not None:
-        undone = _call_being_undone(state, event.undoes)
-        event.tool_name = undone.name
-        if undone.undo_status not in ("none", "not_happened"):
-            raise not_allowed(state, event, undone.undo_status)
+        undone = _call_being_undone(state, event, event.undoes, "none", "not_happened")
         undone.undo_status, undone.undo_attempt, undone.undo_error = "begun", event.attempt, None
         return
     _, call = _open_call(state, event.call)
@@ -444,10 +441,7 @@ def _arguments_rewritten(state: TaskState, event: e.ArgumentsRewritten) -> None:
 
 def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
     if state.undo is not None and is_undo(event.call):
-        undone = _call_being_undone(state, undone_call(event.call))
-        event.tool_name = undone.name
-        if undone.undo_status != "begun":
-            raise not_allowed(state, event, undone.undo_status)
+        undone = _call_being_undone(state, event, undone_call(event.call), "begun")
         undone.undo_status, undone.undo_error = "lost", event.error.message if event.error else event.reason
         return
     _, call = _open_call(state, event.call)
@@ -480,10 +474,7 @@ def _child_stopped(state: TaskState, call: CallState, child: str, event: e.ToolS
 
 def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
     if state.undo is not None and is_undo(event.call):
-        undone = _call_being_undone(state, undone_call(event.call))
-        event.tool_name = undone.name
-        if undone.undo_status != "lost":
-            raise not_allowed(state, event, undone.undo_status)
+        undone = _call_being_undone(state, event, undone_call(event.call), "lost")
         undone.undo_status = "done" if event.verdict == "happened" else "not_happened"
         return
     _, call = _open_call(state, event.call)
@@ -512,10 +503,7 @@ def _outcome_unresolved(state: TaskState, event: e.OutcomeUnresolved) -> None:
 
 def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
     if state.undo is not None and is_undo(event.call):
-        undone = _call_being_undone(state, undone_call(event.call))
-        event.tool_name = undone.name
-        if undone.undo_status not in ("begun", "lost", "not_happened"):
-            raise not_allowed(state, event, undone.undo_status)
+        undone = _call_being_undone(state, event, undone_call(event.call), "begun", "lost", "not_happened")
         undone.undo_status = "done" if event.outcome == "ok" else "failed"
         undone.undo_error = event.error.message if event.error else None
         return
@@ -884,11 +872,15 @@ def _unknown_event(state: TaskState, event: e.UnknownEvent) -> None:
         _change(state, event.known)
 
 
-def _call_being_undone(state: TaskState, call_id: str) -> CallState:
+def _call_being_undone(state: TaskState, event: e.Event, call_id: str, *statuses: str) -> CallState:
+    """Return a call that is being undone, whose undo has one of these statuses; its event names its tool then."""
     queue = state.undo.queue if state.undo is not None else []
     call = next((call for call in queue if call.id == call_id), None)
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: call {call_id} is not being undone")
+    event.tool_name = call.name
+    if call.undo_status not in statuses:
+        raise not_allowed(state, event, call.undo_status)
     return call
 
 

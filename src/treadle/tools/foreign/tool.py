@@ -14,7 +14,7 @@ from treadle.core.validation_messages import clauses, holds_own_words
 from treadle.errors import ConfigurationError, ToolArgumentsInvalid, ToolError
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.definitions import FLAGS, checked_effects, described, effects_of, plain_name
-from treadle.tools.faults import contained, from_outside
+from treadle.tools.faults import contain
 from treadle.tools.threads import in_thread
 
 T = TypeVar("T")
@@ -68,12 +68,9 @@ class ForeignTool:
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
         try:
             return await self._call(arguments, ctx)
-        except Exception:
-            raise
         except BaseException as error:
-            if from_outside(error):
-                raise
-            raise contained(error) from error
+            contain(error)
+            raise
 
     async def needs_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
         """Return whether a person must approve a call with these arguments."""
