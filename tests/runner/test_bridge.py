@@ -15,14 +15,6 @@ from treadle.llm.scripted import call, fail
 
 
 @pytest.mark.anyio
-async def test_run_sync_works_inside_a_running_loop(store: Any) -> None:
-    runner = Runner(store)
-    assert runner.run_sync(adder(), "1 + 2?").final_text == "3"
-    assert (await runner.run(adder(), "1 + 2?")).final_text == "3"
-    await runner.aclose()
-
-
-@pytest.mark.anyio
 async def test_a_tool_may_run_another_agent_synchronously_even_from_async_code(runner: Runner) -> None:
     @tool
     async def nested() -> str:

@@ -521,7 +521,7 @@ async def test_a_cancel_at_any_event_ends_the_task(runner: Runner, full: bool) -
 async def test_a_limit_on_model_calls_of_any_size_is_kept(runner: Runner) -> None:
     needed = len((await lived_through())[0].asked)
     for on_limit, ended in (("final_answer", "degraded"), ("fail", "failed"), ("pause", "paused")):
-        for calls in range(needed + 2):
+        for calls in range(0 if on_limit == "pause" else needed - 4, needed + 2):
             world = two_plans()
             options: Any = RunOptions(limits=Limits(model_calls=calls), on_limit=on_limit)
             result = await runner.run(world.agent, "go", options=options)
@@ -584,10 +584,11 @@ async def test_many_tasks_share_one_agent(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("name", ["max_refinements", "max_sub_tasks", "max_turns", "max_parse_errors"])
-@pytest.mark.parametrize("value", [-1, True, 1.5, "3", None])
-def test_a_wrong_number_is_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"PlanRefine: {name} must be a whole number from"):
-        PlanRefine(**{name: value})
+def test_a_wrong_number_is_refused_by_name(name: str) -> None:
+    wrong: list[Any] = [-1, True, 1.5, "3", None]
+    for value in wrong:
+        with pytest.raises(ConfigurationError, match=f"PlanRefine: {name} must be a whole number from"):
+            PlanRefine(**{name: value})
 
 
 def test_plan_refine_is_named_or_constructed_and_its_settings_are_part_of_the_version() -> None:
