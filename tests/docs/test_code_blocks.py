@@ -32,6 +32,7 @@ REASONS = {
 }
 LANGUAGES = {
     "",
+    "bash",  # shown only: the second `sh` block of the README is the command that CI runs
     "dockerfile",
     "http",
     "ini",
