@@ -1,5 +1,6 @@
 """`--break` and `--until`: their forms, and tools that do not exist."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -47,30 +48,27 @@ def test_until_also_takes_the_index_of_a_step() -> None:
     assert (goal_of(None), goal_of("3"), goal_of("step:3")) == (0, 3, 3)
 
 
-@pytest.mark.parametrize(
-    ("text", "advice"),
-    [
-        ("tool:", "NAME is missing"),
-        ("step:x", "N is the index of a step"),
-        ("step:-1", "N is the index of a step"),
-        ("step:12345678901", "N is the index of a step"),
-        ("cost:much", "an amount above 0"),
-        ("cost:-1", "an amount above 0"),
-        ("event:tool_endd", "did you mean event:tool_ended?"),
-        ("event:task_created", "KIND is one of .*tool_started"),
-        ("pay", "write tool:pay"),
-        ("write_*", r"write tool:write_\*"),
-    ],
-)
-@pytest.mark.parametrize("option", ["--break", "--until"])
-def test_a_wrong_value_is_told_all_forms_and_what_is_wrong_with_its_own(
-    text: str, advice: str, option: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=f"not '.*': .*{advice}") as refusal:
-        breakpoints([text]) if option == "--break" else goal_of(text)
-    for form in (option, "tool:NAME", "step:N", "cost:DOLLARS", "event:KIND"):
-        assert form in str(refusal.value)
-    assert ("or none" in str(refusal.value)) == (option == "--break")
+WRONG_VALUES = [
+    ("tool:", "NAME is missing"),
+    ("step:x", "N is the index of a step"),
+    ("step:-1", "N is the index of a step"),
+    ("step:12345678901", "N is the index of a step"),
+    ("cost:much", "an amount above 0"),
+    ("cost:-1", "an amount above 0"),
+    ("event:tool_endd", "did you mean event:tool_ended?"),
+    ("event:task_created", "KIND is one of .*tool_started"),
+    ("pay", "write tool:pay"),
+    ("write_*", r"write tool:write_\*"),
+]
+
+
+def test_a_wrong_value_is_told_all_forms_and_what_is_wrong_with_its_own() -> None:
+    for (text, advice), option in product(WRONG_VALUES, ("--break", "--until")):
+        with pytest.raises(ConfigurationError, match=f"not '.*': .*{advice}") as refusal:
+            breakpoints([text]) if option == "--break" else goal_of(text)
+        for form in (option, "tool:NAME", "step:N", "cost:DOLLARS", "event:KIND"):
+            assert form in str(refusal.value)
+        assert ("or none" in str(refusal.value)) == (option == "--break")
 
 
 @pytest.mark.parametrize(

@@ -89,21 +89,20 @@ def test_filters_choose_by_label_time_state_and_text(shop, treadle):
     assert (document["totals"]["states"]["completed"], document["totals"]["states"]["failed"]) == (11, 1)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--until", "9999999999999999"), "--until takes a time between 1970 and 9999"),
-        (("--updated-since", "soon"), "--updated-since takes a time between 1970 and 9999"),
-        (("--since", "soon"), "--since takes a time between 1970 and 9999"),
-        (("--label", "blue"), "--label takes KEY=TEXT, not 'blue'"),
-        (("--state", "done"), "state must be one of created, running"),
-        (("--cursor", "x"), "cursor must be what the page before gave"),
-    ],
-)
-def test_a_wrong_filter_is_a_sentence_that_names_it(shop, treadle, options, sentence):
-    ended = treadle("tasks", "--store", shop, *options)
-    assert ended.code == 2
-    assert sentence in ended.err
+WRONG_FILTERS = [
+    (("--until", "9999999999999999"), "--until takes a time between 1970 and 9999"),
+    (("--updated-since", "soon"), "--updated-since takes a time between 1970 and 9999"),
+    (("--since", "soon"), "--since takes a time between 1970 and 9999"),
+    (("--label", "blue"), "--label takes KEY=TEXT, not 'blue'"),
+    (("--state", "done"), "state must be one of created, running"),
+    (("--cursor", "x"), "cursor must be what the page before gave"),
+]
+
+
+def test_a_wrong_filter_is_a_sentence_that_names_it(shop, treadle):
+    for options, sentence in WRONG_FILTERS:
+        ended = treadle("tasks", "--store", shop, *options)
+        assert (ended.code, sentence in ended.err) == (2, True), (options, ended.err)
 
 
 def test_a_driven_task_is_listed_with_its_driver_and_what_it_has_done(begin, treadle, project):
