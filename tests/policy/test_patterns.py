@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from treadle.policy.operators import matches, texts
+from treadle.policy.patterns import matches, texts
 
 
 @pytest.mark.parametrize(

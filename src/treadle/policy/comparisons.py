@@ -20,7 +20,8 @@ from typing import Any, Final, cast
 
 from treadle.core.data import frozen
 from treadle.core.unknown_names import near_name
-from treadle.policy.operators import OPERATORS, Known, Mistake, texts
+from treadle.policy.operators import OPERATORS, Known, Mistake
+from treadle.policy.patterns import texts
 from treadle.policy.subjects import (
     ABSENT,
     EFFECTS,

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from treadle.core.tools import ToolSpec
 from treadle.core.unknown_names import near_name
-from treadle.policy.operators import matches, texts
+from treadle.policy.patterns import matches, texts
 from treadle.policy.policy import Policy
 from treadle.policy.rule import Rule
 

@@ -20,7 +20,7 @@ from treadle.core.observation import READ_OUTPUT
 from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
-from treadle.policy.operators import matches, texts
+from treadle.policy.patterns import matches, texts
 from treadle.policy.verdicts import DEADLINE, Allow, AskPerson, Deny
 
 MAX_REWRITES: Final = 8

@@ -24,7 +24,7 @@ from treadle.core.unknown_names import explains_arguments, explains_call, explai
 from treadle.errors import ConfigurationError
 from treadle.policy.comparisons import Comparison
 from treadle.policy.composition import CompiledRule, effect_phrase, one_question, question, replacement
-from treadle.policy.operators import texts
+from treadle.policy.patterns import texts
 from treadle.policy.rule import NAMES, Rule, RuleFunction
 from treadle.policy.strict import UNTRUSTED, needs_its_name, strict_verdict
 from treadle.policy.subjects import subject_values

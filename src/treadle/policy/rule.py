@@ -15,7 +15,8 @@ from treadle.core.refused_uses import can_be_called, no_function
 from treadle.core.unknown_names import explains_arguments, near_name
 from treadle.errors import ConfigurationError
 from treadle.policy.comparisons import Comparison, conditions
-from treadle.policy.operators import Mistake, matches, texts
+from treadle.policy.operators import Mistake
+from treadle.policy.patterns import matches, texts
 from treadle.policy.verdicts import EffectKind, EffectRequest, PolicyAnswer
 
 RuleVerdict = Literal["deny", "replace", "ask", "allow"]
