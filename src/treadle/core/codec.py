@@ -645,7 +645,7 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
 
     Raises `UnreadableRecord` for anything but a record of this or an older version.
     """
-    if (events := _STRUCTS.decode(data, VERSION, last_seq)) is not None:
+    if not blobs and (events := _STRUCTS.decode(data, VERSION, last_seq)) is not None:
         return events
     record = _parsed(data)
     try:

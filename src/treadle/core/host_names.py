@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from ipaddress import ip_address
 from typing import Final
 
+from treadle.core.lazy_pattern import lazy_pattern
+
 _LABEL: Final = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
-_NAME: Final = re.compile(rf"(?i){_LABEL}(?:\.{_LABEL})*\.?")
-_NUMBER: Final = re.compile(r"(?i)[0-9]+|0x[0-9a-f]*")
+_NAME: Final = lazy_pattern(rf"(?i){_LABEL}(?:\.{_LABEL})*\.?")
+_NUMBER: Final = lazy_pattern(r"(?i)[0-9]+|0x[0-9a-f]*")
 _MOST: Final = 254
 """The longest name, in characters, with the dot at its end (RFC 1035)."""
 

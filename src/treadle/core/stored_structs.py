@@ -25,7 +25,7 @@ from functools import cache
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from treadle.core.data import set_field
 from treadle.core.events import EVENTS, Event
@@ -68,17 +68,6 @@ def is_data_class(hint: Any) -> bool:
     return isinstance(hint, type) and hasattr(hint, "__dataclass_fields__")
 
 
-class _Document(Struct):
-    k: str = ""
-
-
-class _Documents(Struct):
-    e: list[_Document]
-
-
-_DOCUMENTS: Final = msgspec.json.Decoder(_Documents)
-
-
 class StructDecoder:
     """Decodes records, and learns each kind of event from the first record that has it.
 
@@ -89,7 +78,7 @@ class StructDecoder:
     def __init__(self, is_shallow: Callable[[bytes], bool]) -> None:
         self._is_shallow = is_shallow
         self._kinds: frozenset[str] = frozenset()
-        self._decode: Callable[[bytes], Any] = _DOCUMENTS.decode
+        self._decode: Callable[[bytes], Any] = msgspec.json.decode
 
     def decode(self, data: bytes, version: int, last_seq: int) -> list[Event] | None:
         """Return the events of a record of one version, the last one with `last_seq`; None if it is not taken."""
@@ -123,7 +112,7 @@ class StructDecoder:
 
     def _learn(self, data: bytes) -> bool:
         """Learn the kinds of a record, and return whether there were new ones."""
-        found = {document.k for document in _DOCUMENTS.decode(data).e}
+        found = {document["k"] for document in msgspec.json.decode(data)["e"]}
         kinds = self._kinds | {kind for kind in found if kind in EVENTS and not EVENTS[kind].ignorable}
         if kinds == self._kinds:
             return False

@@ -7,25 +7,19 @@ from collections.abc import Callable
 from treadle.ports import StoreChanges, Wake
 
 
-class Watchers:
-    """The watchers of one store object, until each of them ends."""
-
-    def __init__(self) -> None:
-        self._wakes: dict[object, Wake] = {}
-
-    def __len__(self) -> int:
-        return len(self._wakes)
+class Watchers(dict[object, Wake]):
+    """The watchers of one store object by their tokens, until each of them ends."""
 
     def add(self, wake: Wake) -> Callable[[], None]:
         """Call `wake` with all changes from now on; return a function that ends that."""
         token = object()
-        self._wakes[token] = wake
-        return lambda: self._wakes.pop(token, None) and None
+        self[token] = wake
+        return lambda: self.pop(token, None) and None
 
     def wake(self, changes: StoreChanges) -> None:
         """Tell all watchers of changes; one whose event loop is closed is removed."""
-        for token, wake in list(self._wakes.items()):
+        for token, wake in list(self.items()):
             try:
                 wake(changes)
             except RuntimeError:  # its event loop is closed
-                self._wakes.pop(token, None)
+                self.pop(token, None)
