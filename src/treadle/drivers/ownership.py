@@ -114,32 +114,18 @@ class TaskOwnership:
         enter: bool = False,
         expect: int | None = None,
         observers: Listeners | None = None,
+        outside_undo: bool = False,
     ) -> AsyncGenerator[OwnedTask]:
         """Own a task for the length of a block; it is released afterwards, even if the block raises.
 
         With `enter`, it enters the queue of its thread at once, for a drive of a step or to the end. With `expect`,
         raises `TaskMoved` unless that is the last event of its journal. The `observers` receive its events meanwhile.
+
+        With `outside_undo`, raises `UndoUnfinished` while an undo has begun and not ended. The settlement of such an
+        undo may be unread in the inbox: the inbox is read first.
         """
         owned = await self._claim_or_retry(task_id, observers, enter=enter)
-        async with self.releasing(owned):
-            check_unmoved(task_id, owned.head, expect)
-            yield owned
-
-    @asynccontextmanager
-    async def acquire_outside_undo(
-        self,
-        task_id: str,
-        *,
-        enter: bool = False,
-        expect: int | None = None,
-        observers: Listeners | None = None,
-    ) -> AsyncGenerator[OwnedTask]:
-        """Own a task like `acquire`; raises `UndoUnfinished` while an undo has begun and not ended.
-
-        The settlement of such an undo may be unread in the inbox: the inbox is read first.
-        """
-        owned = await self._claim_or_retry(task_id, observers, enter=enter)
-        if owned.state.undo is not None:
+        if outside_undo and owned.state.undo is not None:
             await self.release(owned)
             _check_no_undo(owned.state)
             owned = await self._claim_or_retry(task_id, observers, enter=enter)

@@ -175,7 +175,7 @@ class ControlVerbs(ViewVerbs):
         task_id = await self._existing(task)
 
         async def edit() -> StepInfo:
-            async with self._ownership.acquire_outside_undo(task_id, expect=expect) as owned:
+            async with self._ownership.acquire(task_id, expect=expect, outside_undo=True) as owned:
                 state, inbox = owned.state, await self._commands.note(owned, command_id)
                 if state.ended is not None and state.ended != "failed":
                     raise finished(state, f"is {state.ended}")
@@ -225,7 +225,7 @@ class ControlVerbs(ViewVerbs):
         task_id = await self._existing(task)
 
         async def edit() -> None:
-            async with self._ownership.acquire_outside_undo(task_id, expect=expect) as owned:
+            async with self._ownership.acquire(task_id, expect=expect, outside_undo=True) as owned:
                 state, inbox = owned.state, await self._commands.note(owned, command_id)
                 if state.ended is not None and state.ended != "failed":
                     raise finished(state, f"is {state.ended}")
@@ -309,7 +309,7 @@ class ControlVerbs(ViewVerbs):
         task_id = await self._existing(task)
 
         async def skip() -> None:
-            async with self._ownership.acquire_outside_undo(task_id, expect=expect) as owned:
+            async with self._ownership.acquire(task_id, expect=expect, outside_undo=True) as owned:
                 state, inbox = owned.state, await self._commands.note(owned, command_id)
                 failed = [
                     each for each in state.under_way() if each.status == "failed" and step in (None, each.id)

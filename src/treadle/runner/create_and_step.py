@@ -166,8 +166,8 @@ class StepVerbs(ViewVerbs):
         row = await self._cache.row(task_id)
         check_not_a_child(task_id, row.parent)
         registered = self._agents.of(row.agent, request.agent, task_id)
-        async with self._ownership.acquire_outside_undo(
-            task_id, enter=True, expect=request.expect, observers=request.observers
+        async with self._ownership.acquire(
+            task_id, enter=True, expect=request.expect, observers=request.observers, outside_undo=True
         ) as owned:
             inbox = await self._commands.note(owned, request.command_id)
             code = self._agents.with_task(owned.state, registered, request.agent)
@@ -376,7 +376,7 @@ class StepVerbs(ViewVerbs):
     async def _finalize_at_rest(
         self, task_id: str, expect: int | None, by: str | None, command_id: str | None
     ) -> RunResult[Any]:
-        async with self._ownership.acquire_outside_undo(task_id, expect=expect) as owned:
+        async with self._ownership.acquire(task_id, expect=expect, outside_undo=True) as owned:
             state = owned.state
             if state.ended in ("completed", "degraded"):  # just before it was acquired here
                 return await self._result_of(state, state.ended)

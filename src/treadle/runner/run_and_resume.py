@@ -366,7 +366,7 @@ class RunVerbs(StepVerbs):
                     return await self.result(task_id)
                 continue
             try:
-                async with self._ownership.acquire_outside_undo(task_id, expect=how.expect) as owned:
+                async with self._ownership.acquire(task_id, expect=how.expect, outside_undo=True) as owned:
                     if not how.leaves(owned.state.ended, pausing=owned.state.pausing):
                         if how.options is not None:
                             self._agents.check_caller_tools(owned.state.agent, how.options)
@@ -427,8 +427,8 @@ class RunVerbs(StepVerbs):
             registered = self._agents.of(row.agent, agent, task_id)
             owned = None
             try:
-                async with self._ownership.acquire_outside_undo(
-                    task_id, enter=True, expect=how.expect, observers=how.observers
+                async with self._ownership.acquire(
+                    task_id, enter=True, expect=how.expect, observers=how.observers, outside_undo=True
                 ) as owned:
                     if how.leaves(owned.state.ended, pausing=owned.state.pausing):
                         # It ended or was paused just before it was acquired here.
