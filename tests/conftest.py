@@ -25,6 +25,7 @@ from hypothesis import settings
 from treadle import Runner
 from treadle.stores.memory import MemoryStore
 from treadle.stores.sqlite.schema import connect_writer
+from treadle.testing import clock
 from treadle.testing.postgres import PostgresServer
 
 settings.register_profile("ci", max_examples=40, deadline=None, print_blob=True, derandomize=False)
@@ -176,9 +177,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
+def in_virtual_time(request: pytest.FixtureRequest) -> bool:
+    return request.node.get_closest_marker("virtual_time") is not None
+
+
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return ("asyncio", {"loop_factory": clock.VirtualTimeLoop}) if in_virtual_time(request) else "asyncio"
 
 
 @pytest.fixture
@@ -234,6 +239,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-async def runner(store: Any) -> AsyncIterator[Runner]:
-    async with Runner(store) as runner:
+async def runner(store: Any, request: pytest.FixtureRequest) -> AsyncIterator[Runner]:
+    async with clock.runner(store) if in_virtual_time(request) else Runner(store) as runner:
         yield runner

@@ -33,7 +33,7 @@ from treadle.testing import clock
 from treadle.testing.audit.store import audit_store
 from treadle.testing.wrappers import WrappedStore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 POLICIES: dict[Any, tuple[str, str]] = {
     "continue": ("completed", "writer failed: scripted failure: 500"),
@@ -117,18 +117,12 @@ def sleeper(*seconds: float, **more: Any) -> Agent[Any]:
     return Agent(by_task(*scripts), name="sleeper", tools=[sleep], **more)
 
 
-def test_a_subagent_that_takes_too_long_is_cancelled_and_its_call_fails() -> None:
-    async def work() -> Any:
-        async with clock.runner() as runner:
-            boss = calling("boss", Subagent(sleeper(3_600), timeout=60))
-            began = clock.now()
-            result = await runner.run(boss, "go")
-            assert clock.now() - began < 61_000_000
-            assert await states(runner, (f"{result.task_id}.s1-0",)) == ["cancelled"]
-            await assert_journal_makes_sense(runner, result.task_id)
-            return result
-
-    result = clock.run(work())
+async def test_a_subagent_that_takes_too_long_is_cancelled_and_its_call_fails(runner: Runner) -> None:
+    began = clock.now()
+    result = await runner.run(calling("boss", Subagent(sleeper(3_600), timeout=60)), "go")
+    assert clock.now() - began < 61_000_000
+    assert await states(runner, (f"{result.task_id}.s1-0",)) == ["cancelled"]
+    await assert_journal_makes_sense(runner, result.task_id)
     [execution] = result.subagent_executions
     assert (result.state, execution.outcome) == ("completed", "timeout")
     assert result.final_text == "sleeper was stopped: it took longer than 60 s."
@@ -149,83 +143,66 @@ class SilentToStops(WrappedStore):
 
 
 @pytest.mark.parametrize("outcome", ["timeout", "cancelled"])
-def test_the_call_of_an_agent_ended_without_its_spending_when_the_store_failed_its_stop(outcome: str) -> None:
+async def test_the_call_of_an_agent_ended_without_its_spending_when_the_store_failed_its_stop(
+    outcome: str,
+) -> None:
     store = SilentToStops(5)
-
-    async def work() -> None:
-        async with clock.runner(store) as runner:
-            boss = calling("boss", Subagent(sleeper(3_600), timeout=60))
-            handle = await runner.start(boss, "go")
-            await asyncio.sleep(40)
-            if outcome == "cancelled":
-                await runner.interrupt(handle.task_id)
-                await runner.cancel(handle.task_id)
-            await handle.result()
-            [ended] = await only(runner, handle.task_id, "tool_ended")
-            assert (ended.outcome, ended.error.source) == (outcome, "subagent")
-            assert [(part.agent, part.model_calls) for part in ended.spent] == [("sleeper", 1)]
-            assert ended.harmless
-            assert await states(runner, (f"{handle.task_id}.s1-0",)) == ["cancelled"]
-            assert await audit_store(store) == []
-
-    clock.run(work())
+    async with clock.runner(store) as runner:
+        boss = calling("boss", Subagent(sleeper(3_600), timeout=60))
+        handle = await runner.start(boss, "go")
+        await asyncio.sleep(40)
+        if outcome == "cancelled":
+            await runner.interrupt(handle.task_id)
+            await runner.cancel(handle.task_id)
+        await handle.result()
+        [ended] = await only(runner, handle.task_id, "tool_ended")
+        assert (ended.outcome, ended.error.source) == (outcome, "subagent")
+        assert [(part.agent, part.model_calls) for part in ended.spent] == [("sleeper", 1)]
+        assert ended.harmless
+        assert await states(runner, (f"{handle.task_id}.s1-0",)) == ["cancelled"]
+        assert await audit_store(store) == []
     assert store.silences == 0
 
 
-def test_the_stop_of_an_agent_held_its_drive_for_ever_while_the_store_was_silent() -> None:
+async def test_the_stop_of_an_agent_held_its_drive_for_ever_while_the_store_was_silent() -> None:
     store = SilentToStops(1_000_000)
-
-    async def work() -> None:
-        async with clock.runner(store) as runner:
-            boss = calling("boss", Subagent(sleeper(3_600), timeout=60))
-            handle = await runner.start(boss, "go")
-            with pytest.raises(StoreUnavailable, match="the store does not answer"):
-                await handle.result()
-            assert await only(runner, handle.task_id, "tool_ended") == []
-            store.silences = 0
-            await runner.resume(handle.task_id)
-            [ended] = await only(runner, handle.task_id, "tool_ended")
-            assert (ended.outcome, [part.model_calls for part in ended.spent]) == ("timeout", [1])
-            assert await audit_store(store) == []
-
-    clock.run(work())
+    async with clock.runner(store) as runner:
+        boss = calling("boss", Subagent(sleeper(3_600), timeout=60))
+        handle = await runner.start(boss, "go")
+        with pytest.raises(StoreUnavailable, match="the store does not answer"):
+            await handle.result()
+        assert await only(runner, handle.task_id, "tool_ended") == []
+        store.silences = 0
+        await runner.resume(handle.task_id)
+        [ended] = await only(runner, handle.task_id, "tool_ended")
+        assert (ended.outcome, [part.model_calls for part in ended.spent]) == ("timeout", [1])
+        assert await audit_store(store) == []
 
 
-def test_time_in_which_a_subagent_waits_for_a_person_does_not_count() -> None:
-    async def work() -> Any:
-        async with clock.runner() as runner:
+async def test_time_in_which_a_subagent_waits_for_a_person_does_not_count(runner: Runner) -> None:
+    @tool(needs_approval=True, read_only=True)
+    async def look() -> str:
+        """Look."""
+        await asyncio.sleep(40)
+        return "seen"
 
-            @tool(needs_approval=True, read_only=True)
-            async def look() -> str:
-                """Look."""
-                await asyncio.sleep(40)
-                return "seen"
-
-            looker = Agent(ScriptedModel([call("look"), text("ok"), text("ok")]), name="looker", tools=[look])
-            boss = calling("boss", Subagent(looker, timeout=60))
-            result = await runner.run(boss, "go")
-            await asyncio.sleep(600)
-            await runner.approve(result.task_id)
-            return await runner.resume(result.task_id)
-
-    assert [call.outcome for call in clock.run(work()).subagent_executions] == ["ok"]
+    looker = Agent(ScriptedModel([call("look"), text("ok"), text("ok")]), name="looker", tools=[look])
+    result = await runner.run(calling("boss", Subagent(looker, timeout=60)), "go")
+    await asyncio.sleep(600)
+    await runner.approve(result.task_id)
+    result = await runner.resume(result.task_id)
+    assert [call.outcome for call in result.subagent_executions] == ["ok"]
 
 
-def test_time_in_which_a_subagent_ran_before_an_interruption_counts() -> None:
-    async def work() -> Any:
-        async with clock.runner() as runner:
-            boss = calling("boss", Subagent(sleeper(100), timeout=60))
-            handle = await runner.start(boss, "go")
-            await asyncio.sleep(40)
-            await runner.interrupt(handle.task_id)
-            await asyncio.sleep(600)
-            began = clock.now()
-            result = await runner.resume(handle.task_id)
-            return result, (clock.now() - began) / 1e6
-
-    result, took = clock.run(work())
+async def test_time_in_which_a_subagent_ran_before_an_interruption_counts(runner: Runner) -> None:
+    handle = await runner.start(calling("boss", Subagent(sleeper(100), timeout=60)), "go")
+    await asyncio.sleep(40)
+    await runner.interrupt(handle.task_id)
+    await asyncio.sleep(600)
+    began = clock.now()
+    result = await runner.resume(handle.task_id)
+    assert 19 < (clock.now() - began) / 1e6 < 22
     assert [call.outcome for call in result.subagent_executions] == ["timeout"]
-    assert 19 < took < 22
 
 
 @pytest.mark.parametrize(
@@ -236,18 +213,12 @@ def test_time_in_which_a_subagent_ran_before_an_interruption_counts() -> None:
         ((100,), ["timeout"] * 3, "sleeper was stopped: it took longer than 60 s."),
     ],
 )
-def test_a_subagent_that_took_too_long_is_tried_again_as_a_new_task(
-    seconds: tuple[float, ...], outcomes: list[str], said: str
+async def test_a_subagent_that_took_too_long_is_tried_again_as_a_new_task(
+    runner: Runner, seconds: tuple[float, ...], outcomes: list[str], said: str
 ) -> None:
-    async def work() -> Any:
-        async with clock.runner() as runner:
-            boss = calling("boss", Subagent(sleeper(*seconds), timeout=60, retries=2))
-            result = await runner.run(boss, "go")
-            for task_id in [result.task_id, *[call.task_id for call in result.subagent_executions]]:
-                await assert_journal_makes_sense(runner, task_id)
-            return result
-
-    result = clock.run(work())
+    result = await runner.run(calling("boss", Subagent(sleeper(*seconds), timeout=60, retries=2)), "go")
+    for task_id in [result.task_id, *[made.task_id for made in result.subagent_executions]]:
+        await assert_journal_makes_sense(runner, task_id)
     assert [call.outcome for call in result.subagent_executions] == outcomes
     ends = ["", "t2", "t3"][: len(outcomes)]
     assert [call.task_id for call in result.subagent_executions] == [
@@ -322,28 +293,23 @@ async def test_a_failed_subagent_has_a_policy_of_its_own(runner: Runner) -> None
 
 
 @pytest.mark.parametrize(("join", "stopped"), [("any", 2), (Quorum(2), 1), ("all", 0)])
-def test_once_enough_agents_answered_the_others_are_stopped_for_good(join: Any, stopped: int) -> None:
-    async def work() -> tuple[Any, float, list[str]]:
-        async with clock.runner() as runner:
-            naps = [
-                Agent(
-                    ScriptedModel([call("sleep", seconds=s), text(f"{s:g} s")]), name=f"nap{n}", tools=[sleep]
-                )
-                for n, s in enumerate((30.0, 10.0, 20.0))
-            ]
-            began = clock.now()
-            result = await runner.run(calling("boss", *naps, join=join), "go")
-            took = (clock.now() - began) / 1e6
-            ids = tuple(call.task_id for call in result.subagent_executions)
-            for task_id in (result.task_id, *ids):
-                await assert_journal_makes_sense(runner, task_id)
-            return result, took, await states(runner, ids)
-
-    result, took, ended = clock.run(work())
+async def test_once_enough_agents_answered_the_others_are_stopped_for_good(
+    runner: Runner, join: Any, stopped: int
+) -> None:
+    naps = [
+        Agent(ScriptedModel([call("sleep", seconds=s), text(f"{s:g} s")]), name=f"nap{n}", tools=[sleep])
+        for n, s in enumerate((30.0, 10.0, 20.0))
+    ]
+    began = clock.now()
+    result = await runner.run(calling("boss", *naps, join=join), "go")
+    assert clock.now() - began < {"any": 11, Quorum(2): 21, "all": 31}[join] * 1_000_000
     assert result.state == "completed"
+    ids = tuple(call.task_id for call in result.subagent_executions)
+    for task_id in (result.task_id, *ids):
+        await assert_journal_makes_sense(runner, task_id)
+    ended = await states(runner, ids)
     assert ended.count("cancelled") == stopped
     assert ended[1] == "completed"
-    assert took < {"any": 11, Quorum(2): 21, "all": 31}[join]
 
 
 @pytest.mark.parametrize(

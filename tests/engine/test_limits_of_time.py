@@ -1,7 +1,6 @@
 """The limit in seconds, in virtual time: what it cancels and what it counts."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,18 +13,7 @@ from treadle.llm.layers.fallback import Fallback
 from treadle.llm.scripted import call, fail, text, turn
 from treadle.testing import clock
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
-
-
-@pytest.fixture
-async def runner(store: Any) -> AsyncIterator[Runner]:
-    async with clock.runner(store) as runner:
-        yield runner
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 def seconds() -> float:
