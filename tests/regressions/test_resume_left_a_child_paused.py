@@ -51,15 +51,21 @@ def leaf_that_rests(seconds: float) -> tuple[asyncio.Event, Agent[Any]]:
     return resting, Agent(ScriptedModel([call("rest"), "a rose"]), name="leaf", tools=[rest])
 
 
-async def test_a_resume_that_attaches_while_its_task_stops_for_a_paused_child_goes_on() -> None:
-    resting, leaf = leaf_that_rests(0.05)
-    root = Agent(ScriptedModel([call("leaf", input="go"), "a poem"]), name="root", subagents=[leaf])
+@pytest.mark.parametrize("paused", ["job.s1-0", "job.s1-0.s1-0"])
+async def test_a_resume_that_attaches_while_its_task_stops_for_a_paused_task_below_goes_on(
+    paused: str,
+) -> None:
+    resting, below = leaf_that_rests(0.05)
+    if paused.endswith(".s1-0.s1-0"):
+        script = [call("leaf", input="go"), "a stem"]
+        below = Agent(ScriptedModel(script), name="stem", subagents=[below])
+    root = Agent(ScriptedModel([call(below.name, input="go"), "a poem"]), name="root", subagents=[below])
     store = Held(MemoryStore())
     store.gate = asyncio.Event()
     async with Runner(store, agents=[root]) as runner:
         handle = await runner.start(root, "Write.", task_id="job")
         await resting.wait()
-        assert (await runner.pause("job.s1-0")).state == "paused"
+        assert (await runner.pause(paused)).state == "paused"
         resuming = asyncio.ensure_future(runner.resume("job"))
         await asyncio.sleep(0.05)
         store.gate.set()
