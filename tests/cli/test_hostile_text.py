@@ -19,7 +19,7 @@ from tests.cli.terminal import Terminal
 from tests.core.hostile_text import hostile_texts
 from treadle.cli.main import main
 
-NONCE, END = "x0123456789a", "That was all of it."
+NONCE, BEGINNING = "x0123456789a", "Listen:"
 AGENTS = '''
 import json
 from pathlib import Path
@@ -118,7 +118,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytes
     texts = [text.replace("\ud800", "") for text in hostile_texts(135, NONCE, seed)]
     hostile = [text for text in texts if commanding(text)]
     assert len(hostile) > 30
-    (tmp_path / "texts.json").write_text(json.dumps([*hostile, END]))
+    (tmp_path / "texts.json").write_text(json.dumps([f"{BEGINNING}\n", *hostile]))
     (tmp_path / "crew.py").write_text(AGENTS)
     listed = ", ".join(f'"crew:{name}"' for name in ("reader", "writer", "asker", "broken", "chatty"))
     (tmp_path / "pyproject.toml").write_text(f"[tool.treadle]\nagents = [{listed}]\n")
@@ -248,10 +248,10 @@ def test_a_chat_shows_what_a_model_says_and_obeys_none_of_it(project: Path) -> N
     with Terminal(project, "chat", "chatty") as terminal:
         terminal.wait_for_prompt()
         terminal.press("hello\r")
-        terminal.wait_for(END, times=1)
+        terminal.wait_for(BEGINNING, times=1)
         terminal.wait_for_prompt()
         terminal.press("/history\r")
-        terminal.wait_for(END, times=2)
+        terminal.wait_for(BEGINNING, times=2)
         terminal.wait_for_prompt()
         terminal.press("\x04")
         terminal.finished()
