@@ -19,8 +19,8 @@ import uvicorn
 
 import treadle
 from treadle import Client
+from treadle.client.arguments import RemoteArguments
 from treadle.client.streams import AgentsHere
-from treadle.client.verbs import RemoteVerbs
 from treadle.runner.views import driver_of
 from treadle.server import OneToken, ServerLimits, app
 
@@ -58,7 +58,7 @@ class OverHttp(Client):
         super().__init__(
             f"http://127.0.0.1:{self.server.servers[0].sockets[0].getsockname()[1]}", token=TOKEN, patience=5
         )
-        self._here = self._remote.agents = _SharedAgents(self.runner)
+        self._here = self._remote.agents = self._remote._arguments._agents = _SharedAgents(self.runner)
         for agent in agents:
             self._here.add(agent)
 
@@ -73,12 +73,12 @@ class OverHttp(Client):
 def main(page: str) -> None:
     from tests.docs import blocks
 
-    check = RemoteVerbs._check
+    check = RemoteArguments.check
 
-    async def without_by(self: RemoteVerbs, verb: str, given: dict[str, Any]) -> None:
+    async def without_by(self: RemoteArguments, verb: str, given: dict[str, Any]) -> None:
         await check(self, verb, given if verb == "usage" else {**given, "by": None})
 
-    RemoteVerbs._check = without_by  # type: ignore[method-assign]  # the one token of a page has one holder
+    RemoteArguments.check = without_by  # type: ignore[method-assign]  # the one token of a page has one holder
 
     treadle.Runner = OverHttp  # type: ignore[misc,assignment]
     treadle.wiring.Runner = OverHttp  # type: ignore[attr-defined]
