@@ -10,10 +10,12 @@ from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Text
+from treadle.core.permits import Permit, digest_of
 from treadle.core.rules.fold import apply
 from treadle.core.state import start
+from treadle.core.steps import CallState
 from treadle.core.tools import ToolSpec
-from treadle.engine.approval_binding import definition_of
+from treadle.engine.approval_binding import definition_of, is_void
 
 
 def save(text: str) -> str:
@@ -87,3 +89,17 @@ def test_another_version_of_a_subagent_is_another_definition() -> None:
 
     assert definition(above("Be kind."), "below") == definition(above("Be kind."), "below")
     assert definition(above("Be kind."), "below") != definition(above("Be quick."), "below")
+
+
+@pytest.mark.parametrize(("changed", "void"), [({"text": "a"}, False), ({"text": "b"}, True)])
+def test_an_approval_of_a_tool_that_the_agent_lost_holds_for_its_arguments(
+    changed: dict[str, Any], void: bool
+) -> None:
+    digest = digest_of({"text": "a"})
+    request = e.ApprovalRequested("s1", "s1-0", 1, "the definition of then", digest, 9_000)
+    call = CallState("s1-0", "s1", "save", changed)
+    call.permit = Permit("approved", request=request, digest=digest)
+    without_tools = cast("Any", SimpleNamespace(runtime=SimpleNamespace(tools={})))
+    recorded: list[e.Event] = []
+    assert is_void(without_tools, call, cast("Any", recorded.append)) is void
+    assert [event.kind for event in recorded] == ["approval_voided"] * void
