@@ -138,3 +138,11 @@ async def test_events_that_another_process_wrote_are_shown_once_though_several_l
     channel.show(events)
     assert [item.seq for item in watcher.take()] == [3, 4, 5, 6]
     assert channel.shown == 6
+
+
+async def test_a_watcher_that_missed_events_is_told_so_until_it_has_read_them() -> None:
+    channel = Channel()
+    watcher = channel.join(deltas=True)
+    channel.look_again(missed=True)
+    channel.look_again()
+    assert watcher.missed
