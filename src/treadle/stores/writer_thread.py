@@ -165,6 +165,10 @@ class WriterThread:
     def _put(self, item: Item | None) -> None:
         self._queue.put(item)
 
+    def _next_item(self, timeout: float | None) -> Item | None:
+        """Wait for an item; raise `Empty` after `timeout` seconds. A writer may wait for a server too."""
+        return self._queue.get(timeout=timeout)
+
     # -------------------------------------------------------------------------------------- in the thread
 
     def _run(self) -> None:
@@ -188,7 +192,7 @@ class WriterThread:
     def _serve(self) -> bool:
         """Wait for a group and write it; False when it was the last."""
         try:
-            first = self._queue.get(timeout=self._wait_seconds())
+            first = self._next_item(self._wait_seconds())
         except Empty:
             with suppress(Exception):  # the thread must go on: the next write reports the error
                 self._run_due_work()

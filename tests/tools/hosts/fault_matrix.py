@@ -156,7 +156,7 @@ async def declared(fault: str, host: str) -> AsyncIterator[tuple[list[Any], tupl
         with TemporaryDirectory() as pins:
             async with server(host) as target:
                 reads = dict.fromkeys((fault, "fine"), ("read_only",))
-                times = {"start_timeout": 30.0, "call_timeout": 2.0}
+                times = {"start_timeout": 30.0, "call_timeout": 2.0 if fault in ENDLESS else 30.0}
                 mcp = MCPServer("bad", **target, effects=reads, only=(fault,), pins=pins, **times)
                 yield [mcp, tool(fine, read_only=True)], (f"bad__{fault}", "fine")
         return
