@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.cast import calculator, sayer
+from tests.cast import calculator, repeat, sayer
 from tests.runner.acts import roles_and_texts
 from treadle import Agent, Message, Runner, ScriptedModel, Text
+from treadle.core.labels import TAINTED_MODEL
 from treadle.drivers.thread_history import ThreadHistory
+from treadle.llm.scripted import call
 from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -128,3 +130,16 @@ async def test_no_more_is_kept_than_a_bound(tmp_path: Path) -> None:
         history.forget("a")
         history.forget("b")
         assert (history._size, len(history._entries)) == (0, 0)
+
+
+async def test_a_thread_labels_what_a_model_wrote_after_it_had_read_untrusted_content() -> None:
+    reader = Agent(ScriptedModel([call("repeat", what="x"), "It says x."]), name="reader", tools=[repeat])
+    async with Runner("memory:") as runner:
+        await runner.run(reader, "Read it.", thread_id="read")
+        await runner.run(sayer("Hello."), "Hi.", thread_id="said")
+        for thread, label in (("read", TAINTED_MODEL), ("said", None)):
+            messages = await runner.get_thread(thread)
+            texts = [
+                (each.role, part.label) for each in messages for part in each.parts if type(part) is Text
+            ]
+            assert texts == [("user", None), ("assistant", label)]
