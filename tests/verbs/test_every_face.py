@@ -29,7 +29,7 @@ from treadle.results.problem_documents import error_from_wire
 from treadle.results.wire import to_wire
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
-from treadle.server import app
+from treadle.server import ServerLimits, app
 from treadle.verbs.operation import Operation
 from treadle.verbs.table import OPERATIONS
 
@@ -210,7 +210,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def world() -> AsyncIterator[World]:
     async with Runner("memory:", agents=AGENTS) as runner:
-        api = app(runner, auth=ann)
+        api = app(runner, auth=ann, limits=ServerLimits(requests_per_second=1_000))
         async with api.lifespan(), hosted(api, api.leave) as http:
             http.headers["Authorization"] = f"Bearer {TOKEN}"
             async with client_of(str(http.base_url), agents=AGENTS) as client:
