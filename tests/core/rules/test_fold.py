@@ -106,3 +106,13 @@ def test_an_undo_to_an_accepted_answer_restores_that_no_answer_was_rejected_sinc
 def test_a_route_is_chosen_once_and_before_the_model_is_asked(before: e.Event) -> None:
     with pytest.raises(e.IllegalEvent, match=r"names s1|for step s1"):
         state_after(step(), before, e.RouteChosen("s1"))
+
+
+def test_a_task_that_goes_on_after_a_tolerated_wrong_answer_asks_the_model_again() -> None:
+    wrong = answered(text="?", typed=e.TypedAnswer(problem="x: missing"))
+    ended = state_after(step(), wrong, e.TaskEnded("degraded"))
+    assert ended.step is not None
+    assert (ended.step.model_call.status, ended.rejected) == ("answered", 1)
+    state = state_after(step(), wrong, e.TaskEnded("degraded"), e.TaskReopened(2, "resume"))
+    assert state.step is not None
+    assert (state.step.model_call.status, state.step.typed, state.rejected) == ("proposed", None, 0)
