@@ -106,7 +106,7 @@ def test_a_kill_within_a_transaction_of_postgresql_leaves_all_of_it_or_nothing(
         recovery=False,
         only=in_transactions_of_a_call_and_a_claim,
     )
-    assert not report.broken, report
+    assert not report.broken, "\n".join(report.broken)
     assert not report.missed, report
     names = {name.partition(" ")[2] for name in report.places}
     assert {"task_created", "row created", "claim", "tool_started s1-2", "tool_ended s1-2"} <= names
