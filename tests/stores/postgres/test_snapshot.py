@@ -27,8 +27,9 @@ async def test_a_caller_that_leaves_before_the_snapshot_has_begun_leaves_no_sess
         async def is_blocked() -> bool:
             return await sessions("wait_event_type = 'Lock'") == 1
 
-        async def is_ended() -> bool:
-            return all(thread.name != "treadle-snapshot" for thread in threading.enumerate())
+        async def is_ended() -> bool:  # the server lists a session a little longer than its client
+            ended = all(thread.name != "treadle-snapshot" for thread in threading.enumerate())
+            return ended and await sessions("true") == 0
 
         other.execute("LOCK TABLE left_snapshot.tasks")
         caller = asyncio.create_task(store.snapshot().__aenter__())
@@ -38,5 +39,4 @@ async def test_a_caller_that_leaves_before_the_snapshot_has_begun_leaves_no_sess
             await caller
         other.rollback()
         await until(is_ended)
-        assert await sessions("true") == 0
     await store.close()
