@@ -1,8 +1,9 @@
-"""The diagrams of the docs, drawn from the code: a task's life, the layers of the package, an undo.
+"""The diagrams of the docs, drawn from the code: a task's life and journal, its drivers, threads, undo and forks.
 
 `make pictures` writes them to docs/pictures, and a test compares them with what would be drawn.
 """
 
+import asyncio
 import re
 import tomllib
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from html import escape
 from typing import get_args
 
 from tests.docs.tables import DOCS
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call, text
 from treadle.results.states import StateWord
 
 PICTURES = DOCS / "pictures"
@@ -154,7 +157,129 @@ def undo() -> str:
     return picture(780, 266, "An undo, as the steps and as the journal see it", parts)
 
 
-DIAGRAMS: dict[str, Callable[[], str]] = {"life": life_of_a_task, "layers": layers, "undo": undo}
+@tool
+def book(seat: str) -> str:
+    """Book a seat."""
+    return seat
+
+
+async def events_of_a_task() -> list[str]:
+    """Return the kinds of the events of a task with two steps and one writing call."""
+    model = ScriptedModel([call("book", seat="12A"), text("You have seat 12A.")])
+    async with Runner("memory:") as runner:
+        result = await runner.run(Agent(model, name="travel", tools=[book]), "Book 12A")
+        return [event.kind for event in await runner.get_events(result.task_id)]
+
+
+def journal() -> str:
+    """Return the journal of a task, as it was recorded, with the steps that its events belong to."""
+    kinds = asyncio.run(events_of_a_task())
+    notes = {
+        "model_returned": "the whole answer, with its tokens",
+        "tool_started": "on disk before a writing tool runs",
+        "tool_ended": "the result of the call, once",
+        "step_completed": "from here on, the step never runs again",
+        "task_ended": "the state, and the messages for the thread",
+    }
+    parts: list[str] = []
+    for number, kind in enumerate(kinds):
+        y = 36 + 28 * number
+        looks = "stop" if kind.startswith("tool_") else "end" if kind.startswith("task_") else "box"
+        parts += [
+            f'<rect class="{looks}" x="70" y="{y - 11}" width="170" height="22" rx="4"/>',
+            note(48, y, str(number + 1)),
+            f'<text x="155" y="{y}">{kind}</text>',
+        ]
+        if kind in notes:
+            parts.append(note(410, y, notes[kind], " left"))
+    begun = [number for number, kind in enumerate(kinds) if kind == "step_started"]
+    ended = [number for number, kind in enumerate(kinds) if kind == "step_completed"]
+    for index, (first, last) in enumerate(zip(begun, ended, strict=True), 1):
+        top, bottom = 28 + 28 * first, 44 + 28 * last
+        parts += [
+            arrow(f"M252 {top}H264V{bottom}H252", "arrow line"),
+            f'<text class="left" x="276" y="{(top + bottom) / 2:g}">step s{index}</text>',
+        ]
+    height = 46 + 28 * len(kinds)
+    return picture(780, height, "The journal of a task: its events, in order, and its steps", parts)
+
+
+def driver() -> str:
+    """Return how a second driver takes a task over, and how the store refuses the first one."""
+    lanes = (("driver A", 50), ("store", 140), ("driver B", 230))
+    parts = [note(20, y, name, " left") for name, y in lanes]
+    parts += [
+        box(215, 50, "drives, epoch 7", "box", 210),
+        box(405, 50, "hangs", "gone", 170),
+        box(630, 50, "wakes, stops its calls", "stop", 190),
+        box(265, 140, "lease of A", "box", 310),
+        box(595, 140, "lease of B", "end", 310),
+        box(595, 230, "adopts the task, drives, epoch 8", "end", 310),
+        *[arrow(f"M{x} 68V120") for x in (130, 180, 230, 280)],
+        note(330, 95, "heartbeats"),
+        arrow("M480 212V160"),
+        note(576, 186, "continues from the journal"),
+        arrow("M640 68V120", "back"),
+        note(702, 95, "refused: epoch 7"),
+        arrow("M110 276H750"),
+        note(430, 292, "time"),
+        arrow("M420 112V168", "back line"),
+        note(416, 186, "the lease ends"),
+    ]
+    return picture(780, 308, "A task changes its driver: the lease of the first one ends", parts)
+
+
+def thread() -> str:
+    """Return how tasks read the messages of a thread, and add theirs to it."""
+    parts = [
+        note(20, 50, "tasks", " left"),
+        box(170, 50, "task 1: completed", "end", 150),
+        box(380, 50, "task 2: cancelled", "gone", 150),
+        box(590, 50, "task 3: completed", "end", 150),
+        note(20, 170, "thread", " left"),
+        box(265, 170, "messages of task 1", "box", 150),
+        box(680, 170, "messages of task 3", "box", 150),
+        arrow("M340 170H600"),
+        arrow("M180 68 236 150", "back"),
+        note(178, 112, "adds"),
+        arrow("M290 152 364 70"),
+        note(358, 114, "reads"),
+        arrow("M320 152 550 70"),
+        note(484, 112, "reads"),
+        arrow("M602 68 652 150", "back"),
+        note(652, 112, "adds"),
+        note(380, 218, "a task adds its messages when it ends well; a cancelled one adds nothing"),
+    ]
+    return picture(780, 240, "Successive tasks share a thread", parts)
+
+
+def fork() -> str:
+    """Return how a fork shares the journal of its parent."""
+    parts = [
+        note(20, 50, "task", " left"),
+        *[box(150 + 150 * number, 50, f"s{number + 1}") for number in range(4)],
+        *[arrow(f"M{208 + 150 * number} 50H{240 + 150 * number}") for number in range(3)],
+        note(20, 150, "fork", " left"),
+        box(425, 150, "task_forked", "stop"),
+        box(575, 150, "s3, anew"),
+        arrow("M483 150H515"),
+        arrow("M367 150C330 150 312 120 304 70", "back"),
+        note(212, 138, "refers to the task,"),
+        note(212, 154, "up to the end of s2"),
+        note(400, 204, "s1 and s2 are shared: they are read in the first journal, not copied, and do not run again"),
+    ]  # fmt: skip
+    return picture(780, 226, "A fork refers to the journal of its parent", parts)
+
+
+DIAGRAMS: dict[str, Callable[[], str]] = {
+    "life": life_of_a_task,
+    "layers": layers,
+    "undo": undo,
+    "journal": journal,
+    "driver": driver,
+    "thread": thread,
+    "fork": fork,
+}
 
 
 def write() -> None:

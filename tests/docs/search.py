@@ -28,6 +28,9 @@ WORDS = {
         "JSON schema",
     ],
     "guide/quickstart.md": ["install", "quickstart", "run_sync", "Windows", "getting started"],
+    "guide/concepts.md": ["concepts", "terminology", "mental model"],
+    "guide/glossary.md": ["glossary", "terms", "vocabulary"],
+    "guide/which-verb.md": ["which verb", "cheat sheet", "API overview", "verbs"],
     "guide/upgrading.md": ["upgrade", "migration", "version", "compatibility"],
     "guide/supported-systems.md": [
         "Windows",
@@ -149,6 +152,9 @@ QUERIES = {
     "vLLM": "how-to/local-models",
     "rollback": "guide/undo-and-fork",
     "time travel": "guide/undo-and-fork",
+    "glossary": "guide/glossary",
+    "concepts": "guide/concepts",
+    "which verb": "guide/which-verb",
 }
 """The page that each query has to find."""
 
