@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.cast import calculator
+from tests.cast import calculator, sayer
 from treadle import Agent, Message, Runner, ScriptedModel, ToolCall, tool
 from treadle.core import events as e
 from treadle.drivers.continuing import commit as committed
@@ -245,3 +245,18 @@ async def test_a_fork_at_any_event_is_whole(runner: Runner) -> None:
             assert (await runner.verify(fork)).findings == ()
             await runner.pause(fork)
             assert (await runner.verify(fork)).findings == ()
+
+
+async def test_a_deleted_task_of_a_thread_does_not_miss_an_undone_one_that_it_began_with(
+    runner: Runner,
+) -> None:
+    agent = sayer("Good.", "Good again.")
+    for task in ("first", "second"):
+        await runner.run(agent, "Hello", task_id=task, thread_id="walk")
+    for task in ("second", "first"):
+        await runner.undo_step(task)
+    await runner.delete_task("first")
+    await runner.resume("second", agent=agent)
+    assert (await runner.verify()).findings == ()
+    await runner.delete_task("second")
+    assert (await runner.verify()).findings == ()

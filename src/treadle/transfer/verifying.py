@@ -217,7 +217,8 @@ async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -
         findings += reading.end()
         try:
             findings += await _contradictions(store, row, reading.state)
-            findings += await _history_findings(store, history, row.task_id, reading.began)
+            if not row.deleted:  # no task reads the beginning of a deleted one; a fork has its own
+                findings += await _history_findings(store, history, row.task_id, reading.began)
         except StoreError as error:
             findings.append(Finding(row.task_id, reading.state.seq, "thread", str(error)))
     findings += _tail_findings(row, reading)
