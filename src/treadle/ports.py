@@ -432,6 +432,10 @@ class ToolContext(Generic[ContextT_co]):
             question, schema, expires, () if default is NO_DEFAULT else (default,)
         )
 
+    @overload
+    async def once(self, name: str, fn: Callable[[], Awaitable[T]]) -> T: ...
+    @overload
+    async def once(self, name: str, fn: Callable[[], T]) -> T: ...
     async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
         """Return what a function returned when it was first called under a name in this call: JSON data.
 
