@@ -4,7 +4,7 @@
 
 A sentence should have 14 words on average and 25 at most, name things with nouns, and hold none of the phrases that
 `PHRASES` lists with their plain counterpart. `tests/docs/prose.toml` holds a figure for each page, and for all
-docstrings and messages: a test fails above it. `--write` lowers figures and never raises one.
+docstrings, arguments and messages: a test fails above it. `--write` lowers figures and never raises one.
 """
 
 import argparse
@@ -50,6 +50,9 @@ PATTERNS = {re.compile(pattern, re.IGNORECASE): instead for pattern, instead in 
 
 FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
+SECTION = re.compile(r"(?:Args|Attributes|Raises|Returns|Yields):\n")
+ITEMS = re.compile(r"^ {4}(?=\S)(?:[^:\n]*: )?", re.MULTILINE)
+BULLETS = re.compile(r"^ *(?:[-*]|\d+\.) ", re.MULTILINE)
 SPOKEN = re.compile(r"[A-Za-z0-9]")
 ENDS = re.compile(r"(?<=[.!?])[\"')\]*_]*\s+(?=[\"'(\[*_`]*[A-Z0-9`])")
 SHORT = re.compile(r"\b(e\.g|i\.e|etc|vs|cf|approx|Nr|No|St)\.")
@@ -157,13 +160,16 @@ def statements(tree: ast.AST) -> Iterator[ast.AST]:
             ahead += getattr(node, name, ())
 
 
-def docstrings(tree: ast.AST) -> Iterator[str]:
+def docstrings(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Yield each paragraph of the docstrings, and whether it describes an argument, an attribute or an error."""
     for node in statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node)
+            text = re.sub(r"``([^`]*)``", r"`\1`", ast.get_docstring(node) or "")
             for part in text.split("\n\n") if text else ():
-                if not re.match(r"(?: {4}|\s*(?:Args|Arguments|Returns|Raises|Yields)?:$)", part):
-                    yield re.sub(r"``([^`]*)``", r"`\1`", part)
+                if SECTION.match(part):
+                    yield from ((item, True) for item in ITEMS.split(part)[1:])
+                elif not part.startswith("    "):
+                    yield from ((item, False) for item in BULLETS.split(part))
 
 
 def spoken(node: ast.expr) -> str:
@@ -188,13 +194,14 @@ def messages(tree: ast.AST) -> Iterator[str]:
 
 
 def sources() -> list[Prose]:
-    """Return the docstrings and the messages of the library."""
-    docs, errors = Prose("docstrings"), Prose("messages")
+    """Return the docstrings, the lists of arguments in them, and the messages of the library."""
+    docs, arguments, errors = Prose("docstrings"), Prose("arguments"), Prose("messages")
     for path in sorted((ROOT / "src" / "treadle").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        docs.sentences += [found for text in docstrings(tree) for found in sentences(text)]
+        for text, is_argument in docstrings(tree):
+            (arguments if is_argument else docs).sentences += sentences(text)
         errors.sentences += [found for text in messages(tree) for found in sentences(text)]
-    return [docs, errors]
+    return [docs, arguments, errors]
 
 
 @cache

@@ -41,6 +41,20 @@ def test_code_counts_as_one_word() -> None:
     assert prose.words("Call `runner.run(agent, text)` — once.") == 3
 
 
+def test_arguments_are_read_one_by_one_and_apart_from_sentences() -> None:
+    text = "Do it.\n\nTwo cases:\n- the first;\n- the second.\n\n    code()\n\n"
+    text += "Args:\n    a: the one,\n        or b: the other.\n    c: a third."
+    tree = prose.ast.parse(f'def f():\n    """{text}"""')
+    found = [(" ".join(part.split()), is_argument) for part, is_argument in prose.docstrings(tree)]
+    assert [part for part, is_argument in found if not is_argument] == [
+        "Do it.",
+        "Two cases:",
+        "the first;",
+        "the second.",
+    ]
+    assert [part for part, is_argument in found if is_argument] == ["the one, or b: the other.", "a third."]
+
+
 def test_a_message_is_read_with_a_word_for_each_value() -> None:
     tree = prose.ast.parse('raise ValueError(f"the task {task!r} has no step" + " with this name")')
     assert list(prose.messages(tree)) == ["the task value has no step with this name"]
