@@ -758,8 +758,8 @@ class TaskFigures:
     so that sums over several tasks count nothing twice. Costs are in pico-dollars, None if some of it is not known.
     `updated` is the time of its last event, in microseconds since 1970, UTC. `input` and `outcome` (its answer, or why
     it failed) are cut to a line; `text` is more of both, folded, for searches. `pending` is how many of its requests
-    waited for a person, its caller or a ticket when the task was released; None while it is driven, also if its driver
-    crashed, and if the version that wrote the row did not count them.
+    wait for a person, its caller or a ticket. While the task is driven, also if its driver crashed, None stands for 0.
+    It is None too if the version that wrote the row did not count them.
     """
 
     steps: int = 0

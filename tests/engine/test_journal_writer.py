@@ -10,7 +10,7 @@ from treadle.core import events as e
 from treadle.core.messages import Text
 from treadle.core.state import start
 from treadle.engine.broadcast import Channel
-from treadle.engine.journal_writer import JournalWriter, Lease
+from treadle.engine.journal_writer import JournalWriter, Lease, OutdatedFigures
 from treadle.errors import Fenced, StoreUnavailable
 from treadle.ports import Commit, CommitDone, Committed, InboxWaiting, NewTask, QueuePosition, ThreadMoved
 
@@ -36,12 +36,17 @@ LATER = 10**15
 """A time that no clock of these tests shows."""
 
 
-def writer_of(store: AnsweringStore, *, new: bool = False, ended: int = 0) -> JournalWriter:
+NOT_UPDATED = OutdatedFigures(lambda _: None)
+
+
+def writer_of(
+    store: AnsweringStore, *, new: bool = False, ended: int = 0, outdated: OutdatedFigures = NOT_UPDATED
+) -> JournalWriter:
     row = NewTask("t", "math", "talk", 1) if new else None
     own = Lease(1, b"", row, "enqueue" if new else None)
     state = start("t")
     state.time = ended
-    writer = JournalWriter(store, Channel(), state, own, lambda: 5)  # type: ignore[arg-type]
+    writer = JournalWriter(store, Channel(), state, own, lambda: 5, outdated)  # type: ignore[arg-type]
     writer.record(e.TaskCreated("math", (Text("go"),), "talk"))
     return writer
 
@@ -327,3 +332,44 @@ async def test_a_check_fails_the_writer_only_if_the_task_was_taken_over() -> Non
     assert isinstance(writer.failure, Fenced)
     writer.check()
     assert store.taken == [], "it knows"
+
+
+async def test_the_figures_of_a_driven_task_are_written_once_a_second_and_not_by_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("treadle.engine.journal_writer.UPDATE_SECONDS", 0.0)
+    updated, store = list[str](), AnsweringStore()
+    writer = writer_of(store, outdated=OutdatedFigures(updated.append))
+    writer.flush()
+    assert store.answer().figures is not None
+    for text in ("a", "b", "c"):
+        say(writer, text)
+        writer.flush()
+        assert store.answer().figures is None
+    await asyncio.sleep(0.01)
+    update = store.answer()
+    assert (update.record, update.state) == (None, None)
+    assert update.figures is not None
+    assert update.figures.updated == writer._state.time, "with its last event"  # pyright: ignore[reportPrivateUsage]
+    assert updated == ["t"]
+    await asyncio.sleep(0.01)
+    assert store.taken == [], "nothing is outdated"
+
+
+async def test_no_figures_follow_the_commit_that_releases_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.engine.journal_writer.UPDATE_SECONDS", 0.0)
+    updated, store = list[str](), AnsweringStore()
+    writer = writer_of(store, outdated=OutdatedFigures(updated.append))
+    writer.flush()
+    store.answer()
+    say(writer, "a")
+    writer.flush()
+    store.answer()
+    ending = asyncio.create_task(writer.commit_alone(None, "paused"))
+    await asyncio.sleep(0.01)
+    (release,) = store.taken
+    assert release[0].release
+    store.answer(Committed(released=True))
+    await ending
+    await asyncio.sleep(0.01)
+    assert (store.taken, updated) == ([], [])

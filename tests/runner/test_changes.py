@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.cast import Gate, gate_agent
+from tests.cast import Gate, gate_agent, look, scripted_agent
 from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import MisusedVerb
-from treadle.llm.scripted import text
+from treadle.llm.scripted import call, text
 from treadle.results.tasks import TaskSummary
 from treadle.testing.postgres import PostgresServer
 
@@ -212,3 +212,32 @@ async def test_changes_of_the_tenant_without_a_name_told_of_the_tasks_of_the_oth
     await asyncio.sleep(0.3)
     await told.left()
     assert {task.task_id for task in told.tasks} == {mine}
+
+
+async def test_the_row_of_a_driven_task_shows_the_figures_of_its_last_seconds(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list showed a task of nine minutes with 0 steps and no cost, and no change of it was reported."""
+    monkeypatch.setattr("treadle.engine.journal_writer.UPDATE_SECONDS", 0.05)
+    monkeypatch.setattr("treadle.runner.changes.AGAIN_SECONDS", 0.2)
+    gate = Gate(read_only=True)
+    agent = scripted_agent(call("look"), call(gate.name), "The end.", tools=[look, gate.tool])
+    async with Runner(address) as driver, Runner(address) as watcher:
+        here, elsewhere = Told(driver), Told(watcher)
+        await asyncio.sleep(0.1)
+        handle = await driver.start(agent, "go")
+        await gate.entered.wait()
+        tokens = (await driver.get_task(handle.task_id)).usage.total_tokens
+        for told in (here, elsewhere):
+            await until(lambda told=told: bool(told.tasks) and spent(told.tasks[-1]) == tokens)
+            assert (told.tasks[-1].driven, told.tasks[-1].steps) == (True, 1)
+        assert (await watcher.count_tasks()).tokens == tokens
+        assert (await watcher.usage()).total.tokens == tokens
+        gate.let_go.set()
+        await handle.result()
+        await here.left()
+        await elsewhere.left()
+
+
+def spent(task: TaskSummary) -> int:
+    return (task.input_tokens or 0) + (task.output_tokens or 0)

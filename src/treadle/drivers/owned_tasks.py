@@ -15,7 +15,7 @@ from treadle.core.state import TaskState
 from treadle.drivers.task_cache import CachedTask, TaskCache
 from treadle.engine.broadcast import Channel, Channels, Stopped, Watcher
 from treadle.engine.drive import DriveLoop
-from treadle.engine.journal_writer import JournalWriter, Lease
+from treadle.engine.journal_writer import JournalWriter, Lease, OutdatedFigures
 from treadle.engine.observers import Listeners, TaskObservation
 from treadle.engine.thread_queue import ThreadQueue
 from treadle.engine.vault import NO_VAULT, Vault
@@ -135,6 +135,7 @@ class OwnedTasks:
         self._lock = RLock()
         self._on_changes: dict[object, OnChanges] = {}
         self._unwatch: Callable[[], None] | None = None
+        self._outdated = OutdatedFigures(lambda task_id: self._report_changes((task_id,)))
 
     def add(self, state: TaskState, lease: Lease, observers: Listeners | None = None) -> OwnedTask:
         """Register a task that this process owns from now on; raises `TaskExists` if it is registered already.
@@ -157,7 +158,9 @@ class OwnedTasks:
                 self.cache.forget(state.task_id)  # a task of this id may have been deleted by another process
             channel = self.channels.of(state.task_id)
             channel.belongs_to(state)
-            writer = JournalWriter(self.store, channel, state, lease, self._clock, self._vault)
+            writer = JournalWriter(
+                self.store, channel, state, lease, self._clock, self._outdated, self._vault
+            )
             owned = OwnedTask(state, writer, channel)
             listeners = self._observers
             if observers is not None:

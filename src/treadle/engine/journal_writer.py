@@ -21,6 +21,10 @@ thread has moved). Such an event is applied only once it is durable.
 Each record holds the digest of the one before, and each commit names the epoch under which it writes. If another driver
 took the task over, the store refuses the commit (`Fenced`), and so a driver that lost its task cannot write on.
 
+The row of a task shows its figures (steps, tokens, cost). The first commit of a drive and its last carry them. Between
+the two a commit only notes that they are outdated: `OutdatedFigures` writes those of all such tasks of an event loop
+together, `UPDATE_SECONDS` later. So a step pays for no row, and a task that ends sooner writes none.
+
 Invariants. Events are durable in the order of their numbers. After a failure nothing more is submitted: `failure` is
 raised in all callers that wait, now and later. An event that `commit_alone` could not write is not applied.
 
@@ -39,6 +43,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
+from weakref import ref
 
 from treadle.core import codec
 from treadle.core.data import mutable
@@ -86,8 +91,50 @@ class Lease:
     """when a driver was to adopt the task, by the system's clock; 0 or `AT_ONCE` if it waited for no timer"""
 
 
+UPDATE_SECONDS: Final = 1.0
+"""Seconds from a commit of a driven task to the update of the figures in its row."""
+
+UPDATES_AT_ONCE: Final = 64
+"""Number of rows that are updated before other work of the event loop gets its turn."""
+
 TOLERANCE: Final = 1_000_000
 """Microseconds by which the system's clock may differ from a task's time before it counts as changed."""
+
+
+class OutdatedFigures:
+    """Collects the driven tasks whose rows show outdated figures, and updates them.
+
+    Safe to use from several event loops, each for its own tasks.
+
+    Args:
+        on_updated: called with the id of each task whose row was updated.
+    """
+
+    def __init__(self, on_updated: Callable[[str], None]) -> None:
+        self._on_updated = on_updated
+        self._writers: dict[asyncio.AbstractEventLoop, list[ref[JournalWriter]]] = {}
+
+    def add(self, writer: JournalWriter) -> None:
+        """Have a task's row updated in a second, unless its drive has ended by then."""
+        writers = self._writers.get(writer.loop)
+        if writers is None:
+            for loop in [loop for loop in self._writers if loop.is_closed()]:
+                del self._writers[loop]
+            writers = self._writers[writer.loop] = []
+            writer.loop.call_later(UPDATE_SECONDS, self._update, writer.loop)
+        writers.append(ref(writer))
+
+    def _update(self, loop: asyncio.AbstractEventLoop) -> None:
+        writers = self._writers[loop]
+        for reference in writers[:UPDATES_AT_ONCE]:
+            writer = reference()
+            if writer is not None:
+                writer.update_figures(self._on_updated)
+        del writers[:UPDATES_AT_ONCE]
+        if writers:
+            loop.call_soon(self._update, loop)
+        else:
+            del self._writers[loop]
 
 
 class JournalWriter:
@@ -100,6 +147,7 @@ class JournalWriter:
         state: TaskState,
         lease: Lease,
         clock: Callable[[], int],
+        outdated: OutdatedFigures,
         vault: Vault = NO_VAULT,
     ) -> None:
         self._vault = vault
@@ -124,6 +172,13 @@ class JournalWriter:
         self._state_word: str | None = "running" if state.ended is None else None
         self.pending: list[Event] = []
         """recorded events that are not submitted yet"""
+
+        self._outdated = outdated
+        self._is_outdated = False
+        """whether the row shows outdated figures and will be updated"""
+
+        self._is_ending = False
+        """whether a commit that may release the task is in flight"""
 
         self._taken: list[str] = []
         self._grants: list[StandingGrant] = []
@@ -238,6 +293,9 @@ class JournalWriter:
             commit.enter = self._enter
         if self._state_word is not None:
             commit.figures = figures_of(self._state, at_rest=False)
+        elif not self._is_outdated:
+            self._is_outdated = True
+            self._outdated.add(self)
         if self._taken:
             commit.taken = tuple(self._taken)
             self._taken.clear()
@@ -262,6 +320,29 @@ class JournalWriter:
             if self._in_flight:
                 return
         self._tell_waiters()
+
+    def update_figures(self, on_updated: Callable[[str], None]) -> None:
+        """Write the task's present figures into its row, unless its drive has ended.
+
+        Args:
+            on_updated: called with the id of the task when they are written.
+        """
+        task_id = self._state.task_id
+
+        def done(verdict: Committed | Exception) -> None:
+            if isinstance(verdict, Fenced):
+                self.fail(verdict)
+            elif isinstance(verdict, Committed):
+                on_updated(task_id)
+
+        if self._is_ending:
+            self._outdated.add(self)
+            return
+        self._is_outdated = False
+        if self.failure is None and not self.released:
+            with suppress(StoreUnavailable):  # the next commit will learn it
+                figures = figures_of(self._state, at_rest=False)
+                self._store.commit(Commit(task_id, self.epoch, figures=figures), done)
 
     def fail(self, error: BaseException) -> None:
         """Stop writing: the drive fails with this error, or with an earlier one."""
@@ -335,10 +416,11 @@ class JournalWriter:
         except Exception:
             self._taken[:0], self._grants[:0] = commit.taken, commit.grants
             raise
-        self.pending = []
+        self.pending, self._is_ending = [], True
         self._in_flight.append(events)
         cancelled = await _answered(answer)
         self._in_flight.pop()
+        self._is_ending = False
         self._tell_waiters()
         if self.failure is not None:
             raise self.failure from answer.exception()

@@ -149,7 +149,7 @@ class UsageReport(Displayed):
     """The spending of tasks, by agent, day or label; `total` is the sum of all lines.
 
     Days are in order, other lines begin with the most expensive. The spending of children counts once, with their
-    parent. The spending of running tasks is that of when they were created, stopped or last went on.
+    parent. The spending of driven tasks may be up to two seconds old.
     """
 
     by: str

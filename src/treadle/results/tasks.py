@@ -97,11 +97,11 @@ class TaskTotals:
 class TaskSummary(Displayed):
     """A task in a list; times in microseconds since 1970, UTC; `state` and `driven` as those of `Task`.
 
-    The fields after `parent` are those of when the task was created, stopped or last went on, and None or empty if they
-    are not known: steps, tokens and `cost` (US dollars, children included), `updated` (its last event), and the
-    beginnings of its `input` and `outcome`. The outcome is its answer or its error. `driver` is the process that owns
+    The fields after `parent` are None or empty if they are not known. They are steps, tokens and `cost` (US dollars,
+    children included), `updated` (its last event), and the beginnings of its `input` and `outcome`. The outcome is its
+    answer or its error. While a task is driven, they may be up to two seconds old. `driver` is the process that owns
     the task. `forked_at` is the last event that it shares with the task it was forked from. `pending` is the number of
-    requests that waited for a person, its caller or a ticket when it stopped, children included; None while it is
+    requests that wait for a person, its caller or a ticket, children included; None in place of 0 while it is
     driven. `tenant` owns the task. `deleted` is true only in `changes()`: the task is gone, and the other fields are
     those of the last time it was yielded. If it was never yielded, only its id and tenant are known.
     """

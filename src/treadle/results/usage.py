@@ -38,8 +38,8 @@ def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool 
     Args:
         state: the task.
         events: the events that are being recorded, in order; the end of the task may not be in its state yet.
-        at_rest: whether the task is released with these events. Otherwise the number of its waiting requests is not
-            known: it will change, and a driver that crashes writes no newer figures.
+        at_rest: whether the task is released with these events. Otherwise `pending` is None instead of 0: if the driver
+            crashes, a list of waiting requests must not pass over its task.
     """
     error, updated, step = state.error, state.time, state.step
     may_wait = state.open_approvals or state.questions or (state.deferred and state.ended is None)
@@ -50,7 +50,7 @@ def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool 
             error, may_wait, step = events[-1].error, False, None
     for call in step.open.values() if step is not None else ():
         may_wait = may_wait or call.status in UNSETTLED
-    pending = (len(pending_outside(state)) if may_wait else 0) if at_rest else None
+    pending = (len(pending_outside(state)) if may_wait else 0) or (0 if at_rest else None)
     own = state.usage
     read, written, cost, is_priced = own.input_tokens, own.output_tokens, state.cost, not state.unpriced
     for parts in state.children.values():

@@ -258,7 +258,7 @@ class ViewVerbs:
     ) -> TaskTotals:
         """Return the number of matching tasks, by state, and their spending; the arguments are those of `list_tasks`.
 
-        The spending of running tasks is that of their creation, last stop or last resume. A search leaves out tasks
+        The spending of driven tasks may be up to two seconds old. A search leaves out tasks
         that were last driven by a version that stored no text to search.
         """
         await self._cache.open()
@@ -281,7 +281,7 @@ class ViewVerbs:
     ) -> UsageReport:
         """Return the spending of tasks, in sums by agent, day or label.
 
-        The spending of running tasks is that of their creation, last stop or last resume.
+        The spending of driven tasks may be up to two seconds old.
 
         Args:
             since: of tasks created then or later: a datetime, or microseconds since 1970, UTC.

@@ -352,9 +352,10 @@ class Group:
         if commit.thread is not None:
             self._change_thread(head, commit.thread, taken_out)
         position = self._assign_place(head, commit.task_id, entry)
-        if commit.figures is not None:
+        has_figures = commit.figures is not None
+        if has_figures:
             head.figures = commit.figures
-        if commit.state is not None or release or commit.create is not None:
+        if commit.state is not None or has_figures or release or commit.create is not None:
             self._set_row(head, commit.task_id, commit.state, release=release, wanted=commit.due_at)
         return Committed(release, position)
 

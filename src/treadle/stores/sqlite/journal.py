@@ -151,9 +151,8 @@ class Journal:
             self._sql.run(_GRANT, *rules.grant_columns(grant))
         if commit.thread is not None and thread is not None:
             thread_queue.apply(self._sql, head.row, head.seq, commit.thread, *thread)
-        state = commit.state if commit.create is None else None
-        if state is not None or release:
-            figures = commit.figures
+        state, figures = (commit.state, commit.figures) if commit.create is None else (None, None)
+        if state is not None or figures is not None or release:
             self._set_row(head, commit.task_id, state, figures, release=release, wanted=commit.due_at)
         return Committed(release, self._depose(entry) if entry is not None else None)
 

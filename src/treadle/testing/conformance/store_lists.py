@@ -85,6 +85,9 @@ class ListConformance(StoreSubject):
             assert (await store.row("t")).figures == replace(first, text="")
             await send(store, Commit("t", 1, state="running"))
             assert (await store.row("t")).figures == replace(first, text="")
+            alone = TaskFigures(2, 15, 5, 4, 20, 4, 1_500)
+            await send(store, Commit("t", 1, figures=alone))
+            assert (await store.row("t")).figures == alone, "a commit of figures alone"
             later = TaskFigures(3, 20, 6, 5, 26, 5, 2_000)
             await send(store, Commit("t", 1, state="paused", release=True, figures=later))
             assert (await store.row("t")).figures == later
