@@ -67,7 +67,7 @@ def test_a_ticket_is_read_from_standard_input(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("complete", "forged.film-17"), 2, "the ticket is of no call of task film-17"),
+        (("complete", "forged.film-17"), 2, "the ticket belongs to no call of task film-17"),
         (("complete", "forged"), 2, "this is no ticket"),
         (("complete", "TICKET", "film a"), 2, "is not JSON"),
         (("fail", "TICKET", ""), 2, "error must be a text"),

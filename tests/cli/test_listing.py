@@ -95,7 +95,7 @@ WRONG_FILTERS = [
     (("--since", "soon"), "--since takes a time between 1970 and 9999"),
     (("--label", "blue"), "--label takes KEY=TEXT, not 'blue'"),
     (("--state", "done"), "state must be one of created, running"),
-    (("--cursor", "x"), "cursor must be what the page before gave"),
+    (("--cursor", "x"), "cursor must be the cursor of the previous page"),
 ]
 
 

@@ -157,7 +157,7 @@ async def test_an_approver_writes_the_argument_that_a_rule_wants(desk: Desk) -> 
         for arguments in (None, {"cents": 5}):
             with pytest.raises(ConfigurationError, match="asks for the argument 'order'"):
                 await runner.approve(asked.task_id, arguments=arguments)
-        with pytest.raises(ConfigurationError, match="holds for one call"):
+        with pytest.raises(ConfigurationError, match="covers one call"):
             await runner.approve(asked.task_id, arguments={"order": "1", "cents": 5}, scope="always")
         with pytest.raises(ConfigurationError, match="order: should be"):
             await runner.answer(asked.task_id, value=18)

@@ -95,7 +95,7 @@ async def test_pages_of_a_tree_name_its_tasks_in_one_order(store: Any):
 async def test_a_cursor_that_no_page_gave_is_refused(store: Any):
     async with Runner(store) as runner:
         for cursor in ("", "x", "x/s1-0-ask1", "1.\0/s1-0-ask1", "9" * 5_000 + ".x/", "9" * 30 + ".x/"):
-            with pytest.raises(ConfigurationError, match="cursor must be what the page before gave"):
+            with pytest.raises(ConfigurationError, match="cursor must be the cursor of the previous page"):
                 await runner.list_pending(cursor=cursor)
         with pytest.raises(ConfigurationError, match="limit must be 1 to"):
             await runner.list_pending(limit=0)

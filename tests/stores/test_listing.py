@@ -9,7 +9,7 @@ from treadle.stores.listing import figures_column, figures_of_column, label_key,
 
 @pytest.mark.parametrize("cursor", ["", "17", "t", "x.t", "-1.t", "1e3.t", "١.t"])
 def test_a_cursor_that_no_page_gave_is_refused(cursor: str) -> None:
-    with pytest.raises(ConfigurationError, match="cursor must be what the page before gave"):
+    with pytest.raises(ConfigurationError, match="cursor must be the cursor of the previous page"):
         position(cursor)
 
 

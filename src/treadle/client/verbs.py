@@ -335,7 +335,9 @@ def _row_of(verb: str, given: Given) -> Operation:
     if verb in ("complete", "fail", "progress") and given.get("task") is None:
         task_id = task_of_ticket(given["ticket"]) if isinstance(given["ticket"], str) else None
         if task_id is None:
-            raise TicketNotFound("this is no ticket: a tool hands out `ToolContext.ticket`, as it is")
+            raise TicketNotFound(
+                "this is no ticket: pass the `ToolContext.ticket` that the tool handed out, unchanged"
+            )
         given["task"] = task_id
     if verb == "verify" and given.get("task") is None:
         raise ConfigurationError("verify: a server verifies one task; `treadle verify` verifies a store")

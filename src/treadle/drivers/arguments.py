@@ -233,7 +233,7 @@ def page(verb: str, limit: Any, cursor: Any) -> None:
         raise ConfigurationError(f"{verb}: limit must be 1 to {MAX_PAGE}, got {shown(limit)}")
     if cursor is not None and not isinstance(cursor, str):
         raise ConfigurationError(
-            f"{verb}: cursor must be what the page before gave as its cursor, got {shown(cursor)}"
+            f"{verb}: cursor must be the cursor of the previous page, got {shown(cursor)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Requests to people: list them, approve, deny and answer, for a task and for the tasks below it."""
+"""List, approve, deny and answer the requests of a task and of the tasks below it."""
 
 from __future__ import annotations
 
@@ -69,21 +69,19 @@ class _Verdict:
     value: Json = None
     same: tuple[str, ...] = ()
     brings: bool = False
-    """whether it is the result of a caller tool, a tool that the caller of the task runs"""
+    """whether it is the result of a caller tool, which the caller of the task runs"""
 
     @property
     def about(self) -> Literal["approval", "question", "call"]:
-        """The kind of request that it decides."""
         if self.brings:
             return "call"
         return "question" if self.kind == "answer" else "approval"
 
     def names(self, request_id: str) -> bool:
-        """Whether an id belongs to such a request."""
         return is_question(request_id) if self.kind == "answer" else approved_call(request_id) is not None
 
     def data(self, request_id: str) -> dict[str, Json]:
-        """Return the command to the task."""
+        """Return the data of the command."""
         data: dict[str, Json] = {"request_id": request_id, "by": self.by}
         if self.kind == "approve":
             data |= {"scope": self.scope, "arguments": self.arguments}
@@ -93,7 +91,7 @@ class _Verdict:
         return data | {"value": self.value}
 
     def is_that_of(self, answer: Answer) -> bool:
-        """Whether an answer is equal; its reason and the name of the approver do not matter."""
+        """Whether an answer is equal, apart from its reason and the name of the approver."""
         if isinstance(answer, e.QuestionAnswered):
             return is_same_json(self.value, answer.value)
         if isinstance(answer, e.ApprovalDenied):
@@ -118,15 +116,16 @@ class ApprovalVerbs(ControlVerbs):
         limit: int = 100,
         cursor: str | None = None,
     ) -> PendingPage:
-        """Return the open requests of tasks, and of the tasks below them.
+        """Return a page of open requests: those of a task and the tasks below it, or of all tasks.
 
-        Requests wait for a person (`approval`, `question`, `settlement`), for the caller of a task who runs a tool
-        (`call`), or for the holder of a ticket (`background`). A list of all tasks has no tickets of ended tasks.
+        Requests of kind `approval`, `question` and `settlement` wait for a person. A `call` waits for the caller of
+        the task, who runs the tool. `background` waits for the holder of a ticket. A list of all tasks leaves out
+        tickets of ended tasks.
 
-        `for` goes over the requests of the page, `async for` also over those of later pages. With `runner.sync` a plain
-        `for` goes over all pages. Requests that stay open are listed exactly once, unless the last request of a page is
-        decided before the next page is read: then that page may repeat some. A list of all tasks leaves out tasks whose
-        journals cannot be read here: `verify` names them.
+        `for` iterates over the requests of the page, `async for` over those of later pages too. With `runner.sync` a
+        plain `for` iterates over all pages. Each request that stays open is listed exactly once. But if the last
+        request of a page is decided before the next page is read, that page may repeat some. A list of all tasks leaves
+        out tasks with unreadable journals, which `verify` names.
 
         Args:
             task: the task, or its id; by default all tasks of the store, the newest first.
@@ -142,7 +141,7 @@ class ApprovalVerbs(ControlVerbs):
         place, slash, last = ("", "/", "") if cursor is None else cursor.rpartition("/")
         if not slash:
             raise ConfigurationError(
-                f"list_pending: cursor must be what the page before gave as its cursor, got {cursor!r:.80}"
+                f"list_pending: cursor must be the cursor of the previous page, got {cursor!r:.80}"
             )
         if task is None:
             groups = self._pending_of_all(thread_id, place, last)
@@ -218,26 +217,26 @@ class ApprovalVerbs(ControlVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Approve a call, which starts when its task is next driven; the same approval again changes nothing.
+        """Approve a call. It starts when its task is next driven; a repeated approval changes nothing.
 
         Args:
             task: the task, or its id; or a task above it.
-            request_id: as `pending` names it, of this task before one of those below it; None if exactly one is
-                pending.
-            arguments: in place of the model's arguments. They are checked like these, also by the policy, and the
+            request_id: its id in `pending`; a request of this task precedes one of a task below it. None if exactly one
+                is pending.
+            arguments: replace the model's arguments. They are checked in the same way, also by the policy, and the
                 journal holds both.
-            scope: `once`; or also for every later call of the same tool that the same rule asks about, with any
-                arguments: in this `task`, in the `thread` of its conversation, or `always`, in all tasks of the
-                store. `list_grants` lists the last two, and `revoke` ends them.
-            same: with scope `task`: names of arguments, or paths such as `message.to`, that must be the same in a later
-                call, such as `("to",)`. Those that the rule names (`Pending.same`) count too.
+            scope: `once` approves this call. The others also approve later calls of the same tool that the same rule
+                asks about, with any arguments: `task` in this task, `thread` in its thread, `always` in all tasks of
+                the store. `list_grants` lists the last two, and `revoke` ends them.
+            same: with scope `task`, the arguments that must be the same in a later call: names or paths, such as
+                `("to", "message.subject")`. Those that the rule names, in `Pending.same`, count too.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat decides nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat decides nothing.
 
         Raises:
             CallNotFound: no such request was made.
             AlreadyDecided: it was decided differently, or has expired.
-            RequestClosed: its call has ended, was changed or was taken back without a decision.
+            RequestClosed: its call ended, was changed or was taken back without a decision.
             ApproverRefused: the policy names other approvers.
             ConfigurationError: several requests are pending and `request_id` is None; or the arguments do not fit.
         """
@@ -256,22 +255,22 @@ class ApprovalVerbs(ControlVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Deny a call: it does not start, and the model reads the reason; the same denial again changes nothing.
+        """Deny a call. It never starts, and the model reads the reason; a repeated denial changes nothing.
 
         Args:
             task: the task, or its id; or a task above it.
-            request_id: as `pending` names it, of this task before one of those below it; None if exactly one is
-                pending.
+            request_id: its id in `pending`; a request of this task precedes one of a task below it. None if exactly one
+                is pending.
             reason: the reason, for the model and the record.
-            stop: also cancel the named task, with those below it; then this returns once it has ended.
+            stop: also cancel the named task, with those below it, and return once it has ended.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat decides nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat decides nothing.
 
         Raises:
             CallNotFound: no such request was made.
             AlreadyDecided: it was decided differently, or has expired.
-            RequestClosed: its call has ended, was changed or was taken back, with no decision.
-            ApproverRefused: the policy lets other people decide.
+            RequestClosed: its call ended, was changed or was taken back without a decision.
+            ApproverRefused: the policy names other approvers.
             ConfigurationError: several requests are pending and `request_id` is None.
         """
         await self._decide(task, request_id, _Verdict("deny", by, reason=reason, stop=stop), command_id)
@@ -288,24 +287,24 @@ class ApprovalVerbs(ControlVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Answer a question; its tool or step goes on when the task is next driven. The same answer changes nothing.
+        """Answer a question. Its tool or step goes on when the task is next driven; a repeated answer changes nothing.
 
-        An approval whose rule wants an argument is answered too: the call then runs with this value.
+        An approval whose rule requires an argument can be answered too: the call then runs with this value.
 
         Args:
             task: the task, or its id; or a task above it.
-            request_id: as `pending` names it; None if exactly one question is pending.
-            value: the answer, which must fit the schema of the question: JSON data, or a value that pydantic converts
-                to such data, such as a model, a dataclass or a date.
+            request_id: its id in `pending`; None if exactly one question is pending.
+            value: the answer: JSON data that fits the schema of the question. Pydantic converts other values, such as
+                a model, a dataclass or a date.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat answers nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat answers nothing.
 
         Raises:
             ConfigurationError: the answer does not fit, and the question stays open; or several questions are pending
                 and `request_id` is None.
             CallNotFound: no such question was asked.
             AlreadyDecided: it was answered differently, or has expired.
-            RequestClosed: its call or step has ended or was taken back, without an answer.
+            RequestClosed: its call or step ended or was taken back without an answer.
         """
         written = _as_json(value)
         items = [
@@ -326,20 +325,20 @@ class ApprovalVerbs(ControlVerbs):
     async def list_grants(
         self, *, thread_id: str | None = None, revoked: bool = False
     ) -> tuple[StandingGrant, ...]:
-        """Return the approvals for later calls, in a thread or in all tasks; the oldest first.
+        """Return the approvals for later calls, in a thread or in all tasks, oldest first.
 
         Args:
             thread_id: only the approvals for this thread alone.
-            revoked: also those that were revoked.
+            revoked: include revoked approvals.
         """
         grants = await self._store.grants(revoked=revoked)
         return tuple([grant for grant in grants if thread_id in (None, grant.thread_id)])
 
     @verb
     async def revoke(self, grant_id: str, *, by: str | None = None) -> None:
-        """Revoke an approval for later calls, which then ask a person again; the same again changes nothing.
+        """Revoke an approval for later calls, which then ask a person again; a repeat changes nothing.
 
-        Calls that it has already let start are not stopped.
+        Calls that it already allowed to start are not stopped.
 
         Args:
             grant_id: as `list_grants` names it.
@@ -355,7 +354,7 @@ class ApprovalVerbs(ControlVerbs):
     async def _bring(
         self, task: Ref, call: str, value: dict[str, Json], by: str | None, command_id: str | None
     ) -> None:
-        """Answer a call of a caller tool, by the id of its request or its own."""
+        """Answer a call of a caller tool by its id or the id of its request."""
         request_id = call if is_question(call) else question_id(call, 1)
         await self._decide(task, request_id, _Verdict("answer", by, value=value, brings=True), command_id)
 
@@ -447,7 +446,7 @@ class ApprovalVerbs(ControlVerbs):
             await self._commands.tell_parents(await self._cache.row(state.task_id))
 
     def _check_approver(self, state: TaskState, item: Pending, verdict: _Verdict) -> None:
-        """Raise unless the caller may decide, with arguments that fit."""
+        """Raise unless the caller may decide and its arguments fit."""
         approval_key = approved_call(item.request_id)
         call = state.open_approvals[approval_key[0]] if approval_key is not None else None
         request = call.permit.request if call is not None and call.permit is not None else None
@@ -463,27 +462,28 @@ class ApprovalVerbs(ControlVerbs):
         if request.argument is not None and verdict.kind == "approve":
             if verdict.arguments is None or request.argument not in verdict.arguments:
                 raise ConfigurationError(
-                    f"approve: {item.request_id} asks for the argument {request.argument!r}: give it with arguments=, "
-                    "or by `answer`"
+                    f"approve: {item.request_id} asks for the argument {request.argument!r}: pass it in arguments=, "
+                    "or call `answer`"
                 )
             if verdict.scope != "once":
                 raise ConfigurationError(
-                    f"approve: {item.request_id} asks for an argument, so that it holds for one call: scope='once'"
+                    f"approve: {item.request_id} asks for an argument, so an approval covers one call: use scope='once'"
                 )
         if request.every_call and verdict.scope != "once":
             raise ConfigurationError(
-                f"approve: rule {request.rule} asks about every call, so that an approval of {item.request_id} holds "
-                "for this one: scope='once'"
+                f"approve: rule {request.rule} asks about every call, so an approval of {item.request_id} covers "
+                "this call alone: use scope='once'"
             )
         self._check_bounds(item, call, request, verdict)
         if verdict.scope in STANDING and request.rule is None:
             raise ConfigurationError(
-                f"approve: scope={verdict.scope!r} holds where the same rule asks, and {item.request_id} names no rule"
+                f"approve: scope={verdict.scope!r} covers calls that the same rule asks about, but {item.request_id} "
+                "names no rule"
             )
         if verdict.scope in STANDING and not hasattr(self._store, "grants"):
             raise ConfigurationError(
                 f"approve: scope={verdict.scope!r} needs a store with a method grants, and {self._store.url} has none: "
-                "scope='once' or 'task'"
+                "use scope='once' or 'task'"
             )
         if verdict.arguments is not None:
             self._check_arguments(state, call, verdict.arguments, verdict.kind)
@@ -491,24 +491,26 @@ class ApprovalVerbs(ControlVerbs):
     def _check_bounds(
         self, item: Pending, call: CallState | Check, request: e.ApprovalRequested, verdict: _Verdict
     ) -> None:
-        """Raise unless the arguments that bind an approval belong to its scope and to the call."""
+        """Raise unless the arguments in `same` fit the scope of the approval and the call."""
         if request.same and verdict.scope in STANDING:
             raise ConfigurationError(
-                f"approve: rule {request.rule} lets an approval of {item.request_id} hold while "
-                f"{', '.join(request.same)} stay the same, within the task: scope='task'"
+                f"approve: rule {request.rule} limits an approval of {item.request_id} to calls in which "
+                f"{', '.join(request.same)} stay the same, within the task: use scope='task'"
             )
         if verdict.same and verdict.scope != "task":
-            raise ConfigurationError("approve: same= binds an approval for later calls: scope='task'")
+            raise ConfigurationError(
+                "approve: same= limits an approval of later calls: use it with scope='task'"
+            )
         arguments = call.arguments if verdict.arguments is None else verdict.arguments
         missing = [name for name in verdict.same if argument_at(arguments, name) is ABSENT]
         if missing:
             raise ConfigurationError(
-                f"approve: same= names {missing[0]!r}, and the call {item.request_id} has no such argument: "
+                f"approve: same= names {missing[0]!r}, but the call {item.request_id} has no such argument: "
                 f"{', '.join(arguments) or 'none'}"
             )
 
     async def _check_decided(self, states: list[TaskState], request_id: str, verdict: _Verdict) -> None:
-        """Raise unless a request of one of these tasks that is no longer pending was decided in this way."""
+        """Raise unless a request that is no longer pending was decided in this way; it is of one of these tasks."""
         made = [
             (state, event)
             for state in states
@@ -550,7 +552,7 @@ class ApprovalVerbs(ControlVerbs):
 async def _first_of(groups: AsyncIterator[_Group], limit: int) -> PendingPage:
     """Return a page of the first requests.
 
-    Its cursor names the row of its last task, and its last request if more requests of that task follow.
+    Its cursor names the row of its last task. If more requests of that task follow, it names the last request too.
     """
     items = list[Pending]()
     place = ""
@@ -566,7 +568,7 @@ async def _first_of(groups: AsyncIterator[_Group], limit: int) -> PendingPage:
 
 
 def _after(items: list[Pending], last: str) -> list[Pending]:
-    """Return a task's requests after the one with id `last`: all if it is no longer pending, none without an id."""
+    """Return a task's requests after the one with id `last`; all if that is no longer pending, none without an id."""
     if not last:
         return []
     ids = [item.request_id for item in items]
@@ -619,7 +621,7 @@ def _request_of(event: Any) -> str:
 
 
 def _as_json(value: Any) -> Json:
-    """Return an answer as JSON data; raises `ConfigurationError` for a value without a JSON form."""
+    """Return an answer as JSON data; raise `ConfigurationError` for a value without a JSON form."""
     try:
         return storable(value)
     except ValueError as error:

@@ -23,10 +23,10 @@ def tell(
     thread_id: str | None = None,
     tasks: int = 1,
 ) -> None:
-    """Log that a verb was carried out, as one record of level INFO; its attributes are these arguments, and `tenant`.
+    """Log a completed verb as one record of level INFO; its attributes are these arguments and `tenant`.
 
     Args:
-        verb: its name.
+        verb: the name of the verb.
         by: the name of the caller, None if unknown.
         scope: the scope of the runner; its tenant is the owner of the task or thread.
         task_id: the task.

@@ -1,4 +1,4 @@
-"""Calls in the background: complete and fail them by their tickets, and report their progress, from any process."""
+"""Complete and fail calls in the background by their tickets, and report their progress, from any process."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class BackgroundVerbs(ApprovalVerbs):
     ) -> None:
         """Deliver the result of a call in the background; it is durable when this returns.
 
-        The task goes on if a driver has it or adopts it, else at the next `resume`. The same result again changes
-        nothing, so an unsure sender may repeat it.
+        The task goes on if a driver has it or adopts it, else at the next `resume`. A repeated result changes nothing,
+        so a sender that got no reply may send it again.
 
         Args:
-            ticket: the ticket that the tool handed out, `ToolContext.ticket`; with `task=` also the id of a call of a
-                caller tool (`RunOptions.caller_tools`), or its `request_id` in `pending`.
+            ticket: the ticket that the tool handed out, `ToolContext.ticket`. With `task=` also the id of a call of a
+                caller tool (see `RunOptions.caller_tools`), or its `request_id` in `pending`.
             value: the result, JSON data.
             task: refuse a ticket of any task other than this one and those below it.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat records nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat records nothing.
 
         Raises:
             TicketNotFound: no call has such a ticket.
@@ -73,14 +73,14 @@ class BackgroundVerbs(ApprovalVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Report that a call in the background failed; the model reads the error. Otherwise like `complete`.
+        """Report that a call in the background failed; the model reads the error.
 
         Args:
             ticket: the ticket that the tool handed out, `ToolContext.ticket`.
             error: the error message.
             task: refuse a ticket of any task other than this one and those below it.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat records nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat records nothing.
 
         Raises:
             TicketNotFound: no call has such a ticket.
@@ -100,14 +100,14 @@ class BackgroundVerbs(ApprovalVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Report the progress of a call in the background: an event, and in `RunResult.pending` until it ends.
+        """Report the progress of a call in the background, as an event and in `RunResult.pending`.
 
         Args:
             ticket: the ticket that the tool handed out, `ToolContext.ticket`.
             value: JSON data, such as a text or a number.
             task: refuse a ticket of any task other than this one and those below it.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat records nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat records nothing.
 
         Raises:
             TicketNotFound: no call has such a ticket.
@@ -192,18 +192,22 @@ class BackgroundVerbs(ApprovalVerbs):
             await self._commands.tell_parents(await self._cache.row(task_id))
 
     async def _task_of(self, ticket: str, task: Ref | None) -> str:
-        """Return the task that a ticket names; raises `TicketNotFound` unless it is `task` or one below it."""
+        """Return the task that a ticket names; raise `TicketNotFound` unless it is `task` or one below it."""
         named: Any = ticket
         task_id = task_of_ticket(named) if isinstance(named, str) else None
         if task_id is None or not is_name(task_id):
-            raise TicketNotFound("this is no ticket: a tool hands out `ToolContext.ticket`, as it is")
+            raise TicketNotFound(
+                "this is no ticket: pass the `ToolContext.ticket` that the tool handed out, unchanged"
+            )
         if task is None:
             return task_id
         row = await self._cache.row_or_none(task_id)
         while row is not None and row.task_id != id_of(task):
             row = await self._cache.row_or_none(row.parent) if row.parent is not None else None
         if row is None:
-            raise TicketNotFound(f"the ticket is of no call of task {id_of(task)}, nor of a task below it")
+            raise TicketNotFound(
+                f"the ticket belongs to no call of task {id_of(task)}, nor of a task below it"
+            )
         return task_id
 
     async def _holder(self, task_id: str, digest: str) -> tuple[TaskState, CallState]:
@@ -211,10 +215,10 @@ class BackgroundVerbs(ApprovalVerbs):
         try:
             state = await self._state(task_id)
         except TaskNotFound:
-            raise TicketNotFound("the ticket is of no call in this store") from None
+            raise TicketNotFound("the ticket belongs to no call in this store") from None
         call = state.tickets.get(digest)
         if call is None or call.ticket is None:
-            raise TicketNotFound(f"the ticket is of no call of task {task_id}")
+            raise TicketNotFound(f"the ticket belongs to no call of task {task_id}")
         return state, call
 
 
@@ -237,7 +241,7 @@ def _is_closed(call: CallState) -> bool:
 
 
 def _check_told(state: TaskState, call: CallState, kind: _Kind, value: Json) -> None:
-    """Raise unless a call has ended in the way that its ticket's holder reports again."""
+    """Raise unless a call ended in the way that the holder of its ticket reports now."""
     where, done = f"task {state.task_id}: call {call.id}", call.ticket.completion if call.ticket else None
     if kind != "progress" and isinstance(done, (e.TicketCompleted, e.TicketFailed)):
         same = isinstance(done, e.TicketCompleted) == (kind == "complete")

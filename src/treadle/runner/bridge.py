@@ -1,7 +1,7 @@
-"""The one bridge from code without asyncio to the runner: a private event loop in a thread of its own.
+"""The bridge from code without asyncio to the runner: a private event loop in a thread of its own.
 
-It works from anywhere, also from inside a running event loop, since the calling thread only waits. The loop is made at
-the first call and its thread is a daemon.
+It also works inside a running event loop, since the calling thread only waits. The first call creates the loop, whose
+thread is a daemon.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Bridge:
         self._pid = 0
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Return what the coroutine returns. Ctrl-C cancels it, waits until it has ended, and is raised again."""
+        """Return the result of a coroutine. Ctrl-C cancels it, waits until it has ended, and is raised again."""
         loop, ended, context = self._running(), Future[R](), copy_context()
         if _is_running(loop):
             # Called from code that runs in this very loop, which would wait for itself.
@@ -65,9 +65,9 @@ class Bridge:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop for as long as the process lives, through every error that is raised in it."""
+    """Run a loop until the process ends, in spite of errors raised in it."""
     while True:
-        # An exit is raised to the caller of its coroutine, as any error; it must not end the other calls.
+        # The caller of the coroutine gets SystemExit like any error; it must not end the other calls.
         with suppress(SystemExit, KeyboardInterrupt):
             loop.run_forever()
 
@@ -84,7 +84,7 @@ BRIDGE = Bridge()
 
 
 def one_by_one(events: AsyncIterator[T]) -> Iterator[T]:
-    """Yield the items of an asynchronous iterator, none of which is None; each is fetched when it is asked for."""
+    """Yield the items of an asynchronous iterator, each fetched on demand; none of them may be None."""
 
     async def following() -> T | None:
         return await anext(events, None)

@@ -1,4 +1,4 @@
-"""Changes of the tasks of a store, read from their rows. Changes of one task are coalesced, and none is repeated."""
+"""Changes of the tasks of a store, read from their rows; several changes of one task may become one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from treadle.results.tasks import TaskSummary, summary
 from treadle.runner.watching import Subscription
 
 PAUSE_SECONDS: Final = 0.2
-"""Seconds between two reads of changes: a task that changes more often is yielded once in that time."""
+"""Seconds between two reads of changes; a task that changes more often is yielded once in that time."""
 
 ROWS_AT_ONCE: Final = 16
 """Number of rows that are read before other work of the event loop gets its turn."""
@@ -45,7 +45,7 @@ class TaskChanges(Subscription[TaskSummary]):
 
 
 class Changes:
-    """Collects the changed tasks in an event loop, from its creation on.
+    """Collects the tasks that change after its creation, in one event loop.
 
     Args:
         tasks: reports changes, here and in other processes.
@@ -95,7 +95,7 @@ class Changes:
         self._news.set()
 
     async def summaries(self) -> AsyncGenerator[TaskSummary, None]:
-        """Yield each changed task, in its state when it is read."""
+        """Yield each changed task in its state at the time of the read."""
         try:
             await self._tasks.cache.open()
             self._tasks.watch_store()
@@ -121,7 +121,7 @@ class Changes:
         self._news.set()
 
     async def _changes(self) -> list[TaskSummary]:
-        """Return new summaries of the tasks that may have changed, and of those that are gone."""
+        """Return new summaries of the tasks that may have changed, and of deleted tasks."""
         changed, now = self._changed.take(), self._clock()
         deleted, self._deleted = self._deleted, set[str]()
         has_gap, self._has_gap = self._has_gap or changed is None, False
@@ -130,9 +130,9 @@ class Changes:
             rows += await self._newer(self._since)
             self._since = max(
                 self._began, now - SLACK
-            )  # changes already yielded since then are not yielded again
+            )  # `_is_new` drops the changes that were yielded already
         there = {row.task_id for row in rows}
-        # A new task may have no row yet: so only a task that was yielded, or named as deleted, can be gone.
+        # A new task may have no row yet. So only a task that was yielded, or named as deleted, can be gone.
         missing = deleted | (self._yielded.keys() if has_gap else self._yielded.keys() & (changed or ()))
         gone = await self._gone(missing - there)
         return [each for each in (*map(summary, rows), *map(self._deletion, gone)) if self._is_new(each)]
@@ -158,7 +158,6 @@ class Changes:
         return replace(before, driven=False, driver=None, deleted=True)
 
     async def _gone(self, task_ids: Collection[str]) -> list[str]:
-        """Return the tasks that the store no longer has."""
         gone: list[str] = []
         for number, task_id in enumerate(sorted(task_ids), 1):
             try:
@@ -189,5 +188,5 @@ class Changes:
 
 
 def _shown(summary: TaskSummary) -> Any:
-    """Return the facts whose change is yielded: without the lease of the driver, which is renewed all the time."""
+    """Return the facts whose change is yielded, without the driver's lease, which is renewed all the time."""
     return replace(summary, driver=None), summary.driver and summary.driver.driver_id

@@ -1,4 +1,4 @@
-"""Controlling tasks: messages and edits for the next step; pause, interrupt, cancel, settle."""
+"""Control tasks: send messages, edit the next step, pause, interrupt, cancel, settle."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class ControlVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Add a message to a task before its next model call, also while it runs; durable when this returns.
+        """Add a message to a task before its next model call, also while it runs; it is durable when this returns.
 
         Args:
             task: the task, or its id.
             message: the message: text or content parts.
             role: `user`, `system`, or `observation`: data from outside, not an instruction.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat sends nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat sends nothing.
 
         Raises:
             TaskFinished: the task is completed, degraded or cancelled.
@@ -158,14 +158,14 @@ class ControlVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> StepInfo:
-        """Replace the input of the next step, and return the step; the journal holds both versions.
+        """Replace the input of the next step and return the step; the journal holds both versions.
 
         Args:
             task: the task, or its id.
             input: text or content parts.
-            expect: the last event that the caller saw, `Task.head`: nothing is edited unless it still is the last.
+            expect: the last event that the caller saw, `Task.head`. Nothing is edited unless it is still the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat edits nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat edits nothing.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
@@ -206,16 +206,16 @@ class ControlVerbs(ViewVerbs):
     ) -> None:
         """Change the arguments of a call that has not begun; the journal holds both versions.
 
-        A runner that was given the task's agent checks them against the tool's schema. Otherwise they are checked
-        when the call starts, and the model reads the problem.
+        A runner that knows the task's agent checks them against the tool's schema. Otherwise they are checked when the
+        call starts, and the model reads the error.
 
         Args:
             task: the task, or its id.
             call_id: the call.
             arguments: the new arguments of the tool.
-            expect: the last event that the caller saw, `Task.head`: nothing is edited unless it still is the last.
+            expect: the last event that the caller saw, `Task.head`. Nothing is edited unless it is still the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat edits nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat edits nothing.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
@@ -251,7 +251,7 @@ class ControlVerbs(ViewVerbs):
     ) -> None:
         """Raise `ConfigurationError` for arguments that do not fit a tool, if the task's agent is known here.
 
-        An edited content that guardrails ask about must have the same parts, and texts in the same places.
+        Edited content that guardrails ask about must keep its parts, with texts in the same places.
         """
         if isinstance(call, Check):
             check_edit(call, arguments, verb)
@@ -291,14 +291,14 @@ class ControlVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Skip a failed step, on record; the task goes on with the next one.
+        """Skip a failed step, and record that; the task goes on with the next step.
 
         Args:
             task: the task, or its id.
             step: id of the step, if several failed; by default the first.
-            expect: the last event that the caller saw, `Task.head`: nothing is skipped unless it still is the last.
+            expect: the last event that the caller saw, `Task.head`. Nothing is skipped unless it is still the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat skips nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat skips nothing.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
@@ -338,13 +338,13 @@ class ControlVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> RunResult[OutputT]:
-        """Let running calls end and start nothing new; returns when the task is paused, or has ended before.
+        """Let running calls end and start nothing new; return when the task is paused or has ended.
 
         Args:
             task: the task, or its id.
             reason: why, for the record and for `pending`.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat does not pause a task that went on.
+            command_id: an id of your own, 1 to 200 characters. A repeat does not pause a task that went on.
         """
         return await self._control(task, "pause", reason, by, command_id)
 
@@ -357,13 +357,13 @@ class ControlVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> RunResult[OutputT]:
-        """Stop what runs now; the task can be resumed. Returns when it has stopped.
+        """Stop running calls and return when the task has stopped; it can be resumed.
 
         Args:
             task: the task, or its id.
             reason: why, for the record and for `pending`.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat does not stop a task that went on.
+            command_id: an id of your own, 1 to 200 characters. A repeat does not stop a task that went on.
         """
         return await self._control(task, "interrupt", reason, by, command_id)
 
@@ -376,13 +376,13 @@ class ControlVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> RunResult[OutputT]:
-        """End a task for good; returns when its last effect has ended. Does nothing to a task that has ended.
+        """End a task for good and return when its last effect has ended; a task that has ended is left unchanged.
 
         Args:
             task: the task, or its id.
             reason: why, for the record.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat does not cancel a later attempt.
+            command_id: an id of your own, 1 to 200 characters. A repeat does not cancel a later attempt.
         """
         return await self._control(task, "cancel", reason, by, command_id)
 
@@ -408,20 +408,20 @@ class ControlVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> None:
-        """Settle whether a call whose outcome is unknown took effect; the task goes on when it is next driven.
+        """Settle whether a call with an unknown outcome took effect; the task goes on when it is next driven.
 
         Args:
             task: the task, or its id; or a task above it.
-            request_id: its id in `pending`, of this task before one of a task below it.
-            verdict: `Happened(output)`, or `NotHappened()`: then the call starts (again).
-            expect: the last event that the caller saw of the task that made the call: nothing is settled unless it
-                still is the last.
+            request_id: its id in `pending`; a call of this task precedes one of a task below it.
+            verdict: `Happened(output)`, or `NotHappened()`, after which the call starts, perhaps again.
+            expect: the last event that the caller saw of the calling task. Nothing is settled unless it is still the
+                last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat settles nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat settles nothing.
 
         Raises:
             TaskMoved: the journal of the task that made the call does not end with the event in `expect`.
-            CallNotFound: no outcome is to be settled under this id.
+            CallNotFound: no call of this id has an outcome to settle.
             AlreadyDecided: it was settled differently.
             ConfigurationError: several tasks below this one have such a call.
         """
@@ -489,7 +489,7 @@ class ControlVerbs(ViewVerbs):
     async def _tree_for(self, task_id: str, command_id: str | None) -> list[TaskState]:
         """Return the states of a task and of the unfinished tasks below it, for a decision on one of them.
 
-        Raises `CarriedOut` if one of several tasks had a command of this id, which might now reach another of them.
+        Raises `CarriedOut` if one of several tasks had a command of this id: a repeat might now reach another of them.
         """
         states = [state async for state in self._tree(task_id)]
         if command_id is not None and states[0].children:
@@ -498,7 +498,7 @@ class ControlVerbs(ViewVerbs):
         return states
 
     async def _maker_of(self, task_id: str, request_id: str) -> TaskState:
-        """Return the task that made a call: this one or the one below it that did; without one, this task."""
+        """Return the task that made a call: this one or one below it; this task if none did."""
         states = [state async for state in self._tree(task_id, all_below=True)]
         called = undone_call(request_id)
         calls = [(state, state.find_call(called)) for state in states]
@@ -508,7 +508,7 @@ class ControlVerbs(ViewVerbs):
     async def _check_settled(
         self, state: TaskState, request_id: str, verdict: Happened | NotHappened
     ) -> None:
-        """Raise unless a call without an open settlement was settled in this way."""
+        """Raise unless a call that waits for no settlement was settled in this way."""
         call = state.find_call(undone_call(request_id))
         if call is not None and _is_settled_so(call, request_id, verdict):
             return
@@ -538,7 +538,7 @@ class ControlVerbs(ViewVerbs):
 
 
 def _content(event: e.Event) -> dict[str, Json]:
-    """Return the data of an event that a repeat of its command has too."""
+    """Return the data of an event that is the same in a repeat of its command."""
     own = NOT_CONTENT | {"inbox"}
     return {name: value for name, value in codec.all_fields_of(event).items() if name not in own}
 
@@ -546,7 +546,7 @@ def _content(event: e.Event) -> dict[str, Json]:
 def several_pending(
     verb: str, pending: Sequence[Pending], request_id: str | None = None
 ) -> ConfigurationError:
-    """Return the error for a decision that could apply to several requests; with an id, in several tasks."""
+    """Return the error for a decision that fits several requests or, with an id, several tasks."""
     which = "one of the requests" if request_id is None else "the task, for several requests of this id"
     is_one_task = len({item.task_id for item in pending}) == 1
     named = [
@@ -562,7 +562,7 @@ def _as_recorded(verdict: Happened | NotHappened) -> tuple[str, Json]:
 
 
 def _is_settled_so(call: CallState, request_id: str, verdict: Happened | NotHappened) -> bool:
-    """Whether a call is in the state that this verdict leads to."""
+    """Whether a call is in the state that results from this verdict."""
     return _was_undone(call, verdict) if is_undo(request_id) else _was_settled(call, verdict)
 
 

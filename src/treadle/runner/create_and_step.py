@@ -1,4 +1,4 @@
-"""Creating tasks and running them step by step."""
+"""Create tasks and run them step by step."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class StepVerbs(ViewVerbs):
         context: ContextT | None = None,
         by: str | None = None,
     ) -> Task[OutputT]:
-        """Create a task without running anything; the same task id with the same arguments gives the same task.
+        """Create a task without running it; the same id with the same arguments returns the same task.
 
         Args:
             agent: the agent to run.
@@ -90,7 +90,7 @@ class StepVerbs(ViewVerbs):
             if context is not None:
                 await record_agent(
                     owned, agent, context, from_json(owned.state.options), self._driver.vault
-                )  # a function that raises is called again when the task is driven, and fails it then
+                )  # if the function raises, the drive calls it again, and fails the task then
             await owned.writer.durable()
         return await self.get_task(owned.state.task_id)
 
@@ -108,23 +108,23 @@ class StepVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> TaskStepOutput[OutputT]:
-        """Run exactly one step and return its output.
+        """Run one step and return its output.
 
         Args:
             task: the task, or its id.
             input: a person's message, added before the step's model call.
-            step: id of the step to run; it must be ready: see `get_upcoming_steps`.
+            step: id of the step to run, which must be ready; see `get_upcoming_steps`.
             agent: the task's agent, if this runner was not given it.
             context: passed to tools; never stored.
             observers: as in `run`, for this step.
-            expect: the last event that the caller saw, `Task.head`: the step runs only if it still is the last.
-            by: the name of the caller, for the record: with the input, and if the step reopens a task.
-            command_id: an id of your own, 1 to 200 characters: a repeat adds no second input and runs no
-                second step. It returns the step that ran, or completes the step that a crash cut off.
+            expect: the last event that the caller saw, `Task.head`. The step runs only if it is still the last.
+            by: the name of the caller, recorded with the input, and if the step reopens a task.
+            command_id: an id of your own, 1 to 200 characters. A repeat adds no second input and runs no second step.
+                It returns the step that ran, or completes the step that a crash cut off.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
-            StepFailed: the step failed and the policy says fail; the next `run_step` runs it again.
+            StepFailed: the step failed, and the failure policy ends the task; the next `run_step` runs the step again.
             TaskParked: the task is paused, or waits for a decision, an answer or a result.
             TaskFinished: the task has answered (finalize it) or ended.
         """
@@ -259,7 +259,7 @@ class StepVerbs(ViewVerbs):
         command_id: str | None = None,
         raw: bool = False,
     ) -> StepStream[OutputT]:
-        """Run one step like `run_step`, with its events on the way; `stream.output` is the value of `run_step`.
+        """Run one step like `run_step` and stream its events; `stream.output` is the return value of `run_step`.
 
         A repeat of a step that has ended yields no events.
         """
@@ -282,17 +282,17 @@ class StepVerbs(ViewVerbs):
     ) -> StepOutputs[OutputT]:
         """Run all ready steps in parallel, and return their outputs, in order.
 
-        More than one step can be ready only if steps are functions. A step that they make ready does not begin, and one
-        that is taken back meanwhile is left out.
+        Several steps can be ready only if steps are functions. Steps that become ready meanwhile do not begin. The
+        output of a step that is taken back meanwhile is left out.
 
         Args:
             task: the task, or its id.
             context: passed to tools; never stored.
             observers: as in `run`, for these steps.
-            expect: the last event that the caller saw, `Task.head`: the steps run only if it still is the last.
+            expect: the last event that the caller saw, `Task.head`. The steps run only if it is still the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat runs no other steps, and returns
-                those that ran.
+            command_id: an id of your own, 1 to 200 characters. A repeat runs no other steps, and returns those that
+                ran.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
@@ -331,14 +331,13 @@ class StepVerbs(ViewVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> RunResult[OutputT]:
-        """End a task that has answered: its messages are added to its thread in the same transaction. Idempotent.
+        """End a task that has answered, and add its messages to its thread in the same transaction. Idempotent.
 
         Args:
             task: the task, or its id.
-            expect: the last event that the caller saw, `Task.head`: the task ends only if it still is the last.
+            expect: the last event that the caller saw, `Task.head`. The task ends only if it is still the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat does not end a task that went on
-                since.
+            command_id: an id of your own, 1 to 200 characters. A repeat does not end a task that went on since.
 
         Raises:
             TaskUnfinished: the task has not answered.
@@ -368,7 +367,7 @@ class StepVerbs(ViewVerbs):
             try:
                 return await self._finalize_at_rest(task_id, expect, by, command_id)
             except TaskBusy:
-                # The first sending of this command may still be in progress, but only on a task that has answered.
+                # The first request with this id may still be in progress, but only on a task that has answered.
                 if command_id is None or not (await self._state(task_id)).answered:
                     raise
             await self._commands.stopped(task_id)
@@ -400,8 +399,7 @@ class StepVerbs(ViewVerbs):
     async def _create_or_none(self, new: NewRun, context: Any, *, drives: bool = True) -> OwnedTask | None:
         """Return a new task, or None if a task of the caller's id exists.
 
-        A task that is to be driven, or whose instructions are to be computed, is not created for a context of the wrong
-        type.
+        If the task will be driven or its instructions are a function, a context of the wrong type creates no task.
         """
         while new.task_id is None or await self._existing_row(new) is None:
             if drives or context is not None:
@@ -420,7 +418,7 @@ class StepVerbs(ViewVerbs):
         return None
 
     async def _existing_row(self, new: NewRun) -> TaskRow | None:
-        """Return the row of the task of that id, None without one; raises `TaskConflict` for another task."""
+        """Return the row of the task of that id, None without one; raise `TaskConflict` for another task."""
         task_id = str(new.task_id)
         await self._cache.open()
         row = await self._cache.row_or_none(task_id)
@@ -440,7 +438,7 @@ class StepVerbs(ViewVerbs):
 
 
 _Outcome: TypeAlias = Callable[[], list[TaskStepOutput[Any]]]
-"""Returns the outputs of steps, or raises the error that kept a single step from completing."""
+"""Returns the outputs of steps, or raises the error that prevented a single step."""
 
 
 @frozen
@@ -497,7 +495,7 @@ def _unfinished(state: TaskState, requested: Sequence[str]) -> list[str]:
 def _recorded_outcomes(
     state: TaskState, requested: Sequence[str], typed: OutputType[Any] | None
 ) -> list[TaskStepOutput[Any]]:
-    """Return the outputs of steps from the journal; raises `StepFailed` for a single step that failed."""
+    """Return the outputs of steps from the journal; raise `StepFailed` for a single step that failed."""
     steps = {step.id: step for step in all_steps(state)}
     state_word, upcoming = state_at_rest(state), upcoming_steps(state)
     outputs = [
@@ -518,7 +516,7 @@ def _failed(state: TaskState, output: TaskStepOutput[Any]) -> StepFailed:
 def _outcome_of_step(
     state: TaskState, drive: DriveLoop, only: frozenset[str] | None, typed: OutputType[Any] | None
 ) -> TaskStepOutput[Any]:
-    """Return the output of a drive of one step, or raise the error that kept it from completing."""
+    """Return the output of the one driven step, or raise the error that prevented it."""
     state_word = state_at_rest(state)
     if drive.step_done is not None:
         return step_output(state, drive.step_done, state_word, upcoming_steps(state), typed)

@@ -1,10 +1,10 @@
-"""Asking a person at a keyboard to decide the requests of tasks: shown exactly, decided in place.
+"""Ask a person at a keyboard to decide the requests of tasks, which are shown exactly.
 
     Pending --> lines that show it --> a question --> a verb: approve, deny, settle
 
-Text of a model, a tool or a policy follows its label on one line or, if it is longer, is shown below the label with a
-bar at the start of each line. Invisible characters are shown as escapes. So no shown text can look like a question, or
-like arguments other than those that would run.
+Text of a model, a tool or a policy follows its label on one line. Longer text is shown below the label, with a bar at
+the start of each line. Invisible characters are shown as escapes. So no shown text can look like a question, or like
+arguments other than those that would run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Part = str | tuple[str, str]
 
 
 class Keyboard(Protocol):
-    """Asks a person, and reads the answer."""
+    """Asks a person and reads the answer."""
 
     async def answer(self, mark: str, default: str = "") -> str:
         """Return the person's line; `default` can be edited. Input typed before the question is dropped.
@@ -61,7 +61,7 @@ def described(item: Pending, width: int | None, most: int | None = SHOWN) -> Ite
     Args:
         item: the request.
         width: columns of the screen; None for lines of any length.
-        most: maximum number of characters shown of a value; None for all.
+        most: maximum number of characters shown of a value; None for no limit.
     """
     yield ("  ? ", "yellow"), exact_text(_heading(item)).replace("\n", " ")
     if item.kind == "question":
@@ -108,7 +108,7 @@ def _heading(item: Pending) -> str:
 
 
 def _labelled(label: str, text: str, width: int | None, most: int | None) -> Iterator[tuple[Part, ...]]:
-    """Yield a text after its label, or with a bar below it if it is longer than the line."""
+    """Yield a text after its label; if it is longer than the line, below the label with a bar."""
     cut = None if most is None or len(text) <= most else len(text)
     shown = text if cut is None else text[:most]
     head = f"    {label:<17}"
@@ -129,7 +129,7 @@ def cells(text: str) -> int:
 
 
 def _pieces(line: str, width: int | None) -> Iterable[str]:
-    """Return a line in pieces that fit the width, broken after a blank if possible, with all characters."""
+    """Return a line in pieces that fit the width, broken after a blank if possible; no character is lost."""
     if width is None or cells(line) <= width:
         return [line]
     width = max(width, 2)
@@ -146,7 +146,7 @@ def _pieces(line: str, width: int | None) -> Iterable[str]:
 
 
 def _whole_words(piece: str) -> tuple[str, str]:
-    """Return the complete words of a piece of a line, and the rest of it."""
+    """Split a piece of a line after its last complete word."""
     end = piece.rfind(" ") + 1
     return (piece[:end], piece[end:]) if piece[:end].strip() else (piece, "")
 
@@ -181,7 +181,7 @@ class Dialogue:
         self._root = root
 
     async def decide(self, items: Iterable[Pending]) -> bool:
-        """Ask for decisions on all requests, one after the other; return whether all of them are decided."""
+        """Ask for a decision on each request; return whether all are decided."""
         decided = True
         for item in items:
             ask = self.KINDS.get(item.kind)
@@ -234,7 +234,7 @@ class Dialogue:
         return True
 
     async def _written(self, item: Pending, draft: str) -> bool:
-        """Approve with the argument that the approver must write; an empty line goes back to the question."""
+        """Approve with the argument that the approver must write; an empty line returns to the question."""
         while True:
             draft = draft or (await self._keyboard.answer(f"{item.argument}, for this call: ")).strip()
             if not draft:
@@ -244,7 +244,7 @@ class Dialogue:
             draft = ""
 
     async def _answered_with(self, item: Pending, written: str) -> bool:
-        """Answer with JSON, else with the text itself; return False, after a message, if neither fits."""
+        """Answer with JSON, else with the text itself; print a message and return False if neither fits."""
         refusal = None
         for value in values_of(written, item.arguments.get(str(item.argument))):
             try:
@@ -291,7 +291,7 @@ class Dialogue:
         return True
 
     async def _edit(self, item: Pending, written: str) -> bool:
-        """Approve with arguments that the person writes; an empty line goes back to the question."""
+        """Approve with arguments that the person writes; an empty line returns to the question."""
         draft = exact_json(item.arguments)
         while True:
             written = written or (await self._keyboard.answer("its arguments, as JSON: ", draft)).strip()
@@ -302,7 +302,7 @@ class Dialogue:
             draft, written = written, ""
 
     async def _edit_outside(self, item: Pending, _: str) -> bool:
-        """Approve with arguments that the person writes in an editor; an empty or unchanged file goes back."""
+        """Approve with arguments written in an editor; an empty or unchanged file returns to the question."""
         before = json.dumps(item.arguments, ensure_ascii=False, indent=2) + "\n"
         text = before
         while True:
@@ -318,7 +318,7 @@ class Dialogue:
                 return False
 
     async def _approved_with(self, item: Pending, written: str) -> bool:
-        """Approve with these arguments; return False, after a message, if they do not fit."""
+        """Approve with these arguments; print a message and return False if they do not fit."""
         try:
             arguments = parse_object(written)
         except ValueError as error:
@@ -386,7 +386,7 @@ class Dialogue:
             return True
 
     async def _below(self, item: Pending) -> bool:
-        """Ask for the requests of a task below; return False if it has none yet."""
+        """Ask for decisions on the requests of a task below; return False if it has none yet."""
         page = await self._verbs.list_pending(item.request_id)
         items = [each async for each in page if each.kind != "background"]
         return bool(items) and await self.decide(items)
@@ -416,7 +416,7 @@ class Dialogue:
         "settlement": _settlement,
         "subagent": _below,
     }
-    """Asks for a decision by kind of request, and records it; returns False if it was left open."""
+    """Asks for a decision on a request of each kind and records it; returns False if it was left open."""
 
 
 _FOR_LATER: Final = ("task", "thread", "always")
@@ -437,7 +437,7 @@ def values_of(written: str, present: Json) -> list[Json]:
 def read_answer(written: str, schema: Json) -> Json:
     """Return a person's answer: as JSON if that fits the schema, else as the text itself.
 
-    For a yes or no, `y` and `n` are accepted too.
+    A boolean can also be written `y` or `n`.
     """
     if schema == {"type": "boolean"} and written.lower() in _YES_OR_NO:
         return _YES_OR_NO[written.lower()]
@@ -451,7 +451,7 @@ def read_answer(written: str, schema: Json) -> Json:
 def edited_text(text: str) -> str:
     """Return a text after a person edited it in `VISUAL`, else `EDITOR`, else vi.
 
-    Raises `ConfigurationError` if the editor cannot be started, or fails.
+    Raises `ConfigurationError` if the editor does not start or fails.
     """
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="treadle-") as folder:  # for its owner only

@@ -1,6 +1,6 @@
 """The faces of the verbs on one task: a line for each verb and face, typed by the verb; see `verbs`.
 
-`RunHandle`, `SyncHandle` and `SyncRunner` derive from the classes here. They add what is written by hand.
+`RunHandle`, `SyncHandle` and `SyncRunner` derive from the classes here, and add the methods that are written by hand.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def of_task_with_agent(
 def blocking(
     verb: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """Return the method that waits for a verb of the object behind it; see `verbs`."""
+    """Return the method that waits for a verb of the wrapped object; see `verbs`."""
     return waiting("runner.sync", verb)
 
 
@@ -78,7 +78,7 @@ def waiting(
     made: Callable[[Any], Any] = lambda result: result,
     **differences: Any,
 ) -> Any:
-    """Return the method that waits for a verb and makes its result of that of the verb.
+    """Return the method that waits for a verb and converts its result.
 
     The other arguments are those of `verbs.face`.
     """
@@ -93,7 +93,7 @@ def waiting(
 
 
 def _waited(work: Coroutine[Any, Any, Any]) -> Any:
-    """Return the result of a verb without asyncio: a plain `for` over a page iterates over all pages."""
+    """Return the result of a verb; a plain `for` over a page then iterates over all pages."""
     result: object = BRIDGE.run(work)
     if isinstance(result, Page):
         cast("Page[Any, Any]", result).followed_by(waits=one_by_one)
@@ -104,7 +104,7 @@ def _waited(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class HandleVerbs(Generic[OutputT_co]):
-    """The verbs of a handle that are those of the runner, on the handle's task."""
+    """The verbs of the runner on a handle's task."""
 
     task_id: str
     _runner: TaskVerbs
@@ -128,7 +128,7 @@ class HandleVerbs(Generic[OutputT_co]):
 
 
 class SyncHandleVerbs(Generic[OutputT_co]):
-    """The same without asyncio."""
+    """The verbs of the runner on a handle's task, without asyncio."""
 
     get_events = blocking_of_task(TaskVerbs.get_events)
     get_steps = blocking_of_task(TaskVerbs.get_steps)

@@ -1,4 +1,4 @@
-"""Forks: new tasks that share another's journal up to a point, and continue on their own."""
+"""Fork tasks: a fork shares another task's journal up to a point, and continues on its own."""
 
 from __future__ import annotations
 
@@ -70,32 +70,31 @@ class ForkVerbs(ViewVerbs):
         expect: int | None = None,
         by: str | None = None,
     ) -> Task[Any]:
-        """Create a task that shares another's journal up to a point and runs nothing of it again.
+        """Create a task that shares another's journal up to a point and repeats none of its effects.
 
         Args:
-            task: the task to fork, or its id; it is not touched.
-            at: a step's id (just after it) or an event's sequence number; by default the last completed step, or the
-                begin of a fork that has completed none.
+            task: the task to fork, or its id; it stays unchanged.
+            at: the id of a step, or the sequence number of an event; the fork begins just after it. By default the last
+                completed step, or the beginning of a fork that has completed none.
             agent: another agent.
-            instructions: text in place of the agent's instructions, stored with the fork: it needs no code, and stays
-                when the code of the agent changes.
-            model: `provider:model` in place of the agent's model, stored likewise.
+            instructions: replaces the agent's instructions. The text is stored with the fork and stays when the
+                agent's code changes.
+            model: replaces the agent's model, as `provider:model`; stored likewise.
             input: a user message to continue with.
-            replace: other results for calls of one step, by call id; the fork begins at that step's end.
+            replace: other results for calls of one step, by call id; the fork begins at the end of that step.
             thread_id: the thread the fork belongs to; a new one by default.
-            task_id: an id of your own for the fork: the same id again is the same fork.
-            options: other options.
-            expect: the last event that the caller saw, `Task.head`: there is no fork unless it still is the last.
+            task_id: an id of your own for the fork; the same id again returns the same fork.
+            options: other options than those of the forked task.
+            expect: the last event that the caller saw, `Task.head`. There is no fork unless it is still the last.
             by: the name of the caller, for the record.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
-            TaskConflict: the id in `task_id` is that of another task.
+            TaskConflict: another task has the id in `task_id`.
             ModelUnknown: no provider has the name in `model`.
-            ForkPointBusy: a call has begun and not ended at that point, or goes on in the background. A step of a task
-                that has ended can be forked all the same: the fork has the results so far, and none of the work in the
-                background.
-            TaskTooNew: the task's journal was written by a newer version of Treadle, with events unknown to this one.
+            ForkPointBusy: a call has begun and not ended at that point, or goes on in the background. A step of an
+                ended task can be forked even then: the fork has the results so far, without the work in the background.
+            TaskTooNew: a newer version of Treadle wrote events into the task's journal that this one does not know.
             StepNotFound, CallNotFound: there is no such place.
         """
         request = _ForkRequest(
@@ -119,7 +118,7 @@ class ForkVerbs(ViewVerbs):
         return await self._same_fork(row, request, task_id)
 
     async def _fork(self, row: TaskRow, request: _ForkRequest) -> str:
-        """Create a fork and return its id; raises `TaskExists` if there is a task of that id."""
+        """Create a fork and return its id; raise `TaskExists` if there is a task of that id."""
         parent_id, at, agent = row.task_id, request.at, request.agent
         check_format(parent_id, row.format)
         state = (await self._cache.load(parent_id)).state
@@ -160,7 +159,7 @@ class ForkVerbs(ViewVerbs):
         return new.task_id
 
     async def _same_fork(self, row: TaskRow, request: _ForkRequest, task_id: str) -> Task[Any]:
-        """Return the fork that was created under an id before; raises `TaskConflict` if it is another task."""
+        """Return the fork that was created with an id before; raise `TaskConflict` if that is another task."""
         if await self._cache.row_or_none(task_id) is None:
             message = (
                 f"task id {task_id} belonged to a task that was deleted and is read by others; take another"
@@ -178,7 +177,7 @@ class ForkVerbs(ViewVerbs):
         return await self.get_task(task_id)
 
     async def _fits(self, row: TaskRow, request: _ForkRequest, fork: TaskState) -> dict[str, bool]:
-        """Return for each argument whether an existing fork has it; open arguments fit."""
+        """Return for each argument whether it fits an existing fork; an argument that was left out fits."""
         seq = fork.fork_seq
         records = await self._store.read(fork.task_id, after=seq - 1, upto=seq + 1)
         events = events_with_epochs(fork.task_id, records, after=seq - 1, previous=None)
@@ -255,7 +254,7 @@ class _ForkRequest:
     by: str | None
 
     def override_over(self, state: TaskState) -> e.AgentOverride | None:
-        """Return the fork's overrides of its agent: those of the caller, else those of its parent."""
+        """Return the caller's overrides of the fork's agent, else those of its parent."""
         requested, kept = self.override, state.override
         nothing = e.AgentOverride()
         if kept is not None and self.agent is None:
@@ -275,10 +274,9 @@ class _ForkRequest:
 
 
 def _ends(event: e.Event, step: str | int | None) -> bool:
-    """Whether an event ends a step."""
     return isinstance(event, (e.StepCompleted, e.StepSkipped)) and event.step == step
 
 
 def _allowed(requested: str | None, kept: str | None) -> tuple[str | None, ...]:
-    """Return the values that a fork may have as an override: the requested one, else none or its parent's."""
+    """Return the overrides that a fork may have: the requested one, else none or its parent's."""
     return (None, kept) if requested is None else (requested,)

@@ -1,4 +1,4 @@
-"""A handle on one task: watch it, wait for it, control it, from wherever it is driven."""
+"""A handle on one task, to watch, await and control it wherever it is driven."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from treadle.runner.watching import follow as follow_task
 @refuses_assignment("task_id")
 @documented_by(Runner=TaskVerbs, EventStream=EventStream)
 class RunHandle(HandleVerbs[OutputT_co], Generic[OutputT_co]):
-    """A task under its id. Watching never affects it; the verbs are those of the runner."""
+    """A task by its id, with the verbs of the runner. Watching never affects the task."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class RunHandle(HandleVerbs[OutputT_co], Generic[OutputT_co]):
         self._runner = runner
         self._driver = driver_of(runner)
         self._driven = driven
-        """the asyncio task that drives it in this event loop, if one does"""
+        """the asyncio task that drives it in this event loop, if any"""
 
         self._epoch = epoch
-        """the ownership under which that drives it"""
+        """the epoch in which that drives it"""
 
     def __repr__(self) -> str:
         return f"RunHandle({self.task_id!r})"
@@ -60,17 +60,17 @@ class RunHandle(HandleVerbs[OutputT_co], Generic[OutputT_co]):
     def events(
         self, *, after: int = 0, deltas: bool = True, raw: bool = False, follow: bool = False
     ) -> AsyncGenerator[Event | Ephemeral, None]:
-        """Yield the task's events with sequence numbers greater than `after`, until it stops; can be opened again.
+        """Yield the task's events with sequence numbers greater than `after`, until it stops; can be called again.
 
-        It takes part from now on, also if the first event is asked for later. In the middle of an answer, all of it so
-        far comes first, after the events: one `Delta` for each channel and call, with `at=0`.
+        The subscription begins with the call, even if the first event is requested later. If an answer is being
+        written, its text so far follows the stored events: one `Delta` for each channel and call, with `at=0`.
 
         Args:
             after: sequence number of the last event already seen.
-            deltas: also yield what the model is writing just now, which is never stored.
-            raw: also yield what the provider sends, as it sends it, in requests that begin from now on.
-            follow: go on when the task stops, until it is deleted, and yield a `TaskStood` first of all and whenever
-                its state or its driver changes.
+            deltas: also yield the deltas of the model, which are never stored.
+            raw: also yield the provider's raw chunks, for requests that begin from now on.
+            follow: go on when the task stops, until it is deleted. Yield a `TaskStood` first, and whenever its state or
+                its driver changes.
         """
         tasks, task_id = self._driver.owned, self.task_id
         watcher = tasks.channels.subscribe(task_id, deltas=deltas, raw=raw) if in_event_loop() else None
@@ -83,7 +83,7 @@ class RunHandle(HandleVerbs[OutputT_co], Generic[OutputT_co]):
     @overload
     def partials(self, *, checked: Literal[False] = False) -> AsyncGenerator[Json, None]: ...
     async def partials(self, *, checked: bool = False) -> AsyncGenerator[Any, None]:
-        """Yield the answer that is being written, each time that there is more of it; see `EventStream.partials`.
+        """Yield the growing answer each time that it has grown; see `EventStream.partials`.
 
         Raises `AgentUnknown` when this runner was not given the task's agent.
         """
@@ -98,7 +98,7 @@ class RunHandle(HandleVerbs[OutputT_co], Generic[OutputT_co]):
                 yield value
 
     async def result(self) -> RunResult[OutputT_co]:
-        """Return how the task stands once it stops; `interrupted` also when the process that drives it crashes."""
+        """Return the state of the task once it stops; `interrupted` also if the driving process crashes."""
         driven = self._driven
         if driven is None or driven.get_loop() is not asyncio.get_running_loop():
             return await self._stopped()
@@ -113,7 +113,7 @@ class RunHandle(HandleVerbs[OutputT_co], Generic[OutputT_co]):
     async def _went_on(self, driven: asyncio.Task[RunResult[OutputT_co]]) -> bool:
         """Whether the task was driven again since the drive that began with this handle."""
         if self._epoch is None and (driven.cancelled() or driven.exception() is not None):
-            return False  # there was none: the caller is told what kept it from beginning
+            return False  # it never began: the caller gets its error
         try:
             return (await self._runner.store.row(self.task_id)).epoch != self._epoch
         except (StoreUnavailable, TaskNotFound):
@@ -122,7 +122,7 @@ class RunHandle(HandleVerbs[OutputT_co], Generic[OutputT_co]):
             )
 
     async def list_pending(self, *, limit: int = 100, cursor: str | None = None) -> PendingPage:
-        """See `Runner.list_pending`. Of this task and of those below it."""
+        """See `Runner.list_pending`. The requests are those of this task and of the tasks below it."""
         return await self._runner.list_pending(self.task_id, limit=limit, cursor=cursor)
 
     async def complete(

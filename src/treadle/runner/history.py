@@ -1,4 +1,4 @@
-"""Views of one task's history, a page at a time: its events and its steps."""
+"""Pages of a task's events and steps, and its past requests to a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, ViewVerbs, id_of
 
 SCANNED: Final = 5_000
-"""Maximum number of events that are searched for a page of certain kinds."""
+"""Maximum number of events that are searched for a page of some kinds."""
 
 
 class HistoryVerbs(ViewVerbs):
@@ -37,16 +37,16 @@ class HistoryVerbs(ViewVerbs):
         limit: int = 100,
         kinds: str | Collection[str] | None = None,
     ) -> EventPage:
-        """Return a page of the events of a task; a fork's begin with those that it shares with its parent.
+        """Return a page of the events of a task; those of a fork begin with the ones that it shares with its parent.
 
-        `for` goes over the events of the page, `async for` also over those of later pages. With `runner.sync` a plain
-        `for` goes over all pages.
+        `for` iterates over the events of the page, `async for` over those of later pages too. With `runner.sync` a
+        plain `for` iterates over all pages.
 
         Args:
             task: the task, or its id.
             after: sequence number of the last event already seen.
             limit: the maximum number of events of a page, 1 to 1,000.
-            kinds: only events of this kind, such as `tool_ended`, or of these.
+            kinds: only events of this kind, or of these kinds, such as `tool_ended`.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -75,7 +75,7 @@ class HistoryVerbs(ViewVerbs):
         )
 
     async def _state_or_none(self, row: TaskRow) -> TaskState | None:
-        """Return the state of a task; None if its journal cannot be read to its end."""
+        """Return the state of a task; None if its journal is unreadable."""
         try:
             return (await self._cache.load(row.task_id, row)).state
         except JournalCorrupt:
@@ -85,8 +85,8 @@ class HistoryVerbs(ViewVerbs):
     async def get_steps(self, task: Ref[OutputT], *, after: int = 0, limit: int = 100) -> StepPage[OutputT]:
         """Return a page of the steps of a task's current branch that have begun, in order.
 
-        `for` goes over the steps of the page, `async for` also over those of later pages. With `runner.sync` a plain
-        `for` goes over all pages.
+        `for` iterates over the steps of the page, `async for` over those of later pages too. With `runner.sync` a plain
+        `for` iterates over all pages.
 
         Args:
             task: the task, or its id.
@@ -112,12 +112,12 @@ class HistoryVerbs(ViewVerbs):
     async def get_request(self, task: Ref, step: str | int, *, call: str | None = None) -> PastRequest:
         """Return a step's last request as the model saw it: messages, instructions, tools, settings.
 
-        The agent's code, if this runner was given it, rebuilds it from the journal; `PastRequest.exact` tells whether
-        the code is the version that made the request.
+        A runner that knows the agent rebuilds the request from the journal with its code. `PastRequest.exact` tells
+        whether that code is the version that made the request.
 
         Args:
             task: the task, or its id.
-            step: the step: its index on the current branch, from 1, or its id; also that of a step that was undone.
+            step: its index on the current branch, from 1, or its id, which may be that of an undone step.
             call: in a step that is a function, the id of one of its requests, as `model_started` names it.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Maintenance of journals: verify them, and carry them from store to store, without driving a task."""
+"""Verify journals, and export and import tasks, without driving them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class MaintenanceVerbs(ViewVerbs):
 
     @verb
     async def verify(self, task: Ref | None = None) -> VerifyReport:
-        """Verify journals, read anew: chains, ends, events, conversations, threads, bases.
+        """Read journals again and verify their chains, ends, events, conversations, threads and bases.
 
         Args:
-            task: one task; None for all of the store. Damage in one does not stop the check of the others.
+            task: one task; None for all tasks of the store. Damage in one does not stop the check of the others.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -40,15 +40,15 @@ class MaintenanceVerbs(ViewVerbs):
 
     @verb
     async def export_tasks(self, to: str | os.PathLike[str] | BinaryIO, *tasks: Ref) -> ExportReport:
-        """Write tasks as JSON Lines, with those they were forked from or share a thread with, and their families.
+        """Write tasks as JSON Lines, with the tasks they were forked from or share a thread with, and all children.
 
         Args:
             to: a file, which appears once it is complete, or a stream of bytes.
-            tasks: the tasks; all of the store if none is named. A task that is driven is exported up to its last event.
+            tasks: the tasks; by default all tasks of the store. A task that is driven is exported up to its last event.
 
         Raises:
             TaskNotFound: there is no such task.
-            JournalCorrupt: a task cannot be read; leave it out by naming the others.
+            JournalCorrupt: a task cannot be read; name the others to leave it out.
         """
         from treadle.transfer import exporting
 
@@ -66,12 +66,12 @@ class MaintenanceVerbs(ViewVerbs):
 
     @verb
     async def import_tasks(self, source: str | os.PathLike[str]) -> ImportReport:
-        """Import tasks from an export file, each with its unchanged journal, without running any code from the file.
+        """Import tasks from an export file with unchanged journals, without running any code from the file.
 
-        The whole file is checked first. A task that exists already is left alone if it is the same.
+        The whole file is checked first. An equal task that exists already is left unchanged.
 
         Raises:
-            ImportRefused: the file is not an export, or was cut or changed; `line` says where. Nothing was imported.
+            ImportRefused: the file is not an export, or was cut or changed; `line` is the place. Nothing was imported.
             TaskConflict: the store has another task of the same id. Nothing was imported.
         """
         from treadle.transfer import importing

@@ -1,4 +1,4 @@
-"""Answers while a model writes them, parsed from the deltas so far. The cost arises only for callers that iterate."""
+"""Answers while a model writes them, parsed from the deltas so far."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ async def partials(
 ) -> AsyncGenerator[Any, None]:
     """Yield the growing answer each time that it has grown, as JSON data or as text.
 
-    Values are not checked, and a later answer of the task begins anew. An answer without deltas is yielded once, as a
-    whole.
+    Values are not checked, and a later answer of the task begins anew. An answer without deltas is yielded once, whole.
 
     Args:
         events: the events and deltas of the task.
-        typed_of: returns the output type of an agent; without a name, of the agent that the task begins with.
+        typed_of: returns the output type of an agent by its name; None names the agent that the task begins with.
         checked: yield only values of the agent's output type.
     """
     typed = typed_of(None)
@@ -51,7 +50,7 @@ async def partials(
             try:
                 value = typed.output.partial(value)
             except ValueError:
-                continue  # it may be, once there is more of it
+                continue  # it may fit once it has grown
         if value is not None and value != answer.yielded:
             answer.yielded = value
             yield value
@@ -102,7 +101,7 @@ class _PartialAnswer:
         return bool(text)
 
     def value(self) -> Json:
-        """Return the parsed part of the answer; None while there is none."""
+        """Return the parsed part of the answer; None if no part of it can be parsed yet."""
         text = "".join(self._texts.values())
         if self._typed is None:
             return text

@@ -1,7 +1,6 @@
-"""Running a task to its next stop: a new task, a known one, and one that another driver left.
+"""Run a task to its next stop: a new task, a known one, or one that another driver left.
 
-All these verbs take the same way: acquire the task, record the caller's request, drive the task to the verb's goal,
-release it, and return its state.
+All verbs do the same: acquire the task, record the caller's request, drive the task, release it, and return its state.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from treadle.runner.verbs import on_instances, verb
 from treadle.runner.views import Input, Ref, id_of
 
 UNFINISHED: Final = frozenset({"created", "running", "answered"})
-"""States of tasks at rest that may go on at once."""
+"""States of stopped tasks that may go on at once."""
 
 
 class RunVerbs(StepVerbs):
@@ -62,21 +61,21 @@ class RunVerbs(StepVerbs):
         observers: Observers = (),
         by: str | None = None,
     ) -> RunResult[OutputT]:
-        """Run an agent on an input until the task stops, and return its state then.
+        """Run an agent on an input until the task stops, and return its state.
 
         Args:
             agent: the agent to run.
             input: text or content parts.
             thread_id: the conversation to continue; a new one by default.
-            task_id: an id of your own. A known one never runs twice: created or interrupted, it is driven on; ended,
-                paused or waiting, its stored result is returned; driven elsewhere, its next stop is awaited, and it is
-                driven on here if that driver crashes or is shut down.
-            extra_state: JSON data by name, stored with the task: `ctx.state` of its tools, steps and instructions,
-                which may change it. A known task keeps its own.
-            options: the options of the run; open fields are taken from the runner's.
+            task_id: an id of your own. A known task never runs twice. If it was only created or was interrupted, it is
+                driven on. If it has ended, is paused or waits, its stored result is returned. If another driver has
+                it, its next stop is awaited. If that driver crashes or shuts down, the task is driven on here.
+            extra_state: JSON data by name, stored with the task. Its tools, steps and instructions read and change it
+                as `ctx.state`. A known task keeps its own.
+            options: the options of the run; fields left open are those of the runner.
             context: passed to tools and instructions; never stored, never shown to a model.
-            observers: receive the events of this task and those below it while this call drives it, as with
-                `Runner(observers=)`. Never stored: a later drive has only those that it is given.
+            observers: receive the events of this task and the tasks below it while this call drives it, like those of
+                `Runner(observers=)`. A later drive does not know them.
             by: the name of the caller, for the record.
 
         Raises:
@@ -102,7 +101,7 @@ class RunVerbs(StepVerbs):
         observers: Observers = (),
         by: str | None = None,
     ) -> RunResult[OutputT]:
-        """Run like `run`, without asyncio; works also inside a running event loop."""
+        """Run like `run`, without asyncio; it also works inside a running event loop."""
         work = self.run(
             agent,
             input,
@@ -124,13 +123,13 @@ class RunVerbs(StepVerbs):
         return await self._delivered(owned.state, result)
 
     async def _delivered(self, state: TaskState, result: RunResult[Any]) -> RunResult[Any]:
-        """Return the result of a task that was driven here, and delete the task if its options request that."""
+        """Return the result of a task that was driven here; delete the task if its options request that."""
         if state.options and state.options.get("delete_on_finish"):
             await self._delete_finished(result)
         return result
 
     async def _delete_finished(self, result: RunResult[Any]) -> None:
-        """Delete a task that has answered, unless a fork, calls in the background or another driver need it."""
+        """Delete a task that has answered, unless a fork, a call in the background or another driver needs it."""
         task_id = result.task_id
         if not is_disposable(result):
             return
@@ -145,7 +144,7 @@ class RunVerbs(StepVerbs):
         if detached:
             ENCLOSING_TASKS.set(())  # the caller does not wait for it
         try:
-            try:  # no context manager: every run comes this way
+            try:  # no context manager, since every run passes here
                 context = await self._driver.contexts.of_drive(owned, agent, context)
                 await self._driver.drive(owned, "end", agent, context)
             finally:
@@ -166,7 +165,7 @@ class RunVerbs(StepVerbs):
         task_id = str(new.task_id)
         row = await self._cache.row(task_id)
         if state_of_row(row) in (*UNFINISHED, "interrupted"):
-            # Under a ceiling they are never None, and in place of the task's they might raise its limits.
+            # Under a ceiling they are never None; if they replaced those of the task, they might raise its limits.
             keeps_its_own = self.scope is not None and self.scope.ceiling is not None
             options = None if keeps_its_own else new.options
             delivers = delivers and not detached
@@ -189,10 +188,10 @@ class RunVerbs(StepVerbs):
         by: str | None = None,
         raw: bool = False,
     ) -> EventStream[OutputT]:
-        """Run like `run`, with its events: `async with ... as stream: async for event in stream`.
+        """Run like `run` and stream the events: `async with ... as stream: async for event in stream`.
 
-        With `raw`, the raw chunks of the model's provider are included. Leaving the block early interrupts the task;
-        afterwards `stream.result` is the return value of `run`.
+        With `raw`, the raw chunks of the model's provider are included. Leaving the block early interrupts the task.
+        Afterwards `stream.result` is the return value of `run`.
         """
         unused_id = new_id() if task_id is None else task_id
         new = NewRun(agent, parts_of(input), thread_id, unused_id, options, extra_state, by=by)
@@ -225,7 +224,7 @@ class RunVerbs(StepVerbs):
         )
 
     async def _created(self, new: NewRun, context: Any, *, is_unused: bool) -> OwnedTask | None:
-        """Return a new task, or None if its id is known; a generated id is not looked up."""
+        """Return a new task, or None if its id is known; without lookup if `is_unused`."""
         if not is_unused:
             return await self._create_or_none(new, context)
         self._driver.contexts.check_for_new_task(new.agent, context)
@@ -244,18 +243,18 @@ class RunVerbs(StepVerbs):
         context: ContextT | None = None,
         by: str | None = None,
     ) -> Task[OutputT]:
-        """Create a task for a driver that adopts tasks, in any process, and return it at once; nothing runs here.
+        """Create a task for an adopting driver in any process, and return it at once; it does not run here.
 
         Args:
-            agent: the agent to run; the driver that adopts the task must be given an agent of this name.
+            agent: the agent to run; the adopting driver must have an agent of this name.
             input: text or content parts.
             thread_id: the conversation to continue; a new one by default.
-            task_id: an id of your own. A known one never runs twice: a task that has not run yet will be driven, any
-                other one is left unchanged.
-            extra_state: JSON data by name, stored with the task: `ctx.state` of its tools, steps and instructions,
-                which may change it. A known task keeps its own.
-            options: the options of the run; open fields are taken from this runner's.
-            context: never stored; an instructions function is called with it now.
+            task_id: an id of your own. A known task never runs twice: if it has not run yet it will be driven,
+                otherwise it is left unchanged.
+            extra_state: JSON data by name, stored with the task. Its tools, steps and instructions read and change it
+                as `ctx.state`. A known task keeps its own.
+            options: the options of the run; fields left open are those of this runner.
+            context: passed to an instructions function, which is called now; never stored.
             by: the name of the caller, for the record.
 
         Raises:
@@ -269,7 +268,7 @@ class RunVerbs(StepVerbs):
             if context is not None:
                 await record_agent(
                     owned, agent, context, from_json(owned.state.options), self._driver.vault
-                )  # a function that raises is called again when the task is driven, and fails it then
+                )  # if the function raises, the drive calls it again, and fails the task then
             await owned.writer.durable()
             owned.wanted = AT_ONCE
         return await self.get_task(owned.state.task_id)
@@ -296,28 +295,28 @@ class RunVerbs(StepVerbs):
         by: str | None = None,
         command_id: str | None = None,
     ) -> RunResult[OutputT]:
-        """Drive a task to its next stop, and return its state then.
+        """Drive a task to its next stop, and return its state.
 
-        An earlier pause or interrupt is lifted, also one that no driver has read yet. A completed or cancelled task,
-        and a degraded one without new options, is left unchanged. For a task that is driven elsewhere, `resume`
-        waits, and drives the task on here if that driver crashes or is shut down.
+        An earlier pause or interrupt is lifted, also one that no driver has read yet. A completed or cancelled task is
+        left unchanged, and so is a degraded one without new options. If another driver has the task, `resume` waits for
+        it. If that driver crashes or shuts down, the task is driven on here.
 
         Args:
             task: the task, or its id.
             agent: the task's agent, if this runner was not given it.
             context: passed to tools and instructions; never stored.
-            observers: as in `run`; those of an earlier drive are not kept.
+            observers: as in `run`; observers of earlier drives receive nothing.
             options: other options, such as raised limits.
-            drive: False to leave the driving to a driver that adopts tasks, in any process: then the task is returned
-                at once, and this runner needs no agent.
-            expect: the last event that the caller saw, `Task.head`: the task goes on only if it still is the last.
+            drive: False leaves the driving to an adopting driver in any process. The task is returned at once, and this
+                runner needs no agent.
+            expect: the last event that the caller saw, `Task.head`. The task goes on only if it is still the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat waits for the run that the first
-                one began, and does not resume a task that was stopped since.
+            command_id: an id of your own, 1 to 200 characters. A repeat waits for the run that the first one began, and
+                does not resume a task that was stopped since.
 
         Raises:
             AgentUnknown: this runner was not given the task's agent.
-            ChildTask: the task is a child: it goes on with its parent.
+            ChildTask: the task is a child, which goes on with its parent.
             TaskBusy: with `drive=False`, other options were given for a task that is being driven.
             TaskMoved: the task's journal does not end with the event in `expect`.
             UndoUnfinished: an undo has begun and not ended.
@@ -350,7 +349,7 @@ class RunVerbs(StepVerbs):
             return await self._commands.once(task_id, command_id, (e.Resumed,), go_on, went_on)
 
     async def _hand_on(self, task_id: str, how: _Resume) -> RunResult[Any]:
-        """Have a driver that adopts tasks drive a task to its next stop; return its current state."""
+        """Leave a task to an adopting driver, and return its current state."""
         while True:
             row = await self._cache.row(task_id)
             check_unmoved(task_id, row.head, how.expect)
@@ -361,7 +360,7 @@ class RunVerbs(StepVerbs):
                 if how.options is not None:
                     message = f"task {task_id} is being driven: give other options once it has stopped"
                     raise TaskBusy(message, task_id=task_id, state="running")
-                # Its driver may be about to leave it at rest, as after a single step.
+                # Its driver may be about to leave it, as after a single step.
                 if await self._ask_driver(row, how, {"by": how.by, "wanted": True}):
                     return await self.result(task_id)
                 continue
@@ -378,9 +377,9 @@ class RunVerbs(StepVerbs):
                     raise
 
     async def _ask_driver(self, row: TaskRow, how: _Resume, data: dict[str, Json]) -> bool:
-        """Have the driver of a task record that it goes on; False if it left, and the task must not have moved.
+        """Ask the driver of a task to record that it goes on; return False if the driver left.
 
-        Raises `TaskMoved` if it has.
+        Raises `TaskMoved` if the driver left and the task has moved.
         """
         task_id, expect = row.task_id, how.expect
         if expect is not None:
@@ -413,10 +412,10 @@ class RunVerbs(StepVerbs):
                 paused = await self._commands.paused_below(task_id) if how.again else set[tuple[str, int]]()
                 if not await self._resumed_elsewhere(row, how):
                     continue
-                how = replace(how, expect=None)  # its driver moves it from here on
+                how = replace(how, expect=None)  # from here on its driver moves it
                 ended_at = row.head if row.state in END_STATES else None
                 row = await self._commands.stopped(task_id)
-                # If an ended task has no new event, its driver was only about to release it.
+                # If an ended task has no new event, its driver was about to release it.
                 if row.head != ended_at and not await self._is_to_be_driven_on(
                     row, is_here=is_here, paused=paused
                 ):
@@ -447,18 +446,18 @@ class RunVerbs(StepVerbs):
                     raise
 
     async def _was_faster(self, row: TaskRow) -> bool:
-        """Whether another driver has owned a task since its row was read, perhaps only for a moment."""
+        """Whether another driver has owned a task since its row was read, even for a moment."""
         now = await self._cache.row(row.task_id)
         return now.epoch != row.epoch or self._owned.is_driven(now)
 
     async def _is_to_be_driven_on(
         self, row: TaskRow, *, is_here: bool = False, paused: Set[tuple[str, int]] = frozenset()
     ) -> bool:
-        """Whether a caller that waited for a task, which another caller drove, is to drive it on.
+        """Whether a caller that waited for a task of another driver must drive it on.
 
-        That is so if the other driver crashed, was shut down, took one step only, or left inbox items unread. It is
-        also so if the task waits for children that were `paused`, with these epochs, before the caller came: a resume
-        lifts that.
+        It must if the other driver crashed, was shut down, took one step only, or left inbox items unread. It also
+        must if the task waits for children that were `paused` in these epochs when the caller came: a resume lifts
+        their pause.
         """
         if row.state in END_STATES:
             return False
@@ -469,7 +468,7 @@ class RunVerbs(StepVerbs):
         return bool(paused) and not paused.isdisjoint(await self._commands.paused_below(row.task_id))
 
     async def _resumed_elsewhere(self, row: TaskRow, how: _Resume) -> bool:
-        """Have the driver of a task lift a stop that was requested before; False as in `_ask_driver`."""
+        """Ask the driver of a task to lift a requested stop; return False as `_ask_driver` does."""
         state = (await self._cache.load(row.task_id)).state
         kinds = [item.kind for item in await self._store.inbox(row.task_id)]
         is_stopped = state.pausing or state.interrupting or "pause" in kinds or "interrupt" in kinds
@@ -500,7 +499,7 @@ class RunVerbs(StepVerbs):
         return await self._result_of(state, state_at_rest(state))
 
     async def _record_resume(self, owned: OwnedTask, how: _Resume) -> None:
-        """Record that a task goes on: in another attempt if it has ended, with other options, and without a stop."""
+        """Record that a task goes on with the given options and without a stop; if it has ended, in another attempt."""
         inbox = await self._commands.note(owned, how.command_id, sent_as="resume")
         is_new_attempt = owned.state.ended is not None
         if is_new_attempt:
@@ -521,10 +520,10 @@ class _Resume:
         options: other options.
         by: the name of the caller.
         before: stops in its inbox that are recorded first, and lifted.
-        expect: the last event of its journal, if it is at rest.
+        expect: the required last event of its journal, for a task that has stopped.
         command_id: the id of the command, if the caller gave one.
         again: whether a task that has ended may be reopened, and one that is paused goes on.
-        delivers: whether the caller gets the result at once, and the task may then be deleted.
+        delivers: whether the caller gets the result at once, after which the task may be deleted.
         observers: the caller's observers.
     """
 
@@ -538,7 +537,7 @@ class _Resume:
     observers: Listeners | None = None
 
     def leaves(self, state: str | None, *, pausing: bool = False) -> bool:
-        """Whether a task in this state has ended, or is pausing, and is left unchanged."""
+        """Whether a task in this state is left unchanged, since it has ended or is pausing."""
         if not self.again:
             return pausing or state in END_STATES
         if state == "degraded":

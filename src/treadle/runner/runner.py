@@ -1,4 +1,4 @@
-"""`TaskRunner`: every verb on tasks, over ports alone. The public `Runner` only chooses its adapters."""
+"""`TaskRunner` has every verb on tasks, over ports alone. The public `Runner` only chooses its adapters."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     def scoped(self, *, tenant: str = "", by: str | None = None, options: RunOptions | None = None) -> Self:
         """Return a runner with the same verbs in one tenant, for one principal, under a ceiling of options.
 
-        Tenants share a store and are invisible to each other: an id of another tenant is not found, and may be reused
-        for a task or thread of one's own. The runner itself works in the tenant whose name is empty. The scoped
-        runner shares all
-        other parts of this runner, and is as cheap to make as a call: a server makes one for each request. This runner
-        drives its tasks and must stay open; closing the scoped runner closes nothing.
+        Tenants share a store and are invisible to each other. An id of another tenant is not found, and a tenant may
+        reuse it for a task or thread of its own. The runner itself works in the tenant whose name is empty.
+
+        The scoped runner shares all other parts of this runner. It is cheap: a server makes one for each request. This
+        runner drives its tasks and must stay open; closing the scoped runner closes nothing.
 
         Args:
             tenant: the tenant of all tasks, threads and grants that the verbs read and create: 1 to 100 printable
                 characters without quotes and backslashes. A scoped runner can only be scoped to its own tenant.
             by: the name that each command and decision records. A call with another `by` is refused.
-            options: a ceiling: the smaller of two numbers counts, such as limits, also in `resume(options=)`; every
-                other field that it sets cannot be set otherwise. A resume without options does not change those of a
-                task, and neither does a run of a known task.
+            options: a ceiling for the options of calls, also those of `resume`. The smaller of two numbers counts, such
+                as limits. Calls cannot change any other field that it sets. A resume without options keeps those of a
+                task, and so does a run of a known task.
 
         Raises:
             ConfigurationError: an argument is not valid, or this runner is scoped to another tenant or principal.
@@ -95,12 +95,12 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
 
     @on_instances
     def changes(self) -> AsyncGenerator[TaskSummary, None]:
-        """Yield each task that changes from now on, as in lists: created, driven on, stopped, ended or deleted.
+        """Yield each task that is created, driven on, stopped, ended or deleted from now on, as lists show it.
 
-        Changes of a task within 0.2 seconds may be yielded as one; earlier changes are not yielded. After a gap, such
-        as a lost connection of the store, the changes of that time are yielded. A deleted task has `deleted=True`.
-        Runners that share a store object report every deletion to each other. Deletions in another process are
-        reported for tasks that were yielded before; for other tasks, read the list periodically.
+        Changes of a task within 0.2 seconds may be yielded as one. After a gap, such as a lost connection of the store,
+        the changes of that time are yielded. A deleted task has `deleted=True`. Runners that share a store object
+        report every deletion to each other. A deletion in another process is reported only for tasks that were yielded
+        before; for other tasks, read the list periodically.
         """
         if not in_event_loop():
             raise MisusedVerb(
@@ -111,26 +111,26 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
 
     @property
     def abandoned(self) -> tuple[AbandonedCall, ...]:
-        """The calls of this process that ignored two cancellations, were abandoned, and still run."""
+        """The calls of this process that still run after they ignored two cancellations and were abandoned."""
         return still_running()
 
     @verb
     async def get_agents(self) -> tuple[AgentInfo, ...]:
-        """Return the agents that this runner can drive, by name: its own, and those that they reach."""
+        """Return the agents that this runner can drive, by name: its own, and those they can reach."""
         agents = self._agents
         return tuple([agent_info(agent, agents.model_name_of(agent)) for agent in agents.registered()])
 
     @property
     def observers(self) -> tuple[ObserverReport, ...]:
-        """Reports on this runner's observers: delivered and dropped notices, and errors that they raised."""
+        """Reports on this runner's observers: notices delivered and dropped, and errors raised."""
         return self._driver.observers.reports()
 
     def log_filter(self) -> logging.Filter:
-        """Return a filter for `handler.addFilter` that masks the secrets this runner knows, in tracebacks too."""
+        """Return a filter for `handler.addFilter` that masks this runner's known secrets, in tracebacks too."""
         return HidesSecrets(self._driver.vault)
 
     def middleware_of(self, agent: Agent[Any]) -> dict[str, tuple[str, ...]]:
-        """Return the names of the middleware around each tool of an agent in this runner's tasks, the outermost first.
+        """Return the names of the middleware around each tool of an agent, the outermost first.
 
         Args:
             agent: the agent; tools without middleware are left out.
@@ -154,8 +154,8 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     async def aclose(self) -> None:
         """Write queued data and close the store; tasks still driven here are interrupted, as by `drain`.
 
-        Observers receive their waiting notices, for at most 2 seconds. From then on verbs raise `StoreUnavailable`,
-        until another `async with` opens the runner again. For a scoped runner, nothing is closed.
+        Observers receive their waiting notices for at most 2 seconds. Then verbs raise `StoreUnavailable`, until
+        another `async with` opens the runner again. Closing a scoped runner closes nothing.
         """
         if self.scope is not None:
             return
@@ -168,10 +168,10 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     async def drain(self, grace: float = 0.0) -> None:
         """Stop driving before this process ends: adopt no more tasks, and release every task driven here.
 
-        The tasks are `interrupted`; a driver that adopts tasks continues them at once, and so does `resume`.
+        The tasks are `interrupted`. An adopting driver continues them at once, and so does `resume`.
 
         Args:
-            grace: seconds for which calls in flight may end, while nothing new starts; then they are stopped.
+            grace: seconds that calls in flight get to end, while no call starts; then they are stopped.
         """
         arguments.seconds("drain: grace", grace)
         self._check_whole("drain")
@@ -191,12 +191,12 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
     ) -> None:
         """Adopt tasks of all tenants that need a driver and have none, in the running event loop, until `drain`.
 
-        Tasks are driven with the agents of this runner, and the options they were begun with.
+        Tasks are driven with the agents of this runner and the options they were created with.
 
         Args:
             at_most: maximum number of tasks driven at the same time.
             per_tenant: maximum number of these for one tenant, so that no tenant blocks the others; None for no limit.
-            tell: called with each action or problem of the adopter, in the event loop; by default it logs to
+            tell: called in the event loop with each action or problem of the adopter. By default they are logged to
                 `treadle.adopting`.
         """
         arguments.count("begin_adopting: at_most", at_most)
@@ -207,10 +207,10 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
 
     @on_instances
     def set_policy(self, policy: Judge | None) -> None:
-        """Judge by another policy from now on, in place of `Runner(policy=)`; None restores that.
+        """Replace the policy of `Runner(policy=)` from now on; None restores that.
 
         It applies to every later judgement of this process, in all tenants, also in running tasks. Earlier judgements
-        stay: an open question about a call stays open. The journal names the policy with each judgement, by
+        stay: an open question about a call stays open. The journal names the policy of each judgement by its
         `Policy.fingerprint`.
 
         Args:
@@ -223,7 +223,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
             driver.wake_for_policy()
 
     def _check_whole(self, verb: str) -> None:
-        """Raise `ConfigurationError` on a scoped runner, for a verb that affects all driving of this process."""
+        """Raise `ConfigurationError` on a scoped runner: the verb affects all driving of this process."""
         if self.scope is not None:
             raise ConfigurationError(f"{verb}: call it on the runner that this one was scoped from")
 
@@ -241,7 +241,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
         observers: Observers = (),
         by: str | None = None,
     ) -> RunHandle[OutputT]:
-        """Start a task and return a handle at once; it is driven in this event loop and ends with it.
+        """Start a task and return a handle at once; the task is driven in this event loop and stops with it.
 
         The arguments are those of `run`.
         """
@@ -264,7 +264,7 @@ class TaskRunner(TaskVerbs, MaintenanceVerbs, ThreadVerbs, metaclass=ExplainsNam
         return handle
 
     def _in_background(self, work: Coroutine[Any, Any, RunResult]) -> asyncio.Task[RunResult]:
-        """Start work in this event loop, and refer to it, so that it is not collected; the handle raises its error."""
+        """Start work in this event loop and keep it from garbage collection; the handle raises its error."""
         background_task = asyncio.ensure_future(work)
         self._background.add(background_task)
         background_task.add_done_callback(self._background.discard)

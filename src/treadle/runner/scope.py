@@ -1,9 +1,7 @@
 """The scope of a runner: its tenant, the principal it acts for, and the ceiling of its options.
 
-Options under a ceiling: a caller's options, bounded by another set of options.
-
-The smaller of two numbers applies. Every other field that the ceiling sets comes from the ceiling. Breakpoints and
-labels of both apply.
+A ceiling is a set of options that bounds the caller's options. The smaller of two numbers applies. Every other field
+that the ceiling sets comes from the ceiling. Breakpoints and labels of both apply.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ def new_task_options(options: RunOptions, ceiling: RunOptions, agent: Limits) ->
 
 
 def changed_options(options: RunOptions, ceiling: RunOptions) -> RunOptions:
-    """Return options that change those of a task, under a ceiling; options that the caller leaves open stay unset."""
+    """Return changes of a task's options under a ceiling; options that the caller leaves open stay unset."""
     return _under(options, ceiling, only_set=True)
 
 
@@ -63,8 +61,8 @@ def fork_options(options: RunOptions | None, stored: RunOptions, ceiling: RunOpt
 
     Args:
         options: the caller's options.
-        stored: the options of the original task. It may have been created without the ceiling, or have only some of
-            the options it ran under, as a child has.
+        stored: the options of the original task. It may have been created without the ceiling. A child has only some
+            of the options that it ran under.
         ceiling: the upper bound.
     """
     return _within((options or RunOptions()).over(stored), ceiling)
@@ -118,10 +116,10 @@ class Scope:
     """The common properties of all calls of a scoped runner.
 
     Args:
-        tenant: its verbs see the tasks and threads of this tenant.
+        tenant: the tenant whose tasks and threads its verbs see.
         by: the name that commands and decisions record; None leaves it to the caller.
         ceiling: the upper bound of the options of its calls, if any.
-        defaults: the options of the runner, which a new task begins with.
+        defaults: the options of the runner, for new tasks.
     """
 
     tenant: str = ""
@@ -156,7 +154,7 @@ class Scope:
         Args:
             verb: the name of the verb.
             takes: which of `by` and `options` it takes.
-            args: the positional arguments; the first one of a verb that creates a task is the agent.
+            args: the positional arguments; for a verb that creates a task, the first one is the agent.
             kwargs: the caller's keyword arguments.
 
         Raises:

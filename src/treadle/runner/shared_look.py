@@ -1,23 +1,23 @@
-"""A shared read of a task from the store, for all its watchers in one event loop.
+"""Reads a task from the store once for all its watchers in one event loop.
 
 Theory of operation
 -------------------
 
-Watchers of a task that is driven here receive its events from the channel of the task. For a task that another process
-drives, only the store has them. If each watcher read the store, ten watchers of a task would make ten reads for each of
-its events. So the watchers of a task in an event loop share a look:
+Watchers of a task that is driven here receive its events from the channel of the task. If another process drives the
+task, only the store has them. If each watcher read the store, ten watchers would make ten reads for each event. So the
+watchers of a task in an event loop share a look:
 
     the store names the task as changed  --+
     the task was taken or released here  --+--> look_soon --> read the row --> new events? --> show them in the channel
     time has passed (a driver may crash) --+                      |
                                                                   +--> state or driver differ? --> wake the watchers
 
-The events after `channel.shown`, the last event that the channel has shown, are read once and shown to all watchers
-through the log of the channel, as by a driver in this process. A watcher that is further back, since it joined later or
-was slow, reads the journal by itself until it has caught up.
+`channel.shown` is the last event that the channel has shown. Later events are read once and shown to all watchers
+through the log of the channel, as if the driver were in this process. A watcher that joined later or was slow reads the
+journal by itself until it has caught up.
 
-Invariant: once a watcher has caught up (`caught_up`), every later event is in the log of the channel soon after it is
-durable, or a gap in the numbers tells the watcher to read the journal.
+Invariant: after `caught_up`, every later event appears in the log of the channel soon after it is durable. Otherwise a
+gap in the numbers tells the watcher to read the journal.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from treadle.errors import TaskNotFound
 from treadle.runner.stored_events import StoredEvents
 
 REST_SECONDS: Final = 5.0
-"""Seconds between two reads of a task without a driver, in case the process that should report it crashed."""
+"""Seconds between two reads of a task without a driver, in case the process that should report a change crashed."""
 
 
 class SharedLook:
-    """The state of a task, for its watchers in one event loop; get it with `of`, and call `leave` at the end."""
+    """The state of a task for its watchers in one event loop. Get it with `of`, and call `leave` at the end."""
 
     def __init__(self, tasks: OwnedTasks, task_id: str, channel: Channel) -> None:
         self._tasks = tasks
@@ -57,14 +57,14 @@ class SharedLook:
         """the task if this process created it while it had watchers"""
 
         self.generation = 0
-        """a number that changes when the task was deleted, or another task was made with its id"""
+        """changes when the task is deleted or another task is created with its id"""
 
         self._standing: TaskStood | None = None
         self._failure: Exception | None = None
 
     @classmethod
     def of(cls, tasks: OwnedTasks, task_id: str, watcher: Watcher) -> SharedLook:
-        """Return the look of a watcher in this event loop, shared with the other watchers."""
+        """Return the look that all watchers of a task in this event loop share."""
         channel, loop = watcher.channel, asyncio.get_running_loop()
         look = channel.looks.get(loop)
         if not isinstance(look, SharedLook):
@@ -82,7 +82,7 @@ class SharedLook:
                 self._timer.cancel()
 
     async def current(self) -> TaskStood:
-        """Return the state of the task; raises `TaskNotFound`, or the error of the store."""
+        """Return the state of the task; raise `TaskNotFound` or the error of the store."""
         if self._looking is not None and self._is_stale:
             await asyncio.shield(self._looking)  # it began before the change that the caller learned of
         self._begin()
@@ -106,7 +106,7 @@ class SharedLook:
     def look_soon(self) -> None:
         """Read the task soon, since it may have changed; from any thread."""
         live = self._tasks.live_standing(self._task_id)
-        if live is not None:  # at once, so that watchers learn it before the first delta
+        if live is not None:  # at once, so that watchers see it before the first delta
             owned = self._tasks.tasks.get(self._task_id)
             if owned is not None and owned.writer.is_new and owned is not self._made_here:
                 self._made_here = owned
@@ -163,7 +163,7 @@ class SharedLook:
                     watcher.look_again()
 
     def _look_later(self) -> None:
-        """Read again after a while, since a driver that is killed, or whose event loop is closed, reports nothing."""
+        """Read again after a while, since a killed driver, or one with a closed event loop, reports nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

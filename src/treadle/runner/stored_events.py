@@ -36,12 +36,12 @@ _AGENT_OF_TASK: Final = ("task_created", "task_forked")
 class StoredEvents:
     """Reads a task's events from its journal, and sets the task, the agents and the tool of each.
 
-    Long journals are read in slices: the event loop does its other work meanwhile.
+    Long journals are read in slices, so that the event loop can do other work meanwhile.
 
     Args:
         store: the store of the journal.
         task_id: the task.
-        state: the state of the task, if the caller has it; it saves a search of earlier events.
+        state: the state of the task, if the caller has it, which saves a search of earlier events.
     """
 
     def __init__(self, store: JournalStore, task_id: str, state: TaskState | None = None) -> None:
@@ -52,13 +52,13 @@ class StoredEvents:
         self._origin: EventOrigin | None = None
         self._track = AgentTrack()
         self._names: dict[str, str] = {}
-        """the names of called tools, by the ids of the calls requested in the events read so far"""
+        """the names of called tools by the ids of their calls, from the events read so far"""
 
     async def after(self, seq: int, upto: int | None = None) -> Sequence[Event]:
         """Return the events after a sequence number; none for a task that was not created yet.
 
         Args:
-            seq: the last event before; it may only grow from call to call.
+            seq: the last event before them; it may only grow from call to call.
             upto: the last event; None for all.
         """
         try:
@@ -83,10 +83,10 @@ class StoredEvents:
         return events
 
     async def origin_at(self, seq: int) -> EventOrigin:
-        """Return the task with the agents on the path to it, at the time when its events began to be read.
+        """Return the task and the agents on the path to it, at the first event that is read.
 
         Args:
-            seq: the event after which they are read, if none was read yet.
+            seq: the event before the first one, if none was read yet.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -108,7 +108,7 @@ class StoredEvents:
         return read
 
     async def _find_name(self, call: str, before: int) -> None:
-        """Note the name of a called tool, for a call that was requested before an event."""
+        """Remember the name of the tool of a call that was requested before an event."""
         call_state = self._state.find_call(call) if self._state is not None else None
         if call_state is not None:
             self._names[call] = call_state.name
@@ -117,7 +117,7 @@ class StoredEvents:
             self._note_names(event)
 
     def _call_of(self, event: Event) -> str | None:
-        """Return the call of an event; None without one. The calls in an answer are noted."""
+        """Return the call of an event, None without one; remember the calls in an answer."""
         if not isinstance(event, CallOccurrence):
             self._note_names(event)
             return None
@@ -131,7 +131,7 @@ class StoredEvents:
             self._names[event.call] = event.name
 
     def _at(self, origin: EventOrigin, event: Event) -> EventOrigin:
-        """Return the origin of an event, from the agent that had the task then; events come in order."""
+        """Return the origin of an event, with the agent that had the task then; call it for events in order."""
         before, agent = self._track.agent, self._track.note(event)
         if type(event) is Rewound:
             agent = before
@@ -140,9 +140,9 @@ class StoredEvents:
         return EventOrigin(origin.task_id, (*origin.agent_path[:-1], agent))
 
     async def _found_origin(self, seq: int) -> EventOrigin:
-        """Return the task with the agents on the path to it, from the rows of its parents.
+        """Return the task and the agents on the path to it, from the rows of its parents.
 
-        If the conversation of a parent moved, the parent's journal tells which agent called the task below it.
+        After a handoff in a parent, its journal tells which agent called the task below it.
         """
         row = await self._store.row(self._task_id)
         if seq and not self._never_moved():
@@ -156,7 +156,7 @@ class StoredEvents:
         return EventOrigin(self._task_id, tuple(path))
 
     def _never_moved(self) -> bool:
-        """Whether one agent is known to have had the task all the time."""
+        """Whether the task certainly had one agent all the time."""
         state = self._state
         return state is not None and state.forked_from is None and not state.versions
 

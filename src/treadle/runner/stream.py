@@ -1,4 +1,4 @@
-"""Streams of events: watching a task, and running one while watching it."""
+"""Streams of events: run a task or a step and watch it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WITHOUT_ASYNCIO = "; without asyncio, `with runner.sync.run_stream(...) as stre
 @explains_names("stream")
 @refuses_assignment("task_id")
 class TaskStream(Generic[R_co]):
-    """A task that is driven while its caller iterates over its events; leaving the block early interrupts it."""
+    """Drives a task while its caller iterates over its events; leaving the block early interrupts it."""
 
     statement = "async with"
     """how to open the stream, for messages"""
@@ -106,8 +106,8 @@ class TaskStream(Generic[R_co]):
             if not self._task.done():
                 self._task.cancel()
             while not self._task.done():
-                # A cancel scope delivers its cancellation at every await, and a caller may be cancelled twice: the
-                # task stops within its grace, and does not run on after the block.
+                # A cancel scope delivers its cancellation at every await, and a caller may be cancelled twice. The task
+                # still stops within its grace, and does not run on after the block.
                 try:
                     await asyncio.wait([self._task])
                 except asyncio.CancelledError as again:
@@ -171,12 +171,12 @@ class EventStream(TaskStream[RunResult[OutputT_co]], Generic[OutputT_co]):
     def partials(self, *, checked: bool = False) -> AsyncGenerator[Any, None]:
         """Yield the growing answer instead of the events, each time that it has grown.
 
-        A typed answer is yielded as JSON data, without its unwritten parts and unchecked; another answer as text. A
+        A typed answer is yielded as JSON data, unchecked and without its unwritten parts; another answer as text. A
         wrong answer is followed by the next one, from its beginning. The final answer is in `result`.
 
         Args:
-            checked: yield only values that already have the agent's output type: lists and mappings grow item by
-                item, and objects appear once all their required fields are written.
+            checked: yield only values that already have the agent's output type. Lists and mappings grow item by item,
+                and an object appears once all its required fields are written.
         """
         from treadle.runner.partials import partials
 
@@ -199,5 +199,8 @@ class StepStream(TaskStream[TaskStepOutput[OutputT_co]], Generic[OutputT_co]):
 
     @property
     def output(self) -> TaskStepOutput[OutputT_co]:
-        """The return value of `run_step`; raises `TaskUnfinished` before the stream's end and if it was left early."""
+        """The return value of `run_step`.
+
+        Raises `TaskUnfinished` before the end of the stream, and if it was left early.
+        """
         return self._value()

@@ -1,4 +1,4 @@
-"""`runner.sync`: every verb without asyncio. One bridge to the same code; works inside a running event loop too."""
+"""`runner.sync`: every verb without asyncio, also inside a running event loop."""
 
 from __future__ import annotations
 
@@ -116,7 +116,9 @@ def streaming(verb: Callable[..., Any], remark: str = "") -> Callable[..., Any]:
         try:
             return made(getattr(instance._inner, name)(*args, **kwargs))  # noqa: SLF001  that of a class here
         except ConfigurationError:
-            inspect.signature(function).bind(instance, *args, **kwargs)  # raises TypeError if they do not fit
+            inspect.signature(function).bind(
+                instance, *args, **kwargs
+            )  # raises TypeError for wrong arguments
             raise
 
     return face("runner.sync", call, function, returns=f"{made.__name__}[OutputT]", remark=remark)
@@ -173,7 +175,7 @@ class SyncHandle(SyncHandleVerbs[OutputT_co], Generic[OutputT_co]):
 @refuses_assignment()
 @documented_by(Runner=TaskRunner)
 class SyncRunner(SyncTaskVerbs):
-    """The verbs of a runner, each waiting for its end. Ctrl-C interrupts the task durably and is raised again."""
+    """The verbs of a runner, each blocking. Ctrl-C interrupts the task durably and is raised again."""
 
     def __init__(self, runner: TaskRunner) -> None:
         self._inner = runner

@@ -1,4 +1,4 @@
-"""Runs that ask a person on the terminal of their process: `RunOptions(interaction="interactive")`."""
+"""Ask a person on the terminal of the process, for `RunOptions(interaction="interactive")`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from treadle.runner.approvals import ApprovalVerbs
 from treadle.runner.deciding import Dialogue, Part, cells
 
 _QUEUE: Final = deque[object]()
-"""The questions of this process, in order, of all runners and event loops; the first one has the terminal."""
+"""The questions of all runners and event loops of this process, in order; the first one has the terminal."""
 
 _POLL: Final = 0.05
 """Seconds between two checks of a question for its turn."""
@@ -42,7 +42,7 @@ class _Terminal:
 
 
 async def ask_at_terminal(verbs: ApprovalVerbs, item: Pending) -> None:
-    """Ask a person about a waiting call, and record the decision; one question at a time."""
+    """Ask a person about a waiting call and record the decision; one question at a time."""
     place = object()
     _QUEUE.append(place)
     try:

@@ -1,4 +1,4 @@
-"""Threads as a whole: list them, import messages, compact, delete and prune."""
+"""List, compact, delete and prune threads, and import messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from treadle.runner.verbs import verb
 
 PAGE = 1_000
 IMPORTED = "import"
-"""The name of the agent in tasks that only hold imported messages."""
+"""The name of the agent in tasks that hold imported messages."""
 
 
 class ThreadVerbs(RunVerbs):
@@ -41,7 +41,7 @@ class ThreadVerbs(RunVerbs):
 
     @verb
     async def list_threads(self, *, limit: int = 100, cursor: str | None = None) -> ThreadPage:
-        """Return the threads in which a task was finalized, by id; `cursor` is the `cursor` of the previous page."""
+        """Return a page of the threads in which a task was finalized, by id; `cursor` is that of the previous page."""
         arguments.page("list_threads", limit, cursor)
         await self._cache.open()
         rows = await self._store.threads(limit + 1, after=cursor)
@@ -60,17 +60,18 @@ class ThreadVerbs(RunVerbs):
         context_tokens: int = 32_000,
         by: str | None = None,
     ) -> CompactionReport:
-        """Let later tasks of a thread see a summary of its older turns; `get_thread` still returns all messages.
+        """Replace older turns of a thread by a summary for later tasks; `get_thread` still returns all messages.
 
-        A model call writes the summary, in a task of its own. The same compaction again makes no new summary, and
-        continues after a crash. Tasks that run in the thread meanwhile keep the messages they began with.
+        A model call writes the summary, in a task of its own. A repeat writes no new summary, and continues after a
+        crash. Tasks that run in the thread meanwhile keep the messages they began with.
 
         Args:
             thread_id: the thread.
             keep: how many of its newest turns (tasks) stay unchanged.
             agent: the agent that summarises, with instructions of its own; by default one is made.
-            model: the model of that default agent; by default that of the thread's newest agent that this runner knows.
-            context_tokens: how much is summarised with one model call; a longer thread needs several.
+            model: the model of that default agent; by default that of the newest agent of the thread that this runner
+                knows.
+            context_tokens: maximum number of tokens for one model call; a longer thread needs several.
             by: the name of the caller, for the record.
 
         Raises:
@@ -99,12 +100,12 @@ class ThreadVerbs(RunVerbs):
 
         Args:
             thread_id: the thread; it may be new.
-            messages: whole turns: each tool call is followed by its result.
+            messages: whole turns, in which a result follows each tool call.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat adds nothing to that thread.
+            command_id: an id of your own, 1 to 200 characters. A repeat adds nothing to the thread.
 
         Raises:
-            ConfigurationError: the messages are not well-formed; the text names the first fault.
+            ConfigurationError: the messages are not well-formed; the error names the first fault.
         """
         conversation = arguments.conversation("import_thread", messages)
         await self._cache.open()
@@ -137,7 +138,7 @@ class ThreadVerbs(RunVerbs):
             return task_id
 
     async def _check_imported(self, task_id: str, command_id: str, conversation: tuple[Message, ...]) -> None:
-        """Raise `ConfigurationError` if the task of a command of this id holds other messages."""
+        """Raise `ConfigurationError` if an earlier command of this id imported other messages."""
         with suppress(TaskNotFound):  # it was deleted since
             for _, event in events_with_epochs(task_id, await self._store.read(task_id)):
                 if isinstance(event, e.MessagesImported) and event.messages != conversation:
@@ -147,7 +148,7 @@ class ThreadVerbs(RunVerbs):
     async def delete_thread(self, thread_id: str, *, by: str | None = None) -> None:
         """Delete a thread with all its tasks and their children, in one transaction.
 
-        A prefix that forks in other threads share is retained, unlisted, until the last of them is deleted.
+        A prefix that forks in other threads share is kept, unlisted, until the last of them is deleted.
 
         Args:
             thread_id: the thread.
@@ -178,17 +179,17 @@ class ThreadVerbs(RunVerbs):
         dry_run: bool = False,
         by: str | None = None,
     ) -> PruneReport:
-        """Delete tasks that ended long ago: whole threads of them, and tasks without messages in their thread.
+        """Delete tasks that ended long ago: whole threads, and tasks without messages in their thread.
 
-        A thread is deleted only if all its tasks are among them, so that no conversation loses a part of its messages.
-        Younger forks retain the prefix they share.
+        A thread is deleted only if all its tasks are old enough, so that no conversation loses a part of its messages.
+        Younger forks keep the prefix they share.
 
         Args:
             older_than: seconds since the last event of a task.
             states: the states of tasks to delete, which may include unfinished ones.
             labels: only tasks with all of these.
-            dry_run: only return the tasks that would be deleted.
-            by: the name of the caller, for the log `treadle.audit`, which names each thread and task that is deleted.
+            dry_run: return the tasks that would be deleted, and delete none.
+            by: the name of the caller, for the log `treadle.audit`, which names each deleted thread and task.
         """
         seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
         arguments.seconds("prune: older_than", seconds)

@@ -1,4 +1,4 @@
-"""Undo with compensation, and the first difference between two tasks."""
+"""Undo steps with compensation, and find the first difference between two tasks."""
 
 from __future__ import annotations
 
@@ -49,11 +49,10 @@ class _UndoRequest:
     command_id: str | None
 
     def plan(self, state: TaskState, harmless: Container[str] = ()) -> undo_plan.UndoPlan:
-        """Return the plan of the undo."""
         return undo_plan.plan(state, self.to, step=self.step, force=self.force, by=self.by, harmless=harmless)
 
     def document(self) -> dict[str, Json]:
-        """Return the request as the data of a command."""
+        """Return the data of the command."""
         data: dict[str, Json] = {"to": self.to, "step": self.step, "force": self.force, "by": self.by}
         return data if self.expect is None else {**data, "expect": self.expect}
 
@@ -78,21 +77,21 @@ class UndoForkVerbs(ForkVerbs):
     ) -> UndoReport:
         """Undo the last step, or another, with all its dependents: compensate calls, newest first, then rewind.
 
-        A task that is being driven, here or elsewhere, is undone by its driver: it waits for the calls in flight,
-        carries the undo out, and releases the task.
+        If a driver has the task, here or elsewhere, it waits for the calls in flight, carries the undo out, and
+        releases the task.
 
         Args:
             task: the task, or its id.
             to: index (from 1) or id of the last step to keep; 0 for none.
             step: index or id of the step to take back, with its dependents; its siblings stay.
             force: rewind also calls that cannot be compensated, and record them.
-            dry_run: change nothing, and report the effects of the undo: `complete` means that only a failing
+            dry_run: change nothing, and report the effects of the undo. `complete` means that only a failing
                 compensation could stop it; else `problem` names the obstacle.
             agent: the task's agent, if compensations run and this runner was not given it.
             context: passed to compensations.
-            expect: the last event that the caller saw, `Task.head`: nothing is undone unless it still is the last.
+            expect: the last event that the caller saw, `Task.head`. Nothing is undone unless it is still the last.
             by: the name of the caller, for the record.
-            command_id: an id of your own, 1 to 200 characters: a repeat undoes nothing.
+            command_id: an id of your own, 1 to 200 characters. A repeat undoes nothing.
 
         Raises:
             TaskMoved: the task's journal does not end with the event in `expect`.
@@ -125,7 +124,7 @@ class UndoForkVerbs(ForkVerbs):
     async def _forecast(
         self, task_id: str, to: int | str | None, step: int | str | None, force: bool, expect: int | None
     ) -> UndoReport:
-        """Return the report of a dry run; the errors are those of `undo_step`."""
+        """Return the report of a dry run; raise the errors of `undo_step`."""
         row = await self._cache.row(task_id)
         state = (await self._cache.load(task_id, row)).state
         check_unmoved(task_id, state.seq, expect)
@@ -171,8 +170,8 @@ class UndoForkVerbs(ForkVerbs):
     async def _awaited_by(self, row: TaskRow) -> str | None:
         """Return the parent that waits for a child; None without one, or if the parent has given the child up.
 
-        A parent gives a child up if it undoes the step of the call, or tries the call again. Raises `ChildTask` if the
-        parent has the child's result, which an undo would make untrue.
+        A parent gives a child up if it undoes the step of the call or tries the call again. Raises `ChildTask` if the
+        parent has the child's result, which an undo would contradict.
         """
         if row.parent is None:
             return None
@@ -183,7 +182,7 @@ class UndoForkVerbs(ForkVerbs):
         if call.status == "ended":
             raise ChildTask(
                 f"task {row.task_id} is a child of task {row.parent}, whose step {call.step} has its result: undo that "
-                f"step of task {row.parent} first; to try another path from here, fork this one",
+                f"step of task {row.parent} first, or fork this task",
                 task_id=row.task_id,
                 parent=row.parent,
             )
@@ -217,7 +216,7 @@ class UndoForkVerbs(ForkVerbs):
         return report
 
     async def _note(self, owned: OwnedTask, request: _UndoRequest) -> str | None:
-        """Note the id of an undo's command; raises `CarriedOut` if the undo was completed before."""
+        """Remember the id of an undo's command; raise `CarriedOut` if the undo was completed before."""
         try:
             return await self._commands.note(owned, request.command_id, sent_as="undo")
         except CarriedOut:
@@ -226,7 +225,7 @@ class UndoForkVerbs(ForkVerbs):
             return None  # it has begun, and goes on
 
     async def _is_of(self, task_id: str, request: _UndoRequest, event: e.UndoRequested) -> bool:
-        """Whether a repeated request asks for the undo that an event began, perhaps with force."""
+        """Whether a repeated request asks for the undo that an event began; it may add force."""
         before = await fork_point.state_at(self._store, task_id, event.seq - 1)
         try:
             plan = with_fields(request, force=True).plan(before)
@@ -245,7 +244,7 @@ class UndoForkVerbs(ForkVerbs):
         return undo_plan.report(state, request)
 
     async def _undo_by_its_driver(self, row: TaskRow, request: _UndoRequest) -> UndoReport | None:
-        """Have a task's driver carry the undo out; None if it has left, or lacks the code of a compensation."""
+        """Ask a task's driver to carry the undo out; None if it has left or lacks the code of a compensation."""
         task_id = row.task_id
         try:
             item_id = await self._commands.send(
@@ -263,7 +262,7 @@ class UndoForkVerbs(ForkVerbs):
             if before.cancelling:
                 raise _cancelled(task_id)
             harmless = await harmless_children(self._store, before)
-            request.plan(before, harmless)  # raises the most precise error for the rejection
+            request.plan(before, harmless)  # raises the most precise error
             raise TaskStateError(f"task {task_id}: {answer.reason}", task_id=task_id)
         await self._commands.carried_out(task_id, item_id)
         answer = answer or await self._commands.answer(task_id, item_id, after=row.head)
@@ -274,7 +273,7 @@ class UndoForkVerbs(ForkVerbs):
 
     @verb
     async def diff(self, a: Ref, b: Ref) -> Difference:
-        """Return the first step in which two tasks differ, with both values."""
+        """Return the first step in which two tasks differ, with both versions."""
         return fork_point.difference(await self._state(a), await self._state(b))
 
 

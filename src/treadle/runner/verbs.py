@@ -1,4 +1,4 @@
-"""What all public verbs have in common: they are called on an instance, with checked arguments, and awaited.
+"""Public verbs: called on an instance, with checked arguments, and awaited.
 
 Theory of operation. A verb is written once, as an async method of the runner: its signature, its docstring, its checks.
 The other faces derive from it, one line a verb:
@@ -10,22 +10,22 @@ The other faces derive from it, one line a verb:
     runner.sync.handle(task).cancel(by=) cancel = blocking_of_task(TaskVerbs.cancel)     waits for handle.cancel
     client.cancel(task, by=)             made by `client.client`                         sends a request
 
-- Types: each function that derives is typed with `Concatenate` and a `ParamSpec`, so a type checker and an editor see
+- Types: each function that derives is typed with `Concatenate` and a `ParamSpec`. So a type checker and an editor see
   the parameters, the overloads and the output type of the verb. The lines of the verbs on one task are in `faces`,
   those of all others in `sync`.
-- At run time it returns what `face` makes: a method that shows what the verb shows and calls another function. The
-  signature without `task` is made when it is asked for, and import makes none.
+- At run time it returns a method made by `face`, which has the metadata of the verb and calls another function. The
+  signature without `task` is made when it is first used, not on import.
 - A call first binds its arguments to the function of the verb. That function is async, so calling it runs nothing, and
   Python raises TypeError for arguments that do not fit. The error then names this face, before any value is checked.
-- The verb is looked up by its name at each call. So the handle and the synchronous face of a client send requests, and
-  a method that a test or a user's class replaces is the one that is called.
+- The verb is looked up by its name at each call. So the handle and the synchronous face of a client send requests. A
+  method that a test or a user's class replaces is called.
 
-Invariant: a face has the parameters, defaults and docstring of its verb, but for the task that a handle stands for.
+Invariant: a face has the parameters, defaults and docstring of its verb, without the task that a handle implies.
 
 Some methods are written by hand.
 - Handles: streams, and `result`, `list_pending`, `complete`, `fail` and `progress`, which take a part of the arguments.
-- `runner.sync`: `fork`, whose overloads pyright does not derive; `close`, which is `aclose` elsewhere; and methods that
-  are not async: `scoped`, `handle`, `changes`, `begin_adopting`, `set_policy`.
+- `runner.sync`: `fork`, since pyright does not derive its overloads; `close`, named `aclose` elsewhere; and the methods
+  that are not async.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Described(Protocol):
     __name__: str
 
     def how(self, *, streams: bool) -> str:
-        """Return how it is written; with `streams`, also how its events are seen."""
+        """Return the code that calls it; with `streams`, also the code that streams its events."""
         ...
 
 
 class Awaited(Coroutine[Any, Any, R], Generic[R]):
-    """The result of a verb that was called: await it. Any other use raises `MisusedVerb` at once.
+    """The awaitable result of a verb. Any other use raises `MisusedVerb` at once.
 
     Args:
-        coroutine: what runs when it is awaited.
-        verb: the verb, which knows how it is called.
+        coroutine: runs when it is awaited.
+        verb: the verb, for messages.
     """
 
     __slots__ = ("_coroutine", "_verb")
@@ -88,7 +88,7 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
         return f"<{self._verb.__name__}(...), to be awaited>"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(("__", "cr_", "gi_")):  # Python and asyncio look what kind of awaitable it is
+        if name.startswith(("__", "cr_", "gi_")):  # Python and asyncio check the kind of awaitable
             raise AttributeError(name)
         raise self._misused(f"so it has no {name!r}")
 
@@ -109,7 +109,7 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
         __aenter__ = __enter__
 
         def __exit__(self, *_: object) -> None:
-            """Stand beside `__enter__`, which raises: Python looks for both first."""
+            """Exist, since Python looks for both methods before it calls `__enter__`, which raises."""
 
         __aexit__ = __exit__
 
@@ -120,7 +120,7 @@ class Awaited(Coroutine[Any, Any, R], Generic[R]):
 
 
 _SYNC: Final = {"runner": "runner.sync", "handle": "runner.sync.handle(task)", "client": "client.sync"}
-"""What has the same verbs without asyncio."""
+"""The object that has the same verbs without asyncio."""
 
 _ASYNC: Final = {
     "runner": "runner",
@@ -137,13 +137,13 @@ _INSTANCES: Final = {
     "handle": "make a handle first, `runner.handle(task)",
     "runner.sync.handle(task)": "make a handle first, `runner.sync.handle(task)",
 }
-"""How to get what has the verbs."""
+"""The code that makes an object with the verbs."""
 
 
 def called_on(receiver: str) -> Callable[[type[T]], type[T]]:
-    """Make a class decorator: all public methods explain wrong arguments, and async ones are verbs.
+    """Return a class decorator: all public methods explain wrong arguments, and async ones become verbs.
 
-    They are the methods of an object that passes their arguments on to a runner, which checks the values.
+    It is for objects that pass their arguments on to a runner, which checks the values.
 
     Args:
         receiver: how messages call an instance, such as `handle`.
@@ -162,7 +162,7 @@ def called_on(receiver: str) -> Callable[[type[T]], type[T]]:
 
 
 def awaited(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Make an async function one that says so when it is used without `await`."""
+    """Make an async function explain a use without `await`."""
     described = _Function(function.__name__)
 
     @wraps(function)
@@ -173,7 +173,7 @@ def awaited(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corout
 
 
 class _Function:
-    """A function that is awaited, as `Awaited` describes it."""
+    """An async function, described for the messages of `Awaited`."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -183,24 +183,24 @@ class _Function:
 
 
 def verb(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Make an async method a verb: called on the class or used without `await`, it says what to write instead."""
+    """Make an async method a verb: on the class or without `await`, it raises an error with the correct code."""
     return cast("Callable[P, Coroutine[Any, Any, R]]", _Verb(function))
 
 
 def on_instances(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a plain method raise an error that says what to write instead when it is called on the class."""
+    """Make a plain method that is called on the class raise an error with the correct code."""
     return cast("Callable[P, R]", _Method(function))
 
 
 _OF_SCOPE: Final = frozenset(("by", "options"))
-"""The keyword arguments that the scope of a runner has a say in; see `runner.scope`."""
+"""The keyword arguments that the scope of a runner sets or bounds; see `runner.scope`."""
 
 
 class _Method:
-    """A function as Python and its tools see one, bound to its instance when it is taken from one.
+    """A callable that Python and its tools treat as a function, bound to its instance on access.
 
-    It has what `inspect` asks a function for, its code among it. So a bound verb is a method that shows the signature,
-    the docstring and the source of its function, and a coroutine function if that is one.
+    It has all attributes that `inspect` reads, its code among them. So a bound verb is a method with the signature,
+    the docstring and the source of its function. If that is a coroutine function, so is the verb.
     """
 
     __name__: str
@@ -225,7 +225,7 @@ class _Method:
         keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
         is_in_scope = (
             receiver == "runner" and "tenant" not in keywords
-        )  # what takes a tenant makes a scope itself
+        )  # a verb that takes a tenant makes a scope itself
         defaults = function.__kwdefaults__ or {}
         of_scope = [name for name in keywords if name in _OF_SCOPE and defaults.get(name, "") is None]
         self._of_scope = frozenset(of_scope if is_in_scope else ())  # `usage(by="day")` has another meaning
@@ -249,7 +249,7 @@ class _Method:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """Made where it differs from that of the function: a handle has the task and its output type."""
+        """Differs from the function's where a handle supplies the task and its output type."""
         if not self._knows_task and not self._returns:
             raise AttributeError("__signature__")
         verb = inspect.signature(self.__wrapped__)
@@ -303,21 +303,21 @@ class _Verb(_Method):
             return Awaited(_refused(refusal), self)
         try:
             return Awaited(self._function(instance, *args, **kwargs), self)
-        except TypeError:  # of the call: what it runs begins when it is awaited
+        except TypeError:  # of the call, since the coroutine begins only when it is awaited
             if (problem := self._misfit(args, kwargs)) is not None:
                 raise problem from None
             raise
 
 
 def face(receiver: str, call: Callable[..., Any], verb: Callable[..., Any], **differences: Any) -> Any:
-    """Return a method that shows the signature and the docstring of a verb and calls another function.
+    """Return a method with the signature and the docstring of a verb that calls another function.
 
     Args:
         receiver: how messages call an instance, such as `handle`; methods of `runner.sync` are not async.
         call: the function.
         verb: the function of the verb, undecorated.
-        **differences: `knows_task` where instances stand for a task, so that the method has no argument `task`;
-            `returns`, another return type; `remark`, a last paragraph of the docstring.
+        **differences: `knows_task` if instances supply the task, so that the method has no argument `task`; `returns`,
+            another return type; `remark`, a last paragraph of the docstring.
     """
     made = _Method if receiver.startswith("runner.sync") else _Verb
     return made(call, receiver, verb, **differences)
@@ -359,9 +359,9 @@ _TASK: Final = re.compile(r"^ *task: the task, or its id[.;].*\n", re.MULTILINE)
 
 
 def documented_by(**sources: type) -> Callable[[type[T]], type[T]]:
-    """Make a class decorator that replaces each docstring "See `X.name`." by that of the method it names.
+    """Return a class decorator that replaces each docstring "See `X.name`." by that of the named method.
 
-    What follows the reference stays, as the last paragraph. The argument `task` is left out where a method has none.
+    Text after the reference becomes the last paragraph. The argument `task` is left out if a method has none.
 
     Args:
         **sources: the classes by the names that references use.

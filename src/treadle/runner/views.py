@@ -1,4 +1,4 @@
-"""Views of tasks: snapshots, lists, steps, threads. None of them drives a task or needs its code."""
+"""Read tasks, steps and threads, without driving a task or needing its code."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LONG: Final = 200
 """Number of steps from which a task's result is computed in slices."""
 
 STEPS_AT_ONCE: Final = 10
-"""Number of steps of which the executions are computed between two looks at the time."""
+"""Number of steps whose executions are computed between two checks of the time."""
 
 
 def id_of(task: Ref) -> str:
@@ -100,12 +100,12 @@ class ViewVerbs:
 
     @verb
     async def result(self, task: Ref[OutputT], *, at: int | None = None) -> RunResult[OutputT]:
-        """Return the current state of a task from its journal, without driving it; or an earlier state.
+        """Return the current or an earlier state of a task from its journal, without driving it.
 
         Args:
             task: the task, or its id.
-            at: the sequence number of an event: the state just after it. Executions in the tasks of called agents are
-                then left out, except for those in the task's own journal.
+            at: the sequence number of an event; the state is that just after it. Executions in the tasks of called
+                agents are then left out.
 
         Raises:
             TaskNotFound: there is no such task.
@@ -128,7 +128,7 @@ class ViewVerbs:
         return run_result(state, state_word, typed, below, driven=driven, calls=calls)
 
     async def _load_below(self, state: TaskState, below: dict[str, TaskState]) -> None:
-        """Add the states of the tasks of called agents, and of those below them; unreadable ones are left out."""
+        """Add the states of the tasks of called agents and of those below them; leave out unreadable ones."""
         if not state.children:
             return
         steps = all_steps(state)
@@ -138,7 +138,7 @@ class ViewVerbs:
                 await self._load_below(below[child], below)
 
     async def _tree(self, task_id: str, *, all_below: bool = False) -> AsyncIterator[TaskState]:
-        """Yield the state of a task, then those of the tasks below it: only the unfinished ones, or all."""
+        """Yield the state of a task, then those of the unfinished tasks below it, or of all."""
         row = await self._cache.row(task_id)
         state = (await self._cache.load(task_id, row)).state
         yield state
@@ -186,13 +186,13 @@ class ViewVerbs:
         limit: int = 100,
         cursor: str | None = None,
     ) -> TaskPage:
-        """Return tasks, newest first, that match all these fields.
+        """Return a page of the tasks that match all these fields, newest first.
 
-        `for` goes over the tasks of the page, `async for` also over those of later pages. With `runner.sync` a plain
-        `for` goes over all pages.
+        `for` iterates over the tasks of the page, `async for` over those of later pages too. With `runner.sync` a plain
+        `for` iterates over all pages.
 
         Args:
-            state: a state, or several of which the task has one; `between steps` is `running` without a driver.
+            state: a state, or several; `between steps` is `running` without a driver.
             agent: the name of the agent.
             thread_id: the thread.
             parent: the id of the task whose children are listed.
@@ -200,9 +200,9 @@ class ViewVerbs:
             since: created then or later: a datetime, or microseconds since 1970, UTC.
             until: created before that.
             labels: labels that a task has, all of them.
-            search: text in the beginning (500 characters each) of the input, the answer or the error, in any case.
+            search: text in the first 500 characters of the input, the answer or the error, in upper or lower case.
             roots: only tasks that are not children of others.
-            updated_since: created, stopped or resumed then or later, or driven now: a datetime, or microseconds since
+            updated_since: created, stopped or resumed then or later, or driven now; a datetime, or microseconds since
                 1970, UTC.
             limit: the maximum number of tasks of a page, 1 to 1,000.
             cursor: the `cursor` of the previous page.
@@ -233,7 +233,7 @@ class ViewVerbs:
         return page.followed_by(lambda after: self._task_page(replace(task_filter, cursor=after)))
 
     async def _says(self, row: TaskRow, search: str) -> bool:
-        """Whether a search finds a task whose row has no figures."""
+        """Whether a search finds a task whose row has no text to search."""
         try:
             state = (await self._cache.load(row.task_id, row)).state
         except JournalCorrupt:
@@ -256,10 +256,10 @@ class ViewVerbs:
         roots: bool = False,
         updated_since: Moment = None,
     ) -> TaskTotals:
-        """Return the number of matching tasks, by state, and their spending; the arguments are those of `list_tasks`.
+        """Return the number of matching tasks by state, and their spending; the arguments are those of `list_tasks`.
 
-        The spending of driven tasks may be up to two seconds old. A search leaves out tasks
-        that were last driven by a version that stored no text to search.
+        The spending of driven tasks may be up to two seconds old. A search leaves out tasks whose last driver stored no
+        text to search, as early versions did.
         """
         await self._cache.open()
         task_filter = TaskFilter(
@@ -284,11 +284,11 @@ class ViewVerbs:
         The spending of driven tasks may be up to two seconds old.
 
         Args:
-            since: of tasks created then or later: a datetime, or microseconds since 1970, UTC.
-            until: of tasks created before that.
+            since: only tasks created then or later; a datetime, or microseconds since 1970, UTC.
+            until: only tasks created before that.
             by: `agent`, `day` (of their creation, UTC), or `label:NAME`.
-            agent: only of tasks of the agent of this name.
-            labels: only of tasks that have all of these labels.
+            agent: only tasks of the agent of this name.
+            labels: only tasks that have all of these labels.
 
         Raises:
             ConfigurationError: an argument is not valid.
@@ -346,7 +346,7 @@ class ViewVerbs:
 
     @verb
     async def get_step(self, task: Ref[OutputT], step: str | int) -> TaskStepOutput[OutputT]:
-        """Return the output of a step of the current branch, by id or index from 1; raises `StepNotFound`."""
+        """Return the output of a step of the current branch, by id or index from 1; raise `StepNotFound`."""
         state = await self._state(task)
         for each in all_steps(state):
             if step in (each.id, each.index):
@@ -356,9 +356,9 @@ class ViewVerbs:
 
     @verb
     async def get_artifact(self, task: Ref, artifact_id: str) -> File:
-        """Return an artifact of the current branch: with its bytes in `data`, or with its `url`.
+        """Return an artifact of the current branch, with its bytes in `data` or with its `url`.
 
-        Raises `ArtifactNotFound`; ids are those of `RunResult.artifacts`.
+        Raises `ArtifactNotFound`. `RunResult.artifacts` has the ids.
         """
         state = await self._state(task)
         return artifact_named(all_steps(state), artifact_id, state.task_id)
@@ -367,8 +367,8 @@ class ViewVerbs:
     async def get_thread(self, thread_id: str) -> ThreadMessages:
         """Return the messages of a thread, oldest first; empty if no task in it was finalized.
 
-        A task of the thread whose journal cannot be read is left out, and named in `damaged` of the returned value.
-        Text that a model wrote after reading untrusted content is labelled, and stays untrusted after an import.
+        A task with an unreadable journal is left out and named in `damaged` of the result. Text that a model wrote
+        after reading untrusted content is labelled, and stays untrusted after an import.
 
         Raises:
             ThreadNotFound: the id belongs to a task.
@@ -390,9 +390,9 @@ class ViewVerbs:
 
     @verb
     async def delete_task(self, task: Ref, *, by: str | None = None) -> None:
-        """Delete a task with its children; a prefix that other forks share is retained.
+        """Delete a task with its children; a prefix that other forks share is kept.
 
-        Its messages stay in its thread, even if it was the thread's last task: `delete_thread` deletes them.
+        Its messages stay in its thread, even if it was the last task there: `delete_thread` deletes them.
 
         Args:
             task: the task, or its id.
@@ -409,7 +409,7 @@ class ViewVerbs:
         audit.tell("delete_task", by, self.scope, task_id=task_id)
 
     async def _check_not_awaited(self, row: TaskRow) -> None:
-        """Raise `TaskBusy` for a child that its parent still needs: without it, the call would begin anew."""
+        """Raise `TaskBusy` for a child that its parent still needs: without the child, the call would begin anew."""
         if row.parent is None or await self._cache.row_or_none(row.parent) is None:
             return
         state = (await self._cache.load(row.parent)).state
@@ -468,7 +468,7 @@ def upcoming_steps(state: TaskState) -> tuple[StepInfo, ...]:
 
 
 def _upcoming(state: TaskState, graph: Graph) -> tuple[StepInfo, ...]:
-    """Return the steps that run, have failed, or are planned: first those that may run now, in order."""
+    """Return the steps that run, have failed or are planned, in order; those that may run now come first."""
     under_way = [step for step in state.under_way() if step.id not in graph.unneeded]
     begun_steps = [step_info(state, step) for step in graph.in_order(under_way)]
     planned = [node for node in graph.nodes.values() if node.status == "planned"]

@@ -1,6 +1,6 @@
-"""Watching a task: its events from a sequence number on, to its next rest or until it is deleted.
+"""Watch a task: yield its events after a sequence number, until it stops or is deleted.
 
-Subscriptions that a caller opens with a call and then iterates over: events of a task, changes of tasks.
+A subscription begins with a call and is then iterated over: events of a task, changes of tasks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 class Subscription(AsyncGenerator[T, None], Generic[T]):
-    """The items since the call of the caller, even if it asks for the first one later.
+    """The items since the caller's call, even if it requests the first one later.
 
     Args:
-        items: yields them, and leaves in its `finally`.
-        leave: ends the subscription; called here only if no item was requested, when no `finally` runs. None if the
-            subscription begins with the first item.
+        items: yields them, and ends the subscription in its `finally`.
+        leave: ends the subscription; called here only if no item was requested, since then no `finally` runs. None if
+            the subscription begins with the first item.
     """
 
     __slots__ = ("_is_read", "_items", "_leave", "_loop")
@@ -63,7 +63,7 @@ class Subscription(AsyncGenerator[T, None], Generic[T]):
 
     def __del__(self) -> None:
         if not self._is_read and self._leave is not None and self._loop is not None:
-            # The garbage collector may call this where a lock is held that leaving takes.
+            # The garbage collector may call this while a lock is held that leaving takes.
             with suppress(RuntimeError):  # the loop is closed, and with it the subscription
                 self._loop.call_soon_threadsafe(self._leave)
 
@@ -80,9 +80,9 @@ def in_event_loop() -> bool:
 class _Place:
     """A watcher's position in the events of a task.
 
-    Items that are not stored are held back until the events before them were yielded. A delta is dropped if the end
-    of its answer was yielded, any other item if later events were. Of a repeated delta only the new part is yielded.
-    Missed events are read from the journal; an answer that was missed in part is sent again from its start.
+    Items that are not stored are held back until the events before them were yielded. A delta is dropped if the end of
+    its answer was yielded; any other item is dropped if later events were. Only the new part of a repeated delta is
+    yielded. Missed events are read from the journal. An answer that was missed in part is sent again from its start.
 
     Args:
         tasks: the tasks of this process, with the channel of the task.
@@ -101,7 +101,7 @@ class _Place:
         self._stored = StoredEvents(tasks.store, task_id)
         self._places = DeltaPlaces()
         self._ended: dict[AnswerKey, int] = {}
-        """answers that have ended in the journal, ahead of the channel, each with the number of its last event"""
+        """answers that have ended in the journal but not in the channel, each with the number of its last event"""
 
         self._has_gap = False
         """whether a delta was dropped because earlier text is missing"""
@@ -111,10 +111,10 @@ class _Place:
         """whether the journal holds events that the channel does not show"""
 
         self.stopped = False
-        """whether this process has released the task since this was last set to False"""
+        """whether this process released the task since the last reset"""
 
         self.final: int | None = None
-        """the task's last event when this process released it, if there are no later ones yet"""
+        """the task's last event when this process released it; None once there are later ones"""
 
     def take(self) -> Iterator[Event | Ephemeral]:
         """Yield the items of the channel, as far as all before them were yielded."""
@@ -139,7 +139,7 @@ class _Place:
                 self.stopped, self.final = True, item.seq
                 continue
             if item.seq >= self.last:
-                self._ended.clear()  # the channel shows no more of them
+                self._ended.clear()  # the channel shows none of them any more
             if item.seq == self.last + 1:
                 self.last = item.seq
                 self._forget_ended(item)
@@ -191,7 +191,7 @@ class _Place:
         return own
 
     async def read(self, *, to_end: bool) -> AsyncGenerator[Event | Ephemeral, None]:
-        """Yield the journal's events after the last yielded one; unless `to_end`, up to the channel's next event."""
+        """Yield the journal's events after the last yielded one, up to the channel's next event unless `to_end`."""
         self._watcher.missed = self.is_behind = False
         shown = None if to_end else self._watcher.next_seq()
         upto = None if shown is None else shown - 1
@@ -257,8 +257,8 @@ async def follow(
     """Yield a task's events after a sequence number, each once and in order, and `TaskStood` when its state changes.
 
     For a task that has stopped, `TaskStood` follows its last event. Otherwise it is yielded at once, before the deltas
-    of the driver that it reports. The iteration ends when the task is deleted; with `to_rest` at the first rest, and
-    then without any `TaskStood`. Without a `watcher` argument, one is created when iteration begins.
+    of the driver that it reports. The iteration ends when the task is deleted. With `to_rest` it ends when the task
+    stops, and yields no `TaskStood`. Without a `watcher` argument, one is created when iteration begins.
     """
     watcher = watcher if watcher is not None else tasks.channels.subscribe(task_id, deltas=deltas, raw=raw)
     place, look = (

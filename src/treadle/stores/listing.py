@@ -34,9 +34,7 @@ def position(cursor: str) -> tuple[int, str]:
     created, dot, task_id = cursor.partition(".")
     is_time = created.isascii() and created.isdecimal() and len(created) < 19  # the range of a column
     if not dot or not is_time or "\0" in task_id:
-        raise ConfigurationError(
-            f"cursor must be what the page before gave as its cursor, got {cursor!r:.80}"
-        )
+        raise ConfigurationError(f"cursor must be the cursor of the previous page, got {cursor!r:.80}")
     return int(created), task_id
 
 

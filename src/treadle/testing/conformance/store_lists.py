@@ -75,7 +75,7 @@ class ListConformance(StoreSubject):
                     await send(store, Commit("n", 1, state="completed", release=True))
                     await store.delete("n")  # a page continues after a deleted task
             assert task_ids == ["a", "n", "m", "z", "y"]
-            with pytest.raises(ConfigurationError, match="cursor must be what the page before gave"):
+            with pytest.raises(ConfigurationError, match="cursor must be the cursor of the previous page"):
                 await store.rows(TaskFilter(cursor="a"))
 
     async def test_figures_stay_until_a_commit_brings_others(self, tmp_path: Path) -> None:
