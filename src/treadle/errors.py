@@ -1,22 +1,22 @@
-"""Every error that Treadle raises, as one tree. The failure of a task is a result, not an exception.
+"""The tree of all errors that Treadle raises. The failure of a task is a result, not an exception.
 
 TreadleError
 ├── ConfigurationError              an agent, option or limit is not valid (also a ValueError)
 │   ├── InvalidField                a field of a JSON document is missing, unknown or of another type
 │   ├── MissingExtra                an optional package is not installed
 │   ├── ModelUnknown                no provider answers to this model name
-│   └── PriceUnknown                a limit on cost, and a model whose price is not known
+│   └── PriceUnknown                a limit on cost is set, and the price of a model is not known
 ├── MisusedVerb                     called on the class, or used without `await` (also a TypeError)
 ├── WrongArguments                  an argument that does not exist, or one too few or too many (also a TypeError)
 ├── UnknownAttribute                an object has no such attribute (also an AttributeError)
 ├── NotFound                        (also a LookupError)
 │   ├── TaskNotFound · StepNotFound · CallNotFound · ArtifactNotFound · ThreadNotFound · GrantNotFound
 │   ├── TicketNotFound              no call has such a ticket
-│   └── AgentUnknown                this process was not given the task's agent
+│   └── AgentUnknown                this process does not have the task's agent
 ├── ContextFailed                   the runner's `context_factory` raised: the task was not driven
 ├── TaskStateError                  the verb does not fit the task's state
 │   ├── TaskFinished · TaskUnfinished · TaskParked · TaskBusy · TaskConflict
-│   ├── TaskMoved                   the task's journal goes on after the event that the caller saw as its last
+│   ├── TaskMoved                   the task's journal has newer events than the caller saw
 │   ├── ThreadBusy                  another task runs in the thread and `on_busy_thread="reject"`
 │   ├── StepFailed                  the step failed and the failure policy is to fail
 │   ├── ChildTask                   a child continues only with the task that called it
@@ -24,32 +24,32 @@ TreadleError
 │   │   └── RequestClosed           no decision was made: the call of the request has ended or was taken back
 │   ├── IrreversibleStep · UndoUnfinished · ForkPointBusy
 │   ├── VersionRefused              the agent changed and `on_version_change="refuse"`
-│   └── TaskTooNew                  a newer version wrote the task's journal: this one may not drive it
+│   └── TaskTooNew                  a newer version wrote the task's journal: this one cannot drive it
 ├── TaskEndedBadly                  raised by `RunResult.raise_for_state()`
 │   ├── TaskFailed                  the task ended failed
 │   │   └── GuardrailStopped        a guardrail refused a content of it
 │   └── TaskCancelled · TaskInterrupted
 ├── StoredTraceback                 the cause of a failure, as text: the exception object is gone
 ├── RequestRefused                  a server refused a request before it touched a task
-├── ServerUnavailable               no server answered
+├── ServerUnavailable               no server answered, or the client is closed
 ├── StoreError
 │   ├── StoreUnavailable            cannot be opened, read or written
 │   ├── StoreFormatError            not ours, or of another version
 │   ├── JournalCorrupt              a record was changed, lost or cut
-│   ├── ImportRefused               a file is no export, or was cut or changed
+│   ├── ImportRefused               a file is not an export, or was cut or changed
 │   └── Fenced                      another driver owns the task now
 ├── ModelError                      a provider refused or failed; `kind` is from a closed list
 ├── WorkerError                     a custom worker broke its contract
-│   ├── NotReproducible             code that ran again made another request than before
+│   ├── NotReproducible             code that ran again made a different request
 │   └── StepHasNoOutput             the requested step failed or was skipped (also a LookupError)
 └── ToolError                       a tool could not be called
-    ├── QuestionUnanswered          no person answered a question in time, and it has no default
-    ├── ToolCallFailed              a call that a step made did not end well; `outcome` says how
-    │   └── SubagentFailed          an agent that a step ran did not end well
+    ├── QuestionUnanswered          a question expired without an answer, and it has no default
+    ├── ToolCallFailed              a call that a step made did not succeed; `outcome` names its end
+    │   └── SubagentFailed          an agent that a step ran did not succeed
     ├── HostUnavailable             the declared host of a tool is not available, so it did not run
     ├── MiddlewareError             a middleware broke its contract, for instance by calling `next` twice
     ├── SecretRefused               the tool does not declare the secret that it asks for
-    ├── SecretUnavailable           a secret has no source, or its source does not give it
+    ├── SecretUnavailable           a secret has no source, or its source does not return it
     ├── ToolDefinitionError         the function cannot be a tool (also a ConfigurationError)
     ├── ToolOutcomeUnknown          the service of a tool disappeared before it answered
     ├── ToolsetUnavailable          a toolset, such as an MCP server, is not available: the task was not driven
@@ -101,7 +101,7 @@ class ConfigurationError(TreadleError, ValueError):
 
 
 class InvalidField(ConfigurationError):
-    """A field of a JSON document is missing, unknown or of another type; `field` names it.
+    """A field of a JSON document is missing, unknown or of another type. `field` names it.
 
     Args:
         problem: the problem with the field.
@@ -130,7 +130,7 @@ class MissingExtra(ConfigurationError):
 
     Args:
         extra: the extra that brings it, such as `openai`.
-        what: the feature that needs it, as the subject of a sentence.
+        what: the feature that needs the package, as the subject of a sentence.
     """
 
     def __init__(self, extra: str, what: str) -> None:
@@ -162,15 +162,15 @@ class MisusedVerb(TreadleError, TypeError):
 
 
 class WrongArguments(TreadleError, TypeError):
-    """A call has an unknown argument, or one too few or too many; the message names the fix."""
+    """A call has an unknown argument, or one too few or too many. The message names the fix."""
 
 
 class UnknownAttribute(TreadleError, AttributeError):
-    """An object has no attribute of this name; the message names the right one.
+    """An object has no attribute of this name. The message names the right one.
 
     Args:
         name: the name.
-        tell: returns the message. It is called only when the error is shown, since code may probe for attributes.
+        tell: returns the message. It is only called when the error is shown, since code may probe for attributes.
     """
 
     def __init__(self, name: str, tell: Callable[[], str]) -> None:
@@ -218,11 +218,11 @@ class GrantNotFound(NotFound):
 
 
 class AgentUnknown(NotFound):
-    """The process that should drive the task was not given its agent."""
+    """The process that should drive the task does not have its agent."""
 
 
 class ContextFailed(TreadleError):
-    """The runner's `context_factory` raised for the task `task_id`, which was not driven; the cause is its error."""
+    """The runner's `context_factory` raised, so the task `task_id` was not driven. The cause is its error."""
 
     def __init__(self, message: str, *, task_id: str) -> None:
         super().__init__(message)
@@ -239,15 +239,15 @@ class TaskStateError(TreadleError):
 
 
 class TaskFinished(TaskStateError):
-    """The task has answered or ended, so it takes no further step or message."""
+    """The task has answered or ended, so it accepts no further step or message."""
 
 
 class TaskUnfinished(TaskStateError):
-    """The task has not answered yet, so it has no answer, and nothing to finalize."""
+    """The task has not answered yet, so it has no answer to return or finalize."""
 
 
 class TaskParked(TaskStateError):
-    """The task waits or is paused; `pending` lists its open requests."""
+    """The task waits or is paused. `pending` lists its open requests."""
 
     def __init__(self, message: str, *, task_id: str, state: str, pending: tuple[Any, ...] = ()) -> None:
         super().__init__(message, task_id=task_id, state=state)
@@ -255,7 +255,7 @@ class TaskParked(TaskStateError):
 
 
 class ChildTask(TaskStateError):
-    """The task is a child: it continues only with `parent`, the task that called it."""
+    """The task is a child and continues only with `parent`, the task that called it."""
 
     def __init__(self, message: str, *, task_id: str, parent: str) -> None:
         super().__init__(message, task_id=task_id)
@@ -263,11 +263,11 @@ class ChildTask(TaskStateError):
 
 
 class TaskBusy(TaskStateError):
-    """A driver is at work on the task."""
+    """A driver is running the task."""
 
 
 class ThreadBusy(TaskStateError):
-    """Another task runs in the thread: `thread_id` names the thread and `task_id` that task."""
+    """Another task runs in the thread. `thread_id` names the thread and `task_id` that task."""
 
     def __init__(self, message: str, *, task_id: str, thread_id: str) -> None:
         super().__init__(message, task_id=task_id)
@@ -275,7 +275,7 @@ class ThreadBusy(TaskStateError):
 
 
 class TaskMoved(TaskStateError):
-    """The task's journal has newer events than the caller saw; `head` is its last event now."""
+    """The task's journal has newer events than the caller saw. `head` is its last event now."""
 
     def __init__(self, message: str, *, task_id: str, head: int) -> None:
         super().__init__(message, task_id=task_id)
@@ -283,7 +283,7 @@ class TaskMoved(TaskStateError):
 
 
 class TaskConflict(TaskStateError):
-    """A task of this id exists with another agent, input or thread; `field` names which."""
+    """A task of this id exists with another agent, input or thread. `field` names the difference."""
 
     def __init__(self, message: str, *, task_id: str, field: str) -> None:
         super().__init__(message, task_id=task_id)
@@ -291,7 +291,7 @@ class TaskConflict(TaskStateError):
 
 
 class StepFailed(TaskStateError):
-    """A step failed and the failure policy is to fail; `output` and `error` describe the failure."""
+    """A step failed and the failure policy is to fail. `output` and `error` describe the failure."""
 
     def __init__(self, message: str, *, task_id: str, output: Any, error: Any) -> None:
         super().__init__(message, task_id=task_id, state="failed")
@@ -300,27 +300,27 @@ class StepFailed(TaskStateError):
 
 
 class AlreadyFinalized(TaskStateError):
-    """Newer messages follow those of the task in its thread, so the task's cannot be taken back: fork instead."""
+    """The thread has newer messages after those of the task, so they cannot be taken back. Fork the task instead."""
 
 
 class AlreadyDecided(TaskStateError):
-    """The request was decided before, and differently."""
+    """The request already has a different decision."""
 
 
 class RequestClosed(AlreadyDecided):
-    """The request came too late: its call or step has ended, was changed, or was taken back, with no decision."""
+    """The call or step of the request has ended, was changed or was taken back. No decision was made."""
 
 
 class TicketClosed(TaskStateError):
-    """The call in the background has ended without its ticket: it expired, was cancelled or was taken back."""
+    """The call in the background ended without its ticket. It expired, was cancelled or was taken back."""
 
 
 class ApproverRefused(TaskStateError):
-    """The policy lets other people decide on the request."""
+    """The policy does not let this person decide on the request."""
 
 
 class IrreversibleStep(TaskStateError):
-    """A step to undo has calls with effects and without `undo=`; `calls` names them."""
+    """A step to undo has calls with effects and without `undo=`. `calls` names them."""
 
     def __init__(self, message: str, *, task_id: str, calls: tuple[str, ...]) -> None:
         super().__init__(message, task_id=task_id)
@@ -328,19 +328,19 @@ class IrreversibleStep(TaskStateError):
 
 
 class UndoUnfinished(TaskStateError):
-    """An undo has begun and not ended: call `undo_step` again, or settle the calls that it waits for."""
+    """An undo has begun and not ended. Call `undo_step` again, or settle the calls that it waits for."""
 
 
 class ForkPointBusy(TaskStateError):
-    """A call is begun and not ended at the point of the fork."""
+    """At the point of the fork, a call has begun and not ended."""
 
 
 class VersionRefused(TaskStateError):
-    """The agent changed since the task began, and the options refuse to continue."""
+    """The agent has changed since the task began, and the options refuse to continue."""
 
 
 class TaskTooNew(TaskStateError):
-    """A newer version of Treadle wrote events that this one does not know, so it does not drive the task.
+    """The task has events of a newer version of Treadle. This version does not know them and cannot drive the task.
 
     Args:
         message: the text of the error.
@@ -356,7 +356,7 @@ class TaskTooNew(TaskStateError):
 
 
 class TaskEndedBadly(TreadleError):
-    """The task did not complete; `result` is its `RunResult`."""
+    """The task did not complete. `result` is its `RunResult`."""
 
     def __init__(self, message: str, result: Any) -> None:
         super().__init__(message)
@@ -368,9 +368,9 @@ class TaskFailed(TaskEndedBadly):
 
 
 class GuardrailStopped(TaskFailed):
-    """A guardrail refused a content of the task, or a person whom it asked.
+    """A guardrail, or a person whom it asked, refused a content of the task.
 
-    `guards` names the refused content (`input`, `output` or `result`), `guardrail` is the id of the guardrail, and `by`
+    `guards` names the refused content: `input`, `output` or `result`. `guardrail` is the id of the guardrail, and `by`
     the name of the person.
     """
 
@@ -383,7 +383,7 @@ class GuardrailStopped(TaskFailed):
 
 
 class StoredTraceback(TreadleError):
-    """The cause of a failure whose error is not at hand any more; `text` is its traceback in the journal."""
+    """The cause of a failure whose exception object is gone. `text` is its traceback in the journal."""
 
     def __init__(self, text: str) -> None:
         super().__init__(f"\n\n{text}\n")
@@ -402,7 +402,7 @@ class TaskInterrupted(TaskEndedBadly):
 
 
 class StoreError(TreadleError):
-    """A store could not carry out a request; nothing acknowledged is lost."""
+    """A store could not carry out a request. No acknowledged write is lost."""
 
 
 class StoreUnavailable(StoreError):
@@ -414,7 +414,7 @@ class StoreFormatError(StoreError):
 
 
 class JournalCorrupt(StoreError):
-    """A record was changed, lost or cut; `task_id` and `seq` say where."""
+    """A record was changed, lost or cut. `task_id` and `seq` say where."""
 
     def __init__(self, message: str, *, task_id: str, seq: int) -> None:
         super().__init__(message)
@@ -423,7 +423,7 @@ class JournalCorrupt(StoreError):
 
 
 class ImportRefused(StoreError):
-    """A file to import is not an export, was cut or changed, or does not fit the store; `line` says where."""
+    """The file is not an export, was cut or changed, or does not fit the store. `line` says where."""
 
     def __init__(self, message: str, *, line: int) -> None:
         super().__init__(message)
@@ -435,12 +435,12 @@ class Fenced(StoreError):
 
 
 class RequestRefused(TreadleError):
-    """A server refused a request by itself, before any task was touched.
+    """A server refused a request before it reached a task.
 
     Args:
         message: the problem and its fix.
-        status: of the response, such as 401 for a token that is missing or not valid.
-        problem: the server's name for the problem.
+        status: the status of the response, such as 401 for a missing or invalid token.
+        problem: the server's name of the problem.
     """
 
     def __init__(self, message: str, *, status: int | None = None, problem: str = "") -> None:
@@ -450,7 +450,10 @@ class RequestRefused(TreadleError):
 
 
 class ServerUnavailable(TreadleError):
-    """No server answered for as long as the client's patience lasts; tasks that were begun go on without it."""
+    """No server answered within the client's `patience`. Tasks that have begun continue on the server.
+
+    A closed client raises it too.
+    """
 
 
 class ModelError(TreadleError):
@@ -461,12 +464,12 @@ class ModelError(TreadleError):
         kind: the kind of failure, from a closed list, by type, status and headers.
         status: the HTTP status, if there was one.
         retry_after: seconds that the provider asks to wait, if it does.
-        again_in: seconds after which to repeat the request, as a layer around the model decided; None: do not repeat
-            it. The caller waits, not the layer.
-        model: the model that failed, as `provider:model`, if it is not the one that was asked.
-        route, next_route: the choice among several models that the attempt used, and the one for the next attempt:
-            positions of the choices, outermost first, such as `1` or `0.2`.
-        also: other requests that were sent on the way, each a `SideCall`.
+        again_in: seconds after which to repeat the request, by decision of a layer around the model. None: do not
+            repeat it. The caller waits, not the layer.
+        model: the model that failed, as `provider:model`, if it is not the requested one.
+        route, next_route: the choices among several models in this attempt and in the next one. They are positions,
+            outermost first, such as `1` or `0.2`.
+        also: further requests that the attempt sent, each a `SideCall`.
         usage: the tokens (`Usage`) of a complete but unusable answer, if the provider reported them.
     """
 
@@ -497,33 +500,33 @@ class ModelError(TreadleError):
 
 
 class WorkerError(TreadleError):
-    """A custom worker broke its contract: its step fails."""
+    """A custom worker broke its contract, so its step fails."""
 
 
 class NotReproducible(WorkerError):
-    """Code that ran again made another request than before, in the same place or under the same key."""
+    """Code that ran again made a different request in the same place or under the same key."""
 
 
 class StepHasNoOutput(WorkerError, LookupError):
-    """A step asks for the output of a step that failed or was skipped, or that it does not wait for."""
+    """A step asked for the output of a failed or skipped step, or of a step that it does not wait for."""
 
 
 class ToolError(TreadleError):
-    """A tool could not be called, or raised this itself: its message goes to the model as the call's error."""
+    """A tool could not be called, or raised this error itself. The model gets the message as the call's error."""
 
 
 class QuestionUnanswered(ToolError):
-    """No person answered a question of a tool or a step in time, and the question has no default."""
+    """A question of a tool or step expired without an answer, and it has no default."""
 
 
 class ToolCallFailed(ToolError):
-    """A call that a step made did not end well.
+    """A call that a step made did not succeed.
 
     Args:
-        message: the error, in the words for a model.
+        message: the error, as a model reads it.
         tool: name of the tool.
         call_id: id of the call.
-        outcome: how it ended: `error`, `timeout`, `invalid`, `refused`, `denied`, `cancelled`, `abandoned`, `unknown`.
+        outcome: its end: `error`, `timeout`, `invalid`, `refused`, `denied`, `cancelled`, `abandoned` or `unknown`.
     """
 
     def __init__(self, message: str, *, tool: str, call_id: str, outcome: str) -> None:
@@ -534,7 +537,7 @@ class ToolCallFailed(ToolError):
 
 
 class SubagentFailed(ToolCallFailed):
-    """An agent that a step ran did not end well; `outcome` says how."""
+    """An agent that a step ran did not succeed. `outcome` names its end."""
 
 
 class ToolDefinitionError(ToolError, ConfigurationError):
@@ -542,19 +545,19 @@ class ToolDefinitionError(ToolError, ConfigurationError):
 
 
 class HostUnavailable(ToolError):
-    """The declared host of a tool is not available here, so the tool did not run; the message names what is missing."""
+    """The declared host of a tool is not available here, so the tool did not run. The message names the reason."""
 
 
 class MiddlewareError(ToolError):
-    """A middleware broke its contract: it called `next` twice, say, or returned no `ToolOutput`."""
+    """A middleware broke its contract. For instance, it called `next` twice or did not return a `ToolOutput`."""
 
 
 class SecretRefused(ToolError):
-    """A tool asked for a secret that it does not declare; `name` names it.
+    """A tool asked for a secret that it does not declare. `name` is its name.
 
     Args:
         message: the text of the error.
-        name: of the secret.
+        name: the name of the secret.
     """
 
     def __init__(self, message: str, *, name: str) -> None:
@@ -563,12 +566,12 @@ class SecretRefused(ToolError):
 
 
 class SecretUnavailable(ToolError):
-    """A secret could not be read: `name` names it, and `where` its source.
+    """A secret could not be read. `name` is its name, and `where` its source.
 
     Args:
         message: the text of the error.
-        name: of the secret.
-        where: a variable, a file or a function; None if no source is named for it.
+        name: the name of the secret.
+        where: its source: a variable, a file or a function. None if it has no source.
     """
 
     def __init__(self, message: str, *, name: str, where: str | None) -> None:
@@ -578,14 +581,14 @@ class SecretUnavailable(ToolError):
 
 
 class ToolOutcomeUnknown(ToolError):
-    """A tool cannot tell whether its call took effect: its service disappeared before it answered.
+    """A tool cannot tell whether its call took effect, because its service disappeared before it answered.
 
-    The outcome of a call that may write is then unknown, as after a timeout; any other call has failed.
+    The outcome of a call that may write is then unknown, as after a timeout. Any other call has failed.
     """
 
 
 class ToolsetUnavailable(ToolError):
-    """The tools of a toolset, such as an MCP server, are not available; the task waits until it is driven again.
+    """The tools of a toolset, such as an MCP server, are not available. The task waits for its next drive.
 
     Args:
         message: the error, with the name of the toolset.
@@ -598,9 +601,9 @@ class ToolsetUnavailable(ToolError):
 
 
 class ToolArgumentsInvalid(ToolError):
-    """The arguments do not fit the tool's schema; the message names each misfit.
+    """The arguments do not fit the tool's schema. The message names each misfit.
 
-    `is_tools` is true if a validator of the tool itself wrote the text or a part of it: it may quote its input.
+    `is_tools` is true if a validator of the tool wrote part of the text. Such text may quote its input.
     """
 
     def __init__(self, message: str, *, is_tools: bool = False) -> None:

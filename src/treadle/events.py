@@ -1,6 +1,6 @@
-"""Events by name, for users: what streams and handles yield. `EVENTS` maps each tag to its class.
+"""The events that streams and handles yield, by name. `EVENTS` maps each tag to its class.
 
-`to_json` and `from_json` write and read events for other programs, `json_schema` describes that form.
+`to_json` and `from_json` write and read events for other programs. `json_schema` describes that form.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -17,15 +17,15 @@ explain_names()
 
 
 def to_json(event: Event | Ephemeral) -> dict[str, Json]:
-    """Return an event as JSON data; numbers that JSON cannot hold become null."""
+    """Return an event as JSON data. Numbers that JSON cannot hold become null."""
     return plain_wire(event)
 
 
 def from_json(document: dict[str, Json]) -> Event | Ephemeral:
-    """Return the event of a document that `to_json` made; one of an unknown kind is an `UnknownEvent`.
+    """Return the event of a document from `to_json`. One of an unknown kind becomes an `UnknownEvent`.
 
     Raises:
-        InvalidField: the document is of a newer format, or is no event.
+        InvalidField: the document is of a newer format, or is not an event.
     """
     return cast("Event | Ephemeral", from_wire(Occurrence, document))
 

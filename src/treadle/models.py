@@ -1,4 +1,4 @@
-"""Models by name: what an `Agent` takes instead of a `"provider:model"` string; and what they cost.
+"""The models that an `Agent` accepts instead of a `"provider:model"` string, and their prices.
 
 Imports nothing until it is used.
 """

@@ -1,4 +1,4 @@
-"""All that Treadle asks of the world: models, tools and a journal store. The docstrings are the contracts.
+"""The ports of Treadle: models, tools, memory, journal stores and observers. Their docstrings are the contracts.
 
 This module holds no behaviour. An adapter of a port passes that port's conformance suite in `treadle.testing`.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     OutputT = TypeVar("OutputT", default=Any)
     OutputT_co = TypeVar("OutputT_co", covariant=True, default=Any)
 else:
-    # The standard library's knows defaults from Python 3.13 on, and only type checkers ask for them.
+    # The standard library's TypeVar accepts defaults from Python 3.13 on, and only type checkers read them.
     from typing import TypeVar
 
     ContextT = TypeVar("ContextT")
@@ -62,33 +62,35 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Model(Protocol):
-    """Something that answers a `ModelRequest`.
+    """A client of a language model: it answers a `ModelRequest`.
 
-    A model may also have any part of `FullModel`, such as `output_mode`. Runners and layers use the parts it has.
+    A model may also have any part of `FullModel`, such as `output_mode`. Runners and layers use the parts that it has.
 
-    What every adapter keeps to in a request. A reasoning part with the `meta` `UNSEEN` is not sent; one with `IN_WORDS`
-    goes back as text if its message has calls. A call with a `problem` goes back with its `raw` text instead of its
-    arguments. A file that has only a `path` is refused with kind `invalid_request`: the author of a message could name
-    any file. Of `ModelSettings.extra`, `extra_headers` are headers, and the rest goes into the body.
+    Every adapter follows these rules for requests. It does not send a reasoning part with the `meta` `UNSEEN`. It sends
+    one with `IN_WORDS` as text if its message has calls. It sends a call that has a `problem` with its `raw` text
+    instead of its arguments. It refuses a file that has only a `path` with kind `invalid_request`, since the author of
+    a message could name any file. The `extra_headers` of `ModelSettings.extra` are headers, and the rest belongs to the
+    body.
 
-    What every adapter keeps to in an answer. A call has a `problem` and no arguments if they are no complete JSON
-    object, or if the answer has a finish outside of `WHOLE`: `llm.arguments.parsed_call` decides. What the provider
-    wants back is plain JSON in a part's `meta`; no key is searched for under `signature` and `provider_details`. Tokens
-    that the provider does not tell are estimated by `core.tokens.estimated_usage`.
+    Every adapter follows these rules for answers. A call has a `problem` instead of arguments if they are not a
+    complete JSON object, or if the answer's finish is not in `WHOLE`. `llm.arguments.parsed_call` decides this. Data
+    that the provider needs back is plain JSON in a part's `meta`. Secrets are not searched for under its keys
+    `signature` and `provider_details`. `core.tokens.estimated_usage` estimates tokens that the provider does not
+    report.
     """
 
     @property
     def name(self) -> str:
-        """`provider:model`, as people write it."""
+        """The name of the model, as `provider:model`."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
-        """Yield deltas while the answer is written and at the end exactly one `ModelAnswer`.
+        """Yield deltas while the model writes, then exactly one `ModelAnswer`.
 
-        Makes one attempt. Always lets cancellation through. Raises `ModelError` for every refusal and failure of the
-        provider; an answer cut off in the middle is an error, not an answer. A layer that wants another attempt sets
-        `ModelError.again_in` and does not wait: the caller journals the failed attempt, waits, and calls `stream`
-        again with that attempt in the request.
+        Makes one attempt, and never suppresses a cancellation. Raises `ModelError` for every refusal and failure of the
+        provider, also for an answer that breaks off. A layer that wants another attempt sets `ModelError.again_in` and
+        does not wait. The caller then journals the failed attempt, waits, and calls `stream` again with that attempt in
+        the request.
         """
         ...
 
@@ -98,68 +100,68 @@ OutputMode: TypeAlias = Literal["native", "tool", "prompt"]
 
 
 class FullModel(Model, Protocol):
-    """A model with each part that a `Model` may leave out. `has_part` says whether a model has a part."""
+    """A model with all optional parts. `has_part` says whether a model has a part."""
 
     @property
     def output_mode(self) -> OutputMode:
-        """How to request a typed answer; by default `tool`.
+        """How to request a typed answer. Default: `tool`.
 
-        `native`: it keeps to `ModelRequest.output_schema`, also when tools are offered. `tool`: it calls tools.
+        `native`: the model follows `ModelRequest.output_schema`, also when tools are offered. `tool`: it calls tools.
         `prompt`: it only writes text.
         """
         ...
 
     @property
     def service(self) -> str:
-        """The service whose failures count together; by default the provider in the model's name."""
+        """The service whose failures count together. Default: the provider in the model's name."""
         ...
 
     @property
     def account(self) -> str:
-        """The account whose requests count together; by default the service."""
+        """The account whose requests count together. Default: the service."""
         ...
 
     def ready_in(self) -> float:
-        """Return the seconds until it would take a request; by default 0."""
+        """Return the seconds until the model accepts a request. Default: 0."""
         ...
 
     def choose(self, route: str) -> tuple[str, str]:
-        """Return the name of the model that a request with a route goes to, and the route with all choices made.
+        """Return the name of the model that a request with this route reaches, and the complete route.
 
-        For a model around several. By default its own name and the same route.
+        For a model around several models. Default: its own name and the same route.
         """
         ...
 
     def require(self) -> None:
-        """Raise `MissingExtra` if packages that it needs are not installed; by default it needs none."""
+        """Raise `MissingExtra` if a package that it needs is not installed. Default: it needs none."""
         ...
 
     def preload(self) -> None:
-        """Begin to load the packages of the first request in a thread, and return at once; by default nothing.
+        """Begin to load the packages of the first request in a thread, and return at once. Default: do nothing.
 
-        A runner calls it when it makes a task.
+        A runner calls it when it creates a task.
         """
         ...
 
     async def until_loaded(self) -> None:
-        """Wait until these packages are loaded; by default they are. A limit on time counts from then on."""
+        """Wait until these packages are loaded. Default: return at once. A limit on time counts from then on."""
         ...
 
     async def prepare(self) -> None:
-        """Load the packages of the first request, so that it does not wait for them; by default nothing."""
+        """Load the packages of the first request now. Default: do nothing."""
         ...
 
     def limit_waits(self, connect: float | None, silence: float | None) -> None:
-        """Limit how long clients that are made from now on may wait; by default nothing.
+        """Limit the waits of clients that are created from now on. Default: do nothing.
 
         Args:
-            connect: seconds for a connection; None sets no limit.
-            silence: seconds for which an answer may be silent; None sets no limit.
+            connect: seconds for a connection. None: no limit.
+            silence: seconds between two pieces of an answer. None: no limit.
         """
         ...
 
     def secret_values(self) -> frozenset[str]:
-        """Return the keys that it sends, to be hidden wherever they turn up; by default none."""
+        """Return the keys that it sends, so that they can be masked everywhere. Default: none."""
         ...
 
 
@@ -179,16 +181,16 @@ ModelPart: TypeAlias = Literal[
 
 
 def has_part(model: Model, part: ModelPart) -> TypeGuard[FullModel]:
-    """Return whether a model has a part of `FullModel`; a part that is None counts as missing."""
+    """Return whether a model has a part of `FullModel`. A part that is None counts as missing."""
     return getattr(model, part, None) is not None
 
 
 def chosen_model(model: Model, route: str) -> tuple[str, str]:
-    """Return the name of the model that answers a request with a route, and the route with all choices made.
+    """Return the name of the model that answers a request with this route, and the complete route.
 
     Args:
-        model: any model; one around several has a method `choose`.
-        route: the choices that are made already, see `ModelRequest.route`.
+        model: any model. A model around several has a method `choose`.
+        route: the choices so far, see `ModelRequest.route`.
     """
     if getattr(model, "choose", None) is None:  # has_part, without a call in each step
         return model.name, route
@@ -196,7 +198,7 @@ def chosen_model(model: Model, route: str) -> tuple[str, str]:
 
 
 def output_mode_of(model: Model) -> OutputMode:
-    """Return the way to request a typed answer of a model: its `output_mode`, else `tool`.
+    """Return a model's `output_mode`, else `tool`.
 
     Raises `ConfigurationError` for any other value.
     """
@@ -209,16 +211,17 @@ def output_mode_of(model: Model) -> OutputMode:
 
 
 def model_names(model: Model) -> tuple[str, ...]:
-    """Return the names of all models that a request to this model may reach: its inner models, or its own name.
+    """Return the names of all models that a request to this model may reach.
 
-    A layer has its inner models in `models`, if it has several, else in `model`, and a second model in `other`.
+    They are those of its inner models, else its own. A layer has its inner models in `models`, if it has several, else
+    in `model`, and a second model in `other`.
     """
     names = [name for inner in _models_inside(model) for name in model_names(inner)]
     return tuple(dict.fromkeys(names)) or (model.name,)
 
 
 async def until_loaded(model: Model) -> None:
-    """Wait until all is loaded that a model, and the models inside of it, need for their first request."""
+    """Wait until a model and its inner models have loaded the packages of their first request."""
     for inner in _models_inside(model):
         await until_loaded(inner)
     if has_part(model, "until_loaded"):
@@ -226,7 +229,7 @@ async def until_loaded(model: Model) -> None:
 
 
 def model_secrets(model: Model) -> frozenset[str]:
-    """Return the keys that a model and the models inside of it send, as far as these tell them."""
+    """Return the keys that a model and its inner models report as sent."""
     own = model.secret_values() if has_part(model, "secret_values") else ()
     return frozenset(own).union(*[model_secrets(each) for each in _models_inside(model)])
 
@@ -242,36 +245,36 @@ def _models_inside(model: Model) -> list[Model]:
 
 
 def _new_state() -> Callable[[], MutableMapping[str, Json]]:
-    """Return what gives one and the same empty state each time: that of a context which no task made."""
+    """Return a function that always returns one empty state, for a context without a task."""
     state: dict[str, Json] = {}
     return lambda: state
 
 
 class CallServices(Protocol):
-    """What the engine does for the tool of a call."""
+    """The services of the engine for the tool of a call."""
 
     async def ask(self, question: str, schema: Any, expires: float | None, default: tuple[Any, ...]) -> Any:
-        """Return a person's answer: the call rests until there is one and starts again; `default` is empty for none."""
+        """Return a person's answer. The call stops until there is one, then starts again. `default` may be empty."""
         ...
 
     async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
-        """Return what a function returned when it was first called under a name in this call."""
+        """Call a function once under this name in this call of the tool, and return its result."""
         ...
 
     async def sleep(self, seconds: float | None, until: datetime | float | None) -> None:
-        """Return once a time has come: the call rests until then and starts again."""
+        """Return once a time has come. The call stops until then, then starts again."""
         ...
 
     def wait(self, awaitable: Awaitable[T]) -> T:
-        """Wait for an awaitable in a thread that is not the event loop's."""
+        """Wait for an awaitable in a thread other than the event loop's."""
         ...
 
 
 class NoServices:
-    """Stands where a tool's code runs without a call that may ask and keep: each use raises `ToolError`.
+    """The services where a tool's code runs outside of a call. Each use raises `ToolError`.
 
     Args:
-        where: what has no call, for the error.
+        where: the code that runs outside of a call, for the error.
     """
 
     def __init__(self, where: str = "a ToolContext that no call made") -> None:
@@ -284,33 +287,33 @@ class NoServices:
 
 
 NO_DEFAULT: Final[Any] = object()
-"""Stands for an argument that was left out."""
+"""The value of an omitted argument."""
 
 BACKGROUND_SECONDS: Final = 604_800.0
-"""Seconds, a week, in which a call in the background is to end, unless its tool says otherwise."""
+"""Seconds (a week) until the ticket of a call in the background expires, unless its tool says otherwise."""
 
 MAX_SECONDS: Final = 1e10
-"""Seconds, some three hundred years: nothing waits for longer."""
+"""The longest wait, in seconds: some three hundred years."""
 
 
 @explains_names("ToolContext")
 @mutable
 class ToolContext(Generic[ContextT_co]):
-    """What a tool may know of the call it serves; a parameter annotated with it is filled in, unseen by the model.
+    """The context of a call, for its tool. A parameter with this annotation gets it, and the model does not see it.
 
     Args:
-        idempotency_key: the same for each attempt of this call, different for every other, also after a fork.
+        idempotency_key: the same for each attempt of this call, and different for every other call, also after a fork.
         attempt: 1 for the first start.
-        context: the object given to the run; never shown to a model, never stored.
-        open_state: makes `state` at its first use.
-        open_services: makes what `ask`, `once`, `sleep` and `wait` need at their first use.
+        context: the `context=` of the run. It is never shown to a model and never stored.
+        open_state: creates `state` at its first use.
+        open_services: creates the services of `ask`, `once`, `sleep` and `wait` at their first use.
         issued: the ticket of this start, if the tool declares `background=True`.
-        cancelled: asks whether the call should stop; tools in threads look at it now and then.
-        open_secret: returns the value of a secret by its name; for tests of a tool, a function such as `{...}.get`.
-        on_left_behind: for custom tool classes: a tool calls it when it returns though some of its work goes on and
-            cannot be ended, with a function that says whether that work still runs.
-        on_start: for custom tool classes with `spec.host`: a tool calls it when its code is about to act; before that
-            the call's timeout does not run, and a call that is stopped has not happened.
+        cancelled: returns whether the call should stop. Tools in threads call it from time to time.
+        open_secret: returns the value of a secret by its name. Tests of a tool pass a function such as `{...}.get`.
+        on_left_behind: for custom tool classes. A tool calls it when it returns while part of its work continues and
+            cannot be stopped. Its argument is a function that returns whether that work still runs.
+        on_start: for custom tool classes with `spec.host`. A tool calls it when its code is about to act. Until then
+            the call's timeout does not run, and a stopped call has not happened.
     """
 
     task_id: str
@@ -334,16 +337,16 @@ class ToolContext(Generic[ContextT_co]):
     def state(self) -> MutableMapping[str, Json]:
         """The task's `extra_state`: JSON data by name, as it was when the call began.
 
-        What the call changes is stored with its end: all of it, or nothing if the call fails or is stopped. In `undo=`
-        and `reconcile=` it is as it is now, and cannot be changed.
+        The call's changes are stored with its end. If the call fails or is stopped, none are stored. In `undo=` and
+        `reconcile=` it has its present value and is read-only.
         """
         return self.open_state()
 
     @property
     def ticket(self) -> str:
-        """The text by which any process may complete the call: hand it to what does the work, and to nothing else.
+        """The text with which any process can complete the call. Pass it only to the process that does the work.
 
-        It is good from now on, also if this process crashes before the tool returns. Only a tool that declares
+        It is valid from now on, also if this process crashes before the tool returns. Only a tool that declares
         `background=True` has one.
         """
         if not self.issued:
@@ -354,12 +357,12 @@ class ToolContext(Generic[ContextT_co]):
         return self.issued
 
     def background(self, details: Json = None, *, expires: float = BACKGROUND_SECONDS) -> Background:
-        """Return what a tool returns to leave work in the background: the call ends when `ticket` is completed.
+        """Return the result of a tool whose work continues in the background. Completing `ticket` ends the call.
 
         Args:
-            details: what the tool says of the work, such as its id elsewhere: the model reads it, `undo=` gets it as
-                `call.output` while there is no other.
-            expires: seconds after which the call ends as one that took too long; default 604,800, a week.
+            details: facts about the work, such as its id elsewhere. The model reads them, and `undo=` gets them as
+                `call.output` until the call has an output.
+            expires: seconds after which the call ends as timed out. Default: 604,800, a week.
 
         Raises:
             ToolError: the tool does not declare `background=True`.
@@ -370,14 +373,14 @@ class ToolContext(Generic[ContextT_co]):
         return Background(details, expires=float(expires))
 
     def secret(self, name: str) -> str:
-        """Return a secret of the runner, by its name; the tool has to declare it: `@tool(secrets=("crm",))`.
+        """Return a secret of the runner by its name. The tool must declare it: `@tool(secrets=("crm",))`.
 
-        Its source is read now, which may block: a function in the event loop calls `await asyncio.to_thread(ctx.secret,
-        "crm")` where that takes long. Wherever the value turns up from then on, it is hidden.
+        It reads the secret's source, which may block. A function in the event loop can call
+        `await asyncio.to_thread(ctx.secret, "crm")` for a slow source. From then on the value is masked everywhere.
 
         Raises:
             SecretRefused: the tool does not declare it.
-            SecretUnavailable: it has no source, or its source does not give it.
+            SecretUnavailable: it has no source, or its source does not return it.
         """
         if self.open_secret is None:
             raise SecretUnavailable(
@@ -388,7 +391,7 @@ class ToolContext(Generic[ContextT_co]):
         return self.open_secret(name)
 
     def progress(self, value: Json) -> None:
-        """Report the progress of the call to watchers; safe from any thread, never stored."""
+        """Report the progress of the call to watchers. It is safe in any thread, and never stored."""
         if self.on_progress is not None:
             self.on_progress(value)
 
@@ -412,20 +415,20 @@ class ToolContext(Generic[ContextT_co]):
     ) -> Any:
         """Return a person's answer to a question, of the type `schema`.
 
-        The attempt ends here, and the process may exit. Once there is an answer, the tool starts again from its top,
-        under the same idempotency key, and this place returns the answer. So only tools that are `read_only` or
-        `idempotent` may ask. They ask the same questions in the same order each time, and put what comes before a
-        question and must not be done twice into `once`.
+        The attempt ends here, and the process may exit. Once there is an answer, the tool starts again from its top
+        under the same idempotency key, and `ask` returns the answer. So only `read_only` or `idempotent` tools may ask.
+        They must ask the same questions in the same order each time. Work before a question that must not be repeated
+        belongs in `once`.
 
         Args:
             question: the text that the person reads.
-            schema: the type of the answer, any that pydantic supports; by default text.
-            expires: seconds until the question expires, more than 0; None to wait for any time.
-            default: the answer if none comes in time, and in a run with `interaction="headless"`.
+            schema: the type of the answer: any type that pydantic supports. Default: text.
+            expires: seconds until the question expires, more than 0. None: it never expires.
+            default: the answer of an expired question, and in a run with `interaction="headless"`.
 
         Raises:
             QuestionUnanswered: the question expired, and has no default.
-            NotReproducible: the tool asked another question here when it ran before.
+            NotReproducible: the tool asked a different question here when it ran before.
             ToolError: the tool is neither `read_only` nor `idempotent`, so it cannot start again.
         """
         return await self.open_services().ask(
@@ -437,57 +440,56 @@ class ToolContext(Generic[ContextT_co]):
     @overload
     async def once(self, name: str, fn: Callable[[], T]) -> T: ...
     async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
-        """Return what a function returned when it was first called under a name in this call: JSON data.
+        """Call a function once under this name in this call of the tool, and return its result: JSON data.
 
-        The value is durable before this returns, so no later attempt of the call, after an answer or a crash, calls the
-        function again. A process that crashes while the function runs leaves no value: pass `idempotency_key` on to
-        services that know such keys.
+        The value is durable before `once` returns, so later attempts of the call get it without calling the function. A
+        process that crashes while the function runs leaves no value. So pass `idempotency_key` to services that support
+        idempotency keys.
 
         Args:
             name: the name of the value in this call.
             fn: a function without arguments, sync or async.
 
         Raises:
-            ToolError: what it returned is not JSON data; or the call has ended.
+            ToolError: the result is not JSON data, or the call has ended.
         """
         return await self.open_services().once(name, fn)
 
     async def sleep(self, seconds: float | None = None, *, until: datetime | float | None = None) -> None:
-        """Sleep for some time, or until a time; the process may exit meanwhile.
+        """Sleep for some time, or until a time. The process may exit meanwhile.
 
-        The attempt ends here. Once the time has come, the tool starts again from its top, under the same idempotency
-        key, and this place returns at once. So only tools that are `read_only` or `idempotent` may sleep, and put what
-        comes before and must not be done twice into `once`. It sleeps for the same time however often it starts.
+        The attempt ends here. Once the time has come, the tool starts again from its top under the same idempotency
+        key, and `sleep` returns at once. So only `read_only` or `idempotent` tools may sleep. Work before it that must
+        not be repeated belongs in `once`. The end of the sleep stays the same however often the tool starts.
 
         Args:
             seconds: how long.
-            until: a `datetime` with its zone, or seconds since 1970, UTC. A time that has passed does not end the
-                attempt.
+            until: a `datetime` with its zone, or seconds since 1970, UTC. A time in the past does not end the attempt.
 
         Raises:
-            ConfigurationError: neither is given, or both are, or a time that cannot be.
+            ConfigurationError: neither or both are set, or the time is not possible.
             ToolError: the tool is neither `read_only` nor `idempotent`, so it cannot start again.
         """
         await self.open_services().sleep(seconds, until)
 
     def wait(self, awaitable: Awaitable[T]) -> T:
-        """Return the result of an awaitable of this context in a tool that is not `async`: `ctx.wait(ctx.ask(...))`."""
+        """Return the result of an awaitable of this context, in a sync tool: `ctx.wait(ctx.ask(...))`."""
         return self.open_services().wait(awaitable)
 
 
 @frozen
 class ToolOutput:
-    """The three faces of a result, for tools that want to choose them; a plain return value is all three.
+    """A tool's result in three forms: for the journal, the model and a person. A plain return value is all three.
 
     Args:
-        output: the raw value, kept in the journal; JSON.
-        observation: what the model sees: text or content parts; by default the output as text.
-        display: what a person sees; by default the observation's text.
-        sources: the sources of the result, each JSON data of the tool's choosing, such as `{"title", "url"}`.
-        artifacts: files that the call made, stored with the task and shown to no model: each a `File` (or an `Image`)
-            with a name, from a local path (read now), a URL, or bytes.
-        origin: where the result comes from, such as `web:example.org`, where that is not the tool itself. A result with
-            an origin is untrusted, also that of a tool that is declared as trusted.
+        output: the raw value for the journal, as JSON data.
+        observation: the text or content parts for the model. Default: the output as text.
+        display: the text for people. Default: the observation's text.
+        sources: the sources of the result, each any JSON data, such as `{"title", "url"}`.
+        artifacts: files that the call made, stored with the task and shown to no model. Each is a `File` or an `Image`
+            with a name, from a URL, bytes, or a local path, which is read now.
+        origin: the origin of the result, such as `web:example.org`, if it is not the tool itself. A result with an
+            origin is untrusted, even if the tool is declared as trusted.
     """
 
     output: Json
@@ -500,7 +502,7 @@ class ToolOutput:
 
 @frozen
 class Background(ToolOutput):
-    """The work of a call goes on: `output` is what its tool says of it, and the call ends by its ticket.
+    """The result of a call whose work continues. `output` has facts about it, and the ticket ends the call.
 
     Args:
         expires: seconds until the ticket expires.
@@ -511,90 +513,90 @@ class Background(ToolOutput):
 
 @runtime_checkable
 class Tool(Protocol[ContextT_contra]):
-    """Something a model may call. The tool decides where it runs (inline, in a thread, in another process).
+    """A tool that a model can call. The tool decides where it runs: inline, in a thread, or in another process.
 
-    A tool may also have an attribute `context_type`, the type that the context of a run has to be of; it is checked
-    before anything is sent.
+    A tool may also have an attribute `context_type`, the required type of a run's context. It is checked before the
+    first request.
     """
 
     @property
     def spec(self) -> ToolSpec: ...
 
     def validate(self, arguments: dict[str, Json]) -> Any:
-        """Return the arguments in the form that `call` takes, without calling; raise `ToolArgumentsInvalid`."""
+        """Return the arguments in the form that `call` takes, without calling. Raises `ToolArgumentsInvalid`."""
         ...
 
     async def call(self, arguments: Any, ctx: ToolContext[ContextT_contra]) -> ToolOutput:
-        """Run with what `validate` returned. Any exception is the call's error.
+        """Run with arguments from `validate`. Any exception is the call's error.
 
-        When cancelled it ends only once its work has really stopped; after a second cancel it gives up waiting.
-        The result's `output` is plain JSON data and its `observation` is text or content parts.
+        When cancelled it ends only once its work has really stopped. After a second cancel it gives up waiting. The
+        result's `output` is plain JSON data and its `observation` is text or content parts.
         """
         ...
 
     async def undo(self, call: ToolCall, ctx: ToolContext[ContextT_contra]) -> None:
-        """Take back a finished call (`call.output` is what it returned); only if `spec.undoable`."""
+        """Take back a finished call, whose result is `call.output`. Only if `spec.undoable`."""
         ...
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[ContextT_contra]) -> Verdict:
-        """Find out whether a call begun before a crash took effect; only if `spec.reconcilable`."""
+        """Find out whether a call that began before a crash took effect. Only if `spec.reconcilable`."""
         ...
 
 
 class ToolsetConnection(Protocol):
-    """The tools of a toolset in one driver process, and what keeps them there: a child process, a session."""
+    """The connection of one driver process to a toolset: its tools, with their child process or session."""
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools that there are now: the same object for as long as they are the same.
+        """Return the present tools, as the same object until they change.
 
-        Begins, or begins again, what the tools need. Raises `ToolsetUnavailable` when that cannot be had.
+        Starts or restarts the child process or session. Raises `ToolsetUnavailable` if that fails.
         """
         ...
 
     async def close(self) -> None:
-        """End what the tools need; idempotent."""
+        """End the child process or session. Idempotent."""
         ...
 
 
 @runtime_checkable
 class HoldsCredentials(ToolsetConnection, Protocol):
-    """A connection of a toolset that sends credentials: a server may send them back in a result.
+    """A connection of a toolset that sends credentials. A server may echo them in a result.
 
-    They are hidden in journals, streams and logs, and from models.
+    They are masked in journals, streams, logs, and requests to models.
     """
 
     def credentials(self) -> Collection[str]:
-        """Return the credentials that the declaration holds."""
+        """Return the credentials of the declaration."""
         ...
 
     def tell_tokens(self, learn: Callable[[str], None]) -> None:
-        """Call `learn`, in any thread, with each credential that becomes known later, such as a token that expires."""
+        """Call `learn`, in any thread, with each later credential, such as a token that expires."""
         ...
 
 
 @runtime_checkable
 class Toolset(Protocol):
-    """Tools that a process can only list once it has connected, such as those of an MCP server.
+    """Tools that a process can list only over a connection, such as those of an MCP server.
 
-    `Agent(tools=[...])` takes it like a tool. It is a declaration without state; each driver process connects once, and
-    each drive goes by the tools that the connection tells when the drive begins.
+    `Agent(tools=[...])` takes it like a tool. It is a declaration without state. Each driver process connects once.
+    Each drive uses the tools that the connection lists when the drive begins.
     """
 
     @property
     def name(self) -> str:
-        """What the names of its tools begin with, before `__`."""
+        """The prefix of its tools' names, before `__`."""
         ...
 
     def facts(self) -> Json:
-        """Return JSON data that differs when the declaration does, for the fingerprint of the agent; no secrets."""
+        """Return JSON data without secrets that identifies the declaration, for the fingerprint of the agent."""
         ...
 
     def known_specs(self) -> tuple[ToolSpec, ...] | None:
-        """Return the tools as far as they are known without a connection; None if they were never listed."""
+        """Return the tools that are known without a connection, or None if they were never listed."""
         ...
 
     def connect(self) -> ToolsetConnection:
-        """Return a new connection, which begins nothing yet."""
+        """Return a new connection, which starts nothing yet."""
         ...
 
 
@@ -602,11 +604,11 @@ class Toolset(Protocol):
 
 
 class Conversation(Protocol):
-    """A growing conversation that a model sees a part of: that of a task, or what one of its agents sees of it."""
+    """A growing conversation, of which a model sees a part: a task's, or one agent's view of it."""
 
     @property
     def messages(self) -> list[Message]:
-        """The messages; the list is extended, and replaced when some were taken back."""
+        """The messages. The list grows in place, and is replaced after an undo."""
         ...
 
     @property
@@ -631,35 +633,36 @@ class Conversation(Protocol):
 
 
 class ConversationWindow(Protocol):
-    """What models see of one task's conversation. Pure: the same messages give the same view."""
+    """The part of one task's conversation that models see. Pure: the same messages give the same view."""
 
     def show(self, limit: int, instructions: str, tools: Sequence[ToolSpec]) -> Sequence[Message]:
-        """Return what a model sees of the conversation in a request of at most `limit` tokens, with these tools.
+        """Return the messages for a request of at most `limit` tokens, with these tools.
 
-        System messages, a summary, the task's own input and the newest messages are kept; no call is parted from its
-        result, and a single message that is too large is shown as an excerpt. Called before each request of a task;
-        reads each message once. Raises `ModelError` (`too_large`) when nothing fits beside instructions and tools.
+        It keeps system messages, a summary, the task's own input and the newest messages. It never separates a call
+        from its result. A single message that is too large is shown as an excerpt. The engine calls it before each
+        request of a task, and it reads each message once. Raises `ModelError` (`too_large`) if instructions and tools
+        leave no room.
         """
         ...
 
 
 class Memory(Protocol):
-    """What models see of long conversations."""
+    """Reduces long conversations for models."""
 
     def window(self, conversation: Conversation) -> ConversationWindow:
-        """Return a window that follows a conversation; the caller keeps it as long as that."""
+        """Return a window that follows a conversation. The caller keeps it as long as the conversation."""
         ...
 
     def tokens(self, messages: Sequence[Message]) -> int:
-        """Return how many tokens messages are."""
+        """Return the number of tokens of messages."""
         ...
 
     def transcript(
         self, previous: str | None, turns: Sequence[Sequence[Message]], limit: int
     ) -> tuple[str, int]:
-        """Return a summary so far and some turns after it as text of about `limit` tokens, and how many it holds.
+        """Return a text to summarise of about `limit` tokens, and the number of turns in it.
 
-        It holds the first turn at least.
+        It has the previous summary and the turns after it, at least the first one.
         """
         ...
 
@@ -669,17 +672,16 @@ class Memory(Protocol):
 
 @mutable
 class Record:
-    """One commit of one task: some events in a row, encoded together.
+    """One commit of one task: consecutive events, encoded together.
 
     Args:
-        seq: the sequence number of its last event; the first event of a task has number 1.
-        count: how many events it holds, so its first is `seq - count + 1`.
-        epoch: the ownership of the task under which it was written.
-        data: the encoded events; opaque to stores.
-        digest: hash over the previous record's digest and this data; opaque to stores.
-        blobs: large values taken out of `data`, by digest; a digest that is stored already is not stored again. They
-            are returned with the record.
-        upto: when reading a fork, the last event of this record that the fork shares; None means all.
+        seq: the sequence number of its last event. The first event of a task has number 1.
+        count: the number of its events, so its first is `seq - count + 1`.
+        epoch: the epoch of the task's owner that wrote it.
+        data: the encoded events, opaque to stores.
+        digest: a hash over the previous record's digest and this data, opaque to stores.
+        blobs: large values of `data`, by digest. A known digest is not stored again. Reads return them with the record.
+        upto: in a read of a fork, the last event of this record that the fork shares. None: all.
     """
 
     seq: int
@@ -693,7 +695,7 @@ class Record:
 
 @mutable
 class NewTask:
-    """A task row to create. With `base`, it is a fork: events 1 to `base_seq` are those of task `base`."""
+    """A task row to create. With `base` it is a fork, whose events 1 to `base_seq` are those of task `base`."""
 
     task_id: str
     agent: str
@@ -708,13 +710,13 @@ class NewTask:
 
 @mutable
 class ThreadChange:
-    """A change of a thread, in the same transaction as the record it comes with.
+    """A change of a thread, in the same transaction as its record.
 
-    `add` makes (task, seq) the thread's newest member and its version `expected + 1`; refused with `ThreadMoved`
-    when its version is not `expected`. With `covers` the member is a summary: models see it instead of the messages of
-    all members up to that version, which stay members. `remove` takes the task out, only while it is the newest member
-    that is no summary, and no summary covers it; else refused with `AlreadyFinalized`. A summary can always be taken
-    out. A thread without any change has version 0; versions only grow.
+    `add` makes (task, seq) the thread's newest member and its version `expected + 1`. It is refused with `ThreadMoved`
+    if the thread's version is not `expected`. With `covers` the member is a summary. Models see it instead of the
+    messages of all members up to that version, which stay members. `remove` takes the task out. It is refused with
+    `AlreadyFinalized` if newer members other than summaries follow, or if a summary covers the task. A summary can
+    always be taken out. A thread without any change has version 0, and versions only grow.
     """
 
     action: Literal["add", "remove"]
@@ -724,24 +726,24 @@ class ThreadChange:
 
 
 AT_ONCE: Final = 1
-"""The `due_at` time of a task that is to be driven on now: long gone, in microseconds since 1970, UTC."""
+"""The `due_at` time of a task that a driver is to adopt now. In microseconds since 1970, UTC, so it has passed."""
 
 OnBusyThread = Literal["enqueue", "reject", "interrupt", "parallel"]
-"""How a task enters its thread while other tasks are driven there; see `Commit.enter`."""
+"""How a task enters its thread while other tasks are driven there. See `Commit.enter`."""
 
 
 @mutable
 class QueuePosition:
     """The place of a task in the queue of its thread.
 
-    Only a task with an owner has a place. A claim begins without a place unless it asks for one, and the place ends
-    with the ownership. No task waits for a task whose owner crashed.
+    Only a task with an owner has a place. A claim begins without a place unless it requests one. The place ends with
+    the ownership. No task waits for a task whose owner crashed.
 
     Args:
         held: whether the task has the thread and may begin.
-        version: the thread's version, read in the same transaction.
-        holders: the other tasks that have the thread now; more than one only by `parallel`.
-        number: the order of the waiting tasks, smallest first; 0 for a task that has the thread.
+        version: the thread's version in the same transaction.
+        holders: the other tasks that have the thread now. Only `parallel` makes more than one.
+        number: the order of the waiting tasks, smallest first. 0 for a task that has the thread.
     """
 
     held: bool
@@ -752,14 +754,14 @@ class QueuePosition:
 
 @frozen
 class TaskFigures:
-    """What a list shows of a task besides its row, as it stood when its row was last written.
+    """The figures of a task in lists, besides its row, from the last write of its row.
 
-    Tokens and costs are those of the task with all tasks below it; `own_tokens` and `own_cost` are of the task alone,
-    so that sums over several tasks count nothing twice. Costs are in pico-dollars, None if some of it is not known.
-    `updated` is the time of its last event, in microseconds since 1970, UTC. `input` and `outcome` (its answer, or why
-    it failed) are cut to a line; `text` is more of both, folded, for searches. `pending` is how many of its requests
-    wait for a person, its caller or a ticket. While the task is driven, also if its driver crashed, None stands for 0.
-    It is None too if the version that wrote the row did not count them.
+    `tokens` and `cost` include all tasks below the task. `own_tokens` and `own_cost` are of the task alone, so that
+    sums over several tasks count nothing twice. Costs are in pico-dollars, and None if a part is not known. `updated`
+    is the time of its last event, in microseconds since 1970, UTC. `input` and `outcome` are cut to a line. `outcome`
+    is its answer, or the reason of its failure. `text` is a longer piece of both, folded, for searches. `pending` is
+    the number of its requests that wait for a person, its caller or a ticket. While the task is driven, and after a
+    crash of its driver, None stands for 0. It is also None in rows of versions that did not count them.
     """
 
     steps: int = 0
@@ -777,14 +779,14 @@ class TaskFigures:
 
 @mutable
 class TaskSums:
-    """How many tasks there are, and what they spent without the tasks below them.
+    """The number of some tasks and their spending, without the tasks below them.
 
     Args:
-        tasks: how many they are.
-        tokens: of those whose figures are known.
-        cost: in pico-dollars, of those whose cost is known.
-        unpriced: how many tasks have a cost that is not known.
-        driven: how many are owned by a driver that is alive.
+        tasks: their number.
+        tokens: the tokens of those with known figures.
+        cost: in pico-dollars, of those with a known cost.
+        unpriced: the number of tasks whose cost is not known.
+        driven: the number of tasks that a living driver owns.
     """
 
     tasks: int = 0
@@ -794,7 +796,7 @@ class TaskSums:
     driven: int = 0
 
     def add(self, other: TaskSums) -> None:
-        """Count other tasks too."""
+        """Add the figures of other tasks."""
         self.tasks += other.tasks
         self.tokens += other.tokens
         self.cost += other.cost
@@ -808,31 +810,30 @@ class Commit:
 
     Args:
         task_id: the task.
-        epoch: the ownership under which it is written; refused with `Fenced` when it is not the task's newest.
-        record: the events, or None when only the row changes; refused with `Fenced` when events are missing before it
-            or another record is in its place. The same record again (same seq, epoch, digest) is accepted without a
-            change, also when the task has another owner by then: a driver sends a commit again when its
-            acknowledgement was lost.
-        create: the task row to insert first, owned by this process with this `epoch`; refused with `TaskExists`.
-        state: the row's new state, None to leave it.
-        release: end the ownership, unless the inbox holds items not taken; then ownership stays.
-        leave: with `release`: end the ownership also when the inbox holds items not taken; the next owner takes them.
-        due_at: with `release`: from when a driver is to adopt the task (see `JournalStore.orphans`), in microseconds
-            since 1970, UTC; `AT_ONCE` for now, 0 for not at all.
-        seal: refuse with `InboxWaiting` when the inbox holds items not taken by this or earlier commits.
-        taken: ids of the inbox items that the record's events answer.
+        epoch: the epoch of the writing owner. Refused with `Fenced` if it is not the task's newest.
+        record: the events, or None if only the row changes. Refused with `Fenced` if events before it are missing or
+            another record has its place. The same record (seq, epoch and digest) is accepted again without a change,
+            even if the task has another owner by then. A driver sends a commit again after a lost acknowledgement.
+        create: the task row to insert first, owned by this process with this `epoch`. Refused with `TaskExists`.
+        state: the row's new state. None: unchanged.
+        release: end the ownership, unless the inbox has items not taken.
+        leave: with `release`, end the ownership even with such items. The next owner takes them.
+        due_at: with `release`, the time from which a driver is to adopt the task, in microseconds since 1970, UTC.
+            `AT_ONCE`: now. 0: never. See `JournalStore.orphans`.
+        seal: refuse with `InboxWaiting` if the inbox has items not taken by this or earlier commits.
+        taken: the ids of the inbox items that the record's events answer.
         thread: a change of a thread.
-        enter: ask for the thread that the task's row names, while it is owned; `Committed.place` is the answer.
-            `enqueue`: it has the thread if no task of a living owner has it or waits before it, else it waits behind
+        enter: request the thread that the task's row names, while the task is owned. `Committed.place` is the answer.
+            `enqueue`: it gets the thread if no task of a living owner has it or waits before it, else it waits after
             all waiting tasks. `interrupt`: the same, but it waits before them. `reject`: refused with `ThreadBusy` if
             it cannot have the thread at once. `parallel`: it has the thread beside its holders, and `place` stays None.
-            A task that asks again keeps its place, and has the thread once it is first. When a task gets a thread whose
-            holder's owner crashed, that holder loses it in the same transaction and its epoch grows by one: its old
-            owner, should it wake, is fenced. The task counts as one whose driver crashed, also when that process renews
-            its lease.
-        format: the journal format that a driver must know to drive the task on from here; the row keeps the highest.
-        figures: what lists show of the task from now on; None leaves what they show.
-        grants: approvals for later calls, which the store keeps; of one that is there nothing changes.
+            A task that requests again keeps its place, and gets the thread once it is first. If the owner of the
+            thread's holder crashed, that holder loses the thread in the same transaction and its epoch grows by one.
+            This fences its old owner if it wakes. The holder then counts as a task whose driver crashed, even if that
+            process renews its lease.
+        format: the journal format that a driver must know to continue the task. The row keeps the highest.
+        figures: the task's new figures in lists. None: unchanged.
+        grants: approvals for later calls, which the store keeps. A stored grant does not change.
     """
 
     task_id: str
@@ -854,18 +855,18 @@ class Commit:
 
 @mutable
 class Committed:
-    """The commit is durable. `released` says whether the ownership ended, `place` answers `Commit.enter`."""
+    """The commit is durable. `released` says whether the ownership ended. `place` answers `Commit.enter`."""
 
     released: bool = False
     place: QueuePosition | None = None
 
 
 class Refused(Exception):
-    """A commit was checked and not written; the driver decides what follows. A user never sees it."""
+    """A commit was checked and not written. The driver handles it, so a user never sees it."""
 
 
 class TaskExists(Refused):
-    """A task of this id exists already."""
+    """A task of this id already exists."""
 
 
 class InboxWaiting(Refused):
@@ -882,28 +883,28 @@ class ThreadMoved(Refused):
 
 @frozen
 class JournalEnd:
-    """Where a task's journal ended when its row was last written: a missing tail is noticed by it.
+    """The end of a task's journal at the last write of its row. It reveals a missing tail.
 
-    Stores write it where they write the row anyway: with a commit that creates the task, changes its state or ends
-    the ownership, and with a claim. It only grows. Between two of these the journal goes on behind it.
+    Stores write it with a claim, and with a commit that creates the task, changes its state or ends the ownership. It
+    only grows. Between two of these, the journal may be longer.
     """
 
     seq: int
     """the last event"""
 
     digest: bytes
-    """of the record that holds it; empty when there is none"""
+    """of the record that holds it; empty without one"""
 
 
 @mutable
 class Driver:
     """A process that drives tasks.
 
-    It is alive until its lease has passed. On the same host, boot and process space it is dead once it has ended.
+    It is alive until its lease has passed. On the same host, boot and process space it is dead once its process ended.
 
     Args:
-        lease: when its lease ends unless it is renewed, in microseconds since 1970, UTC; 0 once its store was closed;
-            None for a store in the memory of its process.
+        lease: the end of its lease unless it is renewed, in microseconds since 1970, UTC. 0: its store was closed.
+            None: its store is in the memory of its process.
     """
 
     driver_id: str
@@ -915,7 +916,7 @@ class Driver:
 
 @mutable
 class TaskRow:
-    """A task as its store lists it. `driver` owns it now, or owned it when it crashed."""
+    """A task as its store lists it. `driver` is its owner, or its last owner if that crashed."""
 
     task_id: str
     agent: str
@@ -932,32 +933,34 @@ class TaskRow:
     """sequence number of the last event"""
 
     mark: JournalEnd | None = None
-    """None for a deleted task, and for rows written before marks existed"""
+    """None for a deleted task, and for rows of versions without marks"""
 
     deleted: bool = False
-    """no longer listed; its records are kept for forks or a thread"""
+    """no longer listed, but kept for forks or a thread"""
 
     due_at: int = 0
-    """from when a driver is to adopt it, in microseconds since 1970, UTC, or 0: it was released so, or claimed from a
-    driver that crashed (`AT_ONCE`); stays until it is released again"""
+    """from when a driver is to adopt it, in microseconds since 1970, UTC; 0 for never. Set by a release, or by a claim
+    from a driver that crashed (`AT_ONCE`), until the next release.
+    """
 
     format: int = 1
-    """the journal format that a driver must know to drive the task: the highest of its commits and of its base"""
+    """the journal format that a driver must know: the highest of its commits and of its base"""
 
     figures: TaskFigures | None = None
-    """None until a commit brought some, and for rows written before figures existed; `text` is left empty"""
+    """None until a commit has some, and for rows of versions without figures; `text` is empty"""
 
     tenant: str = ""
-    """whose task it is"""
+    """the tenant of the task"""
 
     @property
     def cursor(self) -> str:
-        """Where a list goes on behind this row."""
+        """The cursor of a list that continues after this row."""
         return f"{self.created}.{self.task_id}"
 
     @property
     def display_state(self) -> str:
-        """The task's state as users see it: its owner counts before the state that was written last, except an end.
+        """The task's state as users see it. Unless the task has ended, its owner takes precedence over the stored
+        state.
 
         A claim of an ended task changes nothing until the task is reopened, which changes the state too.
         """
@@ -965,15 +968,15 @@ class TaskRow:
 
 
 BETWEEN_STEPS: Final = "between steps"
-"""The state, as people read it, of a `running` task that no process drives. Filters take it as a state."""
+"""The displayed state of a `running` task that no process drives. Filters accept it as a state."""
 
 
 def state_word(state: str, alive: bool | None) -> str:
     """Return a task's state as users see it.
 
     Args:
-        state: the state that was written last.
-        alive: whether its owner is alive; None if it has no owner.
+        state: the stored state.
+        alive: whether its owner is alive. None: it has no owner.
     """
     if alive is None or state in END_STATES:
         return state
@@ -982,26 +985,26 @@ def state_word(state: str, alive: bool | None) -> str:
 
 @mutable
 class Claim:
-    """Ownership of a task: the new epoch and where its journal ends."""
+    """Ownership of a task: the new epoch and the end of its journal."""
 
     epoch: int
     head: int
     digest: bytes
-    """of the last record; of the base's record at `base_seq` for a fork without records of its own; else empty"""
+    """of the last record, or of the base's record at `base_seq` for a fork without own records; else empty"""
 
     place: QueuePosition | None = None
-    """in its thread, if the claim asked for one"""
+    """in its thread, if the claim requested one"""
 
     due_at: int = 0
-    """from when the task was to be adopted, its inbox apart: `AT_ONCE` if its last driver crashed, 0 for not at all"""
+    """from when the task was to be adopted, apart from its inbox: `AT_ONCE` if its last driver crashed, 0 for never"""
 
     is_taken_over: bool = False
-    """whether its last driver did not release it: it crashed, or let its lease pass"""
+    """whether its last driver did not release it, because it crashed or its lease passed"""
 
 
 @mutable
 class InboxItem:
-    """A message or command for a task, not from its owner. The sender chooses the id; the same id twice is one item."""
+    """A message or command for a task, not from its owner. The sender chooses the id. The same id twice is one item."""
 
     item_id: str
     kind: str
@@ -1011,21 +1014,21 @@ class InboxItem:
 
 @mutable
 class ThreadMember:
-    """A task whose messages are part of a thread: those of its events up to `seq`, without the ones it began with."""
+    """A task whose messages are part of a thread: those of its own events up to `seq`."""
 
     version: int
     task_id: str
     seq: int
     gone: int | None = None
-    """the version that took it out; `thread` never shows it, `restore_thread` takes it"""
+    """the version that took it out; `thread` never shows it, `restore_thread` accepts it"""
 
     covers: int = 0
-    """for a summary, the version up to which models see it instead of the members before it; else 0"""
+    """for a summary, the version up to which it replaces the members before it for models; else 0"""
 
 
 @mutable
 class ThreadRow:
-    """A thread as its store lists it: its version, and how many tasks are members, summaries left out."""
+    """A thread as its store lists it: its version and its number of members, without summaries."""
 
     thread_id: str
     version: int
@@ -1034,28 +1037,27 @@ class ThreadRow:
 
 @mutable
 class TaskFilter:
-    """Which tasks to list: all fields that are set must match.
+    """A filter of tasks. All fields that are set must match.
 
     Args:
-        states: a row's `word` is one of these. `BETWEEN_STEPS` among them stands for rows that are `running` and that
-            no living driver owns.
+        states: a row's `display_state` is one of these. `BETWEEN_STEPS` matches `running` rows without a living driver.
         agent: the name of its agent.
         thread_id: its thread.
         parent: the task it is a child of.
         base: the task it was forked from.
-        since: created then or later, in microseconds since 1970, UTC.
-        until: created before that.
+        since: created at this time or later, in microseconds since 1970, UTC.
+        until: created before this time.
         labels: it has all of these.
-        search: a folded text that is part of its figures' `text`; rows without figures match too.
-        beginning: what its id begins with.
-        end: what its id ends with.
+        search: a folded text that its figures' `text` contains. Rows without figures match too.
+        beginning: the beginning of its id.
+        end: the end of its id.
         limit: the most rows.
         cursor: the `cursor` of the last row of the page before.
         roots: it has no parent.
-        updated_since: its figures say so, or it has none and was created then or later, or it has an owner: what an
-            owner does is not in the row yet. In microseconds since 1970, UTC.
-        pending: it may wait for something from outside: its figures say so or do not tell, or it has an owner.
-        tenant: whose tasks are listed.
+        updated_since: updated at this time or later, by its figures, in microseconds since 1970, UTC. Without figures
+            its creation counts. Tasks with an owner always match, since the row does not have their progress yet.
+        pending: it may wait for a person, its caller or a ticket. Tasks with an owner or without that figure match too.
+        tenant: the tenant of the tasks.
     """
 
     states: tuple[str, ...] | None = None
@@ -1079,16 +1081,16 @@ class TaskFilter:
 
 @frozen
 class AdoptionQuery:
-    """Which tasks a process asks for to adopt: those that it may drive now.
+    """A query of a process for tasks to adopt: those that it may drive now.
 
     Args:
         limit: the most rows.
         agents: the names of the agents that it has.
         format: the newest journal format that it knows.
-        until: tasks that wait for a time are due up to this one, in microseconds since 1970, UTC.
-        full_tenants: tenants of which it drives as many tasks as it may.
-        excluded: tasks to leave out, by tenant and id: it drives them, or tried to a moment ago.
-        last_tenant: the tenant it served last; the tenants after it come first. None: begin with the first tenant.
+        until: the latest due time of tasks that wait for a time, in microseconds since 1970, UTC.
+        full_tenants: tenants for which it already drives as many tasks as it may.
+        excluded: tasks to leave out, by tenant and id, since it drives them or tried to a moment ago.
+        last_tenant: the tenant that it served last. The tenants after it come first. None: begin with the first tenant.
     """
 
     limit: int
@@ -1102,15 +1104,15 @@ class AdoptionQuery:
 
 @frozen
 class StoreChanges:
-    """What may have been written to a store since its watchers were woken last.
+    """The possible changes of a store since its watchers were last woken.
 
     Args:
-        tasks: the ids of the tasks whose journal or row changed; None: any may have.
-        mail: the ids of the tasks whose inbox holds an item not taken.
+        tasks: the ids of the tasks whose journal or row changed. None: any may have.
+        mail: the ids of the tasks whose inbox has an item not taken.
         owners: whether a task may have another owner, or none, from now on.
-        deleted: the ids of the tasks that were deleted, as far as the store knows them.
-        outdated: the error for a store that a newer version migrated beyond this version: from now on the store takes
-            only commits of tasks that this process owns, and they are to be released.
+        deleted: the ids of the deleted tasks, as far as the store knows them.
+        outdated: the error if a newer version migrated the store beyond this version. From now on the store only
+            accepts commits of tasks that this process owns, and they are to be released.
     """
 
     tasks: frozenset[str] | None = frozenset()
@@ -1134,24 +1136,24 @@ def missing_methods(store: object, port: type) -> list[str]:
 class TaskReader(Protocol):
     """The reads that running tasks needs.
 
-    A store with several tenants keeps each name that a tenant gives (of tasks, threads, blobs, grants and labels) with
-    the tenant's before it, and lists the tasks, threads and grants of one tenant. `TenantStores.of` returns the store
-    of one, which takes these names away again. The names of the tenant "" have nothing before them.
+    A store with several tenants prefixes each name with its tenant: of tasks, threads, blobs, grants and labels. It
+    lists the tasks, threads and grants of one tenant. `TenantStores.of` returns the store of one tenant, which removes
+    these prefixes again. The names of the tenant "" have no prefix.
     """
 
     @abstractmethod
     async def read(self, task_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         """Return the records that hold events `after` + 1 to `upto`, in order, with blobs.
 
-        A fork's journal begins with the records of its base that hold an event up to `base_seq`. The last of them may
-        hold more: then its `upto` says so. Raises `TaskNotFound`; `JournalCorrupt` when the last of these records are
-        missing: those up to the row's mark, or to `upto` if that comes before it.
+        A fork's journal begins with the records of its base that hold an event up to `base_seq`. If the last of them
+        holds later events too, its `upto` says so. Raises `TaskNotFound`. Raises `JournalCorrupt` if the last records
+        up to the row's mark are missing, or up to `upto` if that comes first.
         """
         ...
 
     @abstractmethod
     async def row(self, task_id: str, *, deleted: bool = False) -> TaskRow:
-        """Return a task's row; with `deleted` also that of a deleted task whose records are kept for forks or a thread.
+        """Return a task's row. With `deleted`, also that of a deleted task whose records a fork or thread needs.
 
         Raises `TaskNotFound`.
         """
@@ -1159,31 +1161,31 @@ class TaskReader(Protocol):
 
     @abstractmethod
     async def inbox(self, task_id: str) -> list[InboxItem]:
-        """Return the items that are not taken yet, in order of arrival. Raises `TaskNotFound`."""
+        """Return the items not taken yet, in order of arrival. Raises `TaskNotFound`."""
         ...
 
     @abstractmethod
     async def thread(
         self, thread_id: str, *, version: int | None = None, since: int = 0
     ) -> tuple[int, list[ThreadMember]]:
-        """Return a thread's version and its members in order, or those of an earlier version.
+        """Return a thread's version and its members in order, now or at an earlier version.
 
-        With `since`, only the members that versions after `since` added; earlier members are not read.
+        With `since`, only the members that versions after `since` added. Earlier members are not read.
         """
         ...
 
 
 class JournalReader(TaskReader, Protocol):
-    """The reading half of a `JournalStore`: a reader that also lists and sums up what the store holds."""
+    """The reading half of a `JournalStore`: it also lists and sums up tasks."""
 
     @abstractmethod
     async def rows(self, wanted: TaskFilter) -> list[TaskRow]:
-        """Return matching rows, newest first: by `created`, and of the same time by id, descending."""
+        """Return matching rows, newest first: by `created`, then by id, descending."""
         ...
 
     @abstractmethod
     async def sums(self, wanted: TaskFilter) -> dict[str, TaskSums]:
-        """Return how many rows match and what they spent, by `word`; `limit` and `cursor` are ignored.
+        """Return the number of matching rows and their spending, by `display_state`. `limit` and `cursor` are ignored.
 
         A search leaves out rows without figures.
         """
@@ -1191,17 +1193,17 @@ class JournalReader(TaskReader, Protocol):
 
     @abstractmethod
     async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
-        """Return how many rows match and what they spent, by `agent`, by `day` or by `label:NAME`.
+        """Return the number of matching rows and their spending, by `agent`, by `day` or by `label:NAME`.
 
-        The days are those of `created`, UTC, such as `2026-11-23`. Rows without the label are summed up under None;
-        a text of a label is as `stores.listing.label_key` has it. `driven` stays 0. Of the filter, `states`, `search`,
-        `limit` and `cursor` are ignored.
+        The days are those of `created`, UTC, such as `2026-11-23`. Rows without the label are summed up under None.
+        `stores.listing.label_key` gives the text of a label. `driven` stays 0. The filter's `states`, `search`, `limit`
+        and `cursor` are ignored.
         """
         ...
 
     @abstractmethod
     async def threads(self, limit: int, *, after: str | None = None, tenant: str = "") -> list[ThreadRow]:
-        """Return the threads of a tenant that have a version, by ascending id, beginning behind `after`."""
+        """Return the threads of a tenant that have a version, by ascending id, after the id `after`."""
         ...
 
     @abstractmethod
@@ -1210,9 +1212,9 @@ class JournalReader(TaskReader, Protocol):
     ) -> list[StandingGrant]:
         """Return the approvals of a tenant that hold for later calls, oldest first.
 
-        They are ordered by `created`, and of the same time by id.
+        They are ordered by `created`, then by id.
 
-        With `tool`, only those of calls of this tool; with `revoked`, also those that were revoked.
+        With `tool`, only those for calls of this tool. With `revoked`, also revoked ones.
         """
         ...
 
@@ -1222,12 +1224,12 @@ class TaskStore(TaskReader, Protocol):
 
     One transaction covers a task's record, its row, its thread, its inbox and its blobs.
 
-    A `Runner` takes one. Its verbs that list, search, sum up, export, import or delete need a `JournalStore`; with this
+    A `Runner` takes one. Its verbs that list, search, sum up, export, import or delete need a `JournalStore`. With this
     store they raise `ConfigurationError`, which names the missing method. So does an approval for later calls: a store
     without `grants` gets no commit with grants.
 
-    All methods may be called from any event loop and thread of the process; the first use opens the store, once.
-    Errors of the store are `StoreError`s. An acknowledged write is never lost, and a failed write harms no other write.
+    All methods can be called from any event loop and thread of the process. The first use opens the store, once. Errors
+    of the store are `StoreError`s. An acknowledged write is never lost, and a failed write harms no other write.
     """
 
     @property
@@ -1239,42 +1241,45 @@ class TaskStore(TaskReader, Protocol):
     @property
     @abstractmethod
     def fenced(self) -> int:
-        """How many commits of this process were refused with `Fenced` since the store was made."""
+        """The number of commits of this process that were refused with `Fenced` since the store was created."""
         ...
 
     @abstractmethod
     async def open(self) -> None:
-        """Make the store usable; idempotent. Raises `StoreUnavailable` or `StoreFormatError`."""
+        """Make the store usable. Idempotent. Raises `StoreUnavailable` or `StoreFormatError`."""
         ...
 
     @abstractmethod
     async def close(self) -> None:
-        """Write what is queued and close; idempotent. Tasks owned through this store are orphans from then on."""
+        """Write the queued commits and close. Idempotent. Tasks owned through this store are orphans from then on."""
         ...
 
     @abstractmethod
     def commit(self, commit: Commit, done: CommitDone) -> None:
-        """Queue a commit and return at once; needs an open store and a running event loop.
+        """Queue a commit and return at once. Needs an open store and a running event loop.
 
-        Commits of one task are written, and answered, in the order of the calls. `done` is called exactly once, in the
-        calling event loop (by a store that never waits: before this returns), with `Committed` once the commit is
-        durable, else with the `Refused` or `StoreError` that stopped it. A refused commit has written nothing.
+        Commits of one task are written, and answered, in the order of the calls. The store calls `done` exactly once,
+        in the calling event loop. Its argument is `Committed` once the commit is durable, else the `Refused` or
+        `StoreError` that stopped it. A store that never waits calls it before `commit` returns. A refused commit has
+        written nothing.
         """
         ...
 
     @abstractmethod
     async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
-        """Become the owner: epoch + 1, in one transaction with reading the head.
+        """Become the owner with the next epoch, and read the head in the same transaction.
 
-        With `enter`, also ask for the task's thread, as a `Commit` does that enters by `enqueue`.
-        Raises `TaskNotFound`, `TaskBusy` when a live driver (also this process) owns the task, or `TaskTooNew`, and
-        changes nothing, when its row has a newer `format` than this version's `JOURNAL_FORMAT`. The task of a driver
-        that ended on this host can be claimed at once, of any other driver once its lease has passed. A process has one
-        lease for all its tasks, renewed from a thread for as long as it owns a task; a claim begins with a full lease.
-        Drivers that are dead and own no task are deleted. Raises `JournalCorrupt`, and changes nothing, when the
-        journal ends before the row's mark, or ends at it with another digest. After any other error the claim may have
-        been carried out: then this object's next claim of the task returns what this claim would have returned. Without
-        a next claim, the store releases the task as soon as it can write.
+        With `enter`, also request the task's thread, as a `Commit` with `enqueue` does.
+
+        A task whose driver ended on this host can be claimed at once. A task of any other driver can be claimed once
+        its lease has passed. A process has one lease for all its tasks. A thread renews it as long as the process owns
+        a task, and a claim begins with a full lease. Dead drivers without a task are deleted.
+
+        Raises `TaskNotFound`. Raises `TaskBusy` if a live driver, this process included, owns the task. Raises
+        `TaskTooNew` if its row has a newer `format` than this version's `JOURNAL_FORMAT`. Raises `JournalCorrupt` if
+        the journal ends before the row's mark, or ends at it with another digest. These errors change nothing. After
+        any other error the claim may have succeeded. Then this object's next claim of the task returns the result of
+        this claim. Without a next claim, the store releases the task as soon as it can write.
         """
         ...
 
@@ -1282,61 +1287,60 @@ class TaskStore(TaskReader, Protocol):
     async def orphans(
         self, limit: int, *, after: str | None = None, until: int = AT_ONCE, indirect: bool = False
     ) -> list[TaskRow]:
-        """Return the tasks that a driver is to adopt, of all tenants, the oldest first, beginning behind task `after`.
+        """Return the tasks of all tenants that a driver is to adopt, oldest first, after the task `after`.
 
-        They are: tasks whose driver is not alive, in any state; and, among those that have not ended, tasks without an
-        owner that were released with a `due_at` up to `until`, in microseconds since 1970, UTC, or whose inbox
-        holds an item not taken.
+        These are the tasks of dead drivers, in any state. They are also tasks without an owner that have not ended, and
+        have a `due_at` up to `until` or an item in their inbox. `until` is in microseconds since 1970, UTC.
 
-        With `indirect`, return those alone that no `adoptable` finds: children, and tasks that only have unread items.
+        With `indirect`, return only those that `adoptable` never finds: children, and tasks that only have unread
+        items.
         """
         ...
 
     @abstractmethod
     async def adoptable(self, query: AdoptionQuery) -> list[TaskRow]:
-        """Return orphans without a parent that a process may drive now, in the order in which it should.
+        """Return the orphans without a parent that a process may drive now, in order of priority.
 
-        The tasks of dead drivers come first, the oldest first. The others follow with tenants in turn, the oldest task
-        of each first. It reads no more than it returns, however many tasks wait that the query leaves out.
+        The tasks of dead drivers come first, oldest first. The others follow with tenants in turn, the oldest task of
+        each first. It reads no more rows than it returns, however many tasks the query excludes.
         """
         ...
 
     @abstractmethod
     async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
-        """Return the oldest orphan of each agent that the process does not have, or that needs a newer format.
+        """Return the oldest orphan of each agent and format that the process does not have.
 
-        One row for each agent and format; of the query, `agents`, `format` and `until` count.
+        A task may need an unknown agent or a newer format. Only `agents`, `format` and `until` of the query count.
         """
         ...
 
     @abstractmethod
     async def post(self, task_id: str, item: InboxItem) -> bool:
-        """Put an item into a task's inbox, durably; False when its id was used before. Raises `TaskNotFound`."""
+        """Put an item into a task's inbox, durably. Return False if its id was used before. Raises `TaskNotFound`."""
         ...
 
     @abstractmethod
     def watch(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` (from any thread, soon, seldom) after other processes may have written; return how to stop it.
+        """Call `wake` soon after possible writes of other processes, in any thread. Return a function that stops it.
 
-        It is also called after writes through this object, if several callers watch. The changes name each task whose
-        journal grew, or that was created, claimed or released; after a gap in what the store heard they name none
-        (`tasks` is None), and so does a deletion where it has no cheaper sign. The release of a task that had a thread
-        for which other tasks wait is a change of owners.
+        Several writes may share a call. Writes through this object call it too, if several callers watch. The changes
+        name each task whose journal grew, or that was created, claimed or released. After a gap in the store's
+        notifications they name none, so `tasks` is None. A deletion may do the same in stores without a cheaper sign.
+        The release of a task whose thread has waiting tasks is a change of owners.
         """
         ...
 
 
 class JournalStore(TaskStore, JournalReader, Protocol):
-    """A store of journals for all verbs: a `TaskStore` that also lists, deletes, imports and takes snapshots."""
+    """A store for all verbs: a `TaskStore` that also lists, deletes, imports and takes snapshots."""
 
     @abstractmethod
     async def delete(self, task_id: str) -> None:
         """Remove a task with its children, rows, inbox and unshared blobs, in one transaction.
 
-        Raises `TaskNotFound`; `TaskBusy` while a live driver owns it or a child; a prefix shared by existing forks and
-        records that a thread refers to stay readable for them, but the task itself is no longer found. It stays a
-        member of its thread, also the last one; its children leave theirs. `stores/rules.py` says which records and
-        threads are kept.
+        Records that existing forks or a thread refer to stay readable for them, but the task itself is no longer found.
+        It stays a member of its thread, even as the last one. Its children leave theirs. `stores/rules.py` defines the
+        kept records and threads. Raises `TaskNotFound`. Raises `TaskBusy` while a live driver owns it or a child.
         """
         ...
 
@@ -1344,16 +1348,16 @@ class JournalStore(TaskStore, JournalReader, Protocol):
     async def delete_thread(self, thread_id: str) -> None:
         """Remove a thread and all its tasks, each as `delete` does, in one transaction.
 
-        Its tasks are those whose rows name it. Raises `ThreadNotFound` when no task does and it has no version;
-        `TaskBusy` while a live driver owns one of them or a child. All members leave the thread, and the approvals that
-        held in it are deleted. A prefix that forks in other threads share stays readable for them, and with it the
-        versions of the thread that they began with.
+        Its tasks are those whose rows name it. All members leave the thread, and its approvals for later calls are
+        deleted. A prefix that forks in other threads share stays readable for them, with the versions of the thread
+        that they began with. Raises `ThreadNotFound` if the thread has neither a task nor a version. Raises `TaskBusy`
+        while a live driver owns one of its tasks or a child.
         """
         ...
 
     @abstractmethod
     async def revoke(self, grant_id: str, time: int, by: str | None) -> bool:
-        """Note that an approval for later calls holds no more; False if that was noted before, which stays.
+        """Revoke an approval for later calls. Return False if it was revoked before, which stays unchanged.
 
         Raises `GrantNotFound`.
         """
@@ -1361,48 +1365,49 @@ class JournalStore(TaskStore, JournalReader, Protocol):
 
     @abstractmethod
     async def restore(self, row: TaskRow, records: Iterable[Record], inbox: Sequence[InboxItem] = ()) -> None:
-        """Insert a task as it stood in another store, with its own records, in one transaction or not at all.
+        """Insert a task of another store with its own records, in one transaction or not at all.
 
-        It has no owner; `row.head` and `row.driver` are ignored. Records may be of several epochs. `records` is
-        iterated in any thread and maybe more than once, a part at a time; its errors are raised here.
-        Raises `TaskExists`; `TaskNotFound` when the base is not there, `Fenced` when it ends before `row.base_seq`.
+        It has no owner, so `row.head` and `row.driver` are ignored. Records may be of several epochs. `records` is
+        iterated a part at a time, in any thread and maybe more than once. Its errors are raised here. Raises
+        `TaskExists`. Raises `TaskNotFound` if the base does not exist, and `Fenced` if the base ends before
+        `row.base_seq`.
         """
         ...
 
     @abstractmethod
     async def restore_thread(self, thread_id: str, version: int, members: Sequence[ThreadMember]) -> None:
-        """Insert a thread that has no version yet, in one transaction: `members` are also those taken out again.
+        """Insert a thread that has no version yet, in one transaction. `members` include removed ones.
 
-        Raises `ThreadMoved` when the thread has a version; `TaskNotFound` when a member is neither listed nor kept.
+        Raises `ThreadMoved` if the thread has a version. Raises `TaskNotFound` if a member is neither listed nor kept.
         """
         ...
 
     @abstractmethod
     def snapshot(self) -> AbstractAsyncContextManager[JournalReader]:
-        """Return a reader of the store as it is now, for the length of a block: one read-only transaction.
+        """Return a context manager for a reader of the present store: one read-only transaction.
 
-        It sees all commits that this process queued before. Writes do not wait for it; until the block ends, the store
-        keeps the old rows that the reader may need. The reader is for one event loop, one call at a time.
-        Raises `StoreUnavailable`, here or in a method of the reader, also when the snapshot was lost.
+        It sees all commits that this process queued before. Writes do not wait for it. Until the block ends, the store
+        keeps the old rows that the reader may need. The reader is for one event loop, one call at a time. Raises
+        `StoreUnavailable`, here or in a method of the reader, also if the snapshot was lost.
         """
         ...
 
 
 class TenantStores(Protocol):
-    """The tenants of a store, each of which sees a store of its own."""
+    """The tenants of a store. Each tenant sees a store of its own."""
 
     @abstractmethod
     def of(self, tenant: str) -> JournalStore:
-        """Return the store as a tenant sees it: no name leads to what another tenant has."""
+        """Return the store of a tenant. No name in it leads to data of another tenant."""
         ...
 
     @abstractmethod
     async def orphans(
         self, limit: int, *, after: TaskRow | None = None, until: int = AT_ONCE, indirect: bool = False
     ) -> list[TaskRow]:
-        """Return what `JournalStore.orphans` returns, of all tenants; `tenant` of a row tells whose store knows it.
+        """Return the rows of `JournalStore.orphans`, of all tenants. A row's `tenant` names the tenant of its task.
 
-        The list begins behind the row `after`.
+        The list begins after the row `after`.
         """
         ...
 
@@ -1422,9 +1427,9 @@ class TenantStores(Protocol):
 
 @frozen
 class ObservedTask:
-    """The task of an observed event. `parent` is the task that it is a child of, `depth` its distance from the root.
+    """The task of an observed event. `parent` is its parent task, and `depth` its distance from the root.
 
-    Ids are those of `tenant`: several tenants may have a task of the same id.
+    Ids are unique within `tenant`. Several tenants may have a task of the same id.
     """
 
     task_id: str
@@ -1436,21 +1441,21 @@ class ObservedTask:
 
     @property
     def full_id(self) -> str:
-        """Its id with its tenant before it: no other task of any tenant has it."""
+        """Its id prefixed with its tenant, unique among all tenants."""
         return in_tenant(self.tenant, self.task_id)
 
 
 @mutable
 class DriveBegan:
-    """A task belongs to this process from here on. Sent with the first event that follows, to observers only.
+    """From here on this process owns the task. Sent with the first event that follows, to observers only.
 
     Args:
-        seq: the task's last event before; 0 for a new task.
-        epoch: the ownership under which it is written now.
-        previous: the ownership under which it was written last; 0 for a new task.
-        calls: names of the tools of calls that had not ended, by the calls' ids.
+        seq: the task's last event before. 0 for a new task.
+        epoch: the epoch of this ownership.
+        previous: the epoch of the last event before. 0 for a new task.
+        calls: the tools' names of calls that had not ended, by the calls' ids.
         context: the context variables of the caller.
-        asked: when a person was asked: about calls that wait for an approval, by their ids, and questions, by theirs.
+        asked: the time of each open request to a person: approvals by the calls' ids, and questions by theirs.
     """
 
     kind: ClassVar[str] = "drive_began"
@@ -1464,9 +1469,9 @@ class DriveBegan:
 
 @mutable
 class DriveEnded:
-    """A task was released, and `state` is the state it was released in: completed, waiting, paused, interrupted, ...
+    """A task was released in `state`: completed, waiting, paused, interrupted, and so on.
 
-    `lost` is the state if another driver took the task over, or if its store could not be written.
+    `state` is `lost` if another driver took the task over, or if its store could not be written.
     """
 
     kind: ClassVar[str] = "drive_ended"
@@ -1476,7 +1481,7 @@ class DriveEnded:
 
 @mutable
 class Missed:
-    """So many events and deltas, of any tasks, were not delivered: the observer was slower than the tasks."""
+    """Events and deltas of any tasks were not delivered, because the observer was slower than the tasks."""
 
     kind: ClassVar[str] = "missed"
     events: int
@@ -1486,7 +1491,7 @@ class Missed:
 @explains_names("Notice")
 @mutable
 class Notice:
-    """One notice for an observer: an event of a task that this runner drives. `task` is None for `Missed`."""
+    """A notice for an observer: an event of a task that this runner drives. `task` is None for `Missed`."""
 
     task: ObservedTask | None
     event: Event | Ephemeral | DriveBegan | DriveEnded | Missed
@@ -1494,22 +1499,23 @@ class Notice:
 
 @runtime_checkable
 class Observer(Protocol):
-    """Gets the events of all tasks that a runner drives, or one call of it, and can neither hurt nor slow them.
+    """Receives the events of all tasks that a runner, or one call of it, drives. It can neither fail nor slow them.
 
-    It is called in its own thread, with one notice at a time: the events of one task in order, each once, when it is
-    durable. Its exceptions are logged and counted. Further notices wait in a bounded buffer; when that is full, deltas
-    are left out first, then the oldest events, and `Missed` counts both.
+    It is called in its own thread, with one notice at a time. It gets each event of a task once, in order, when the
+    event is durable. Its exceptions are logged and counted. Further notices wait in a bounded buffer. A full buffer
+    drops deltas first, then the oldest events, and `Missed` counts both.
 
-    It belongs to one runner, or to calls of one: each call has a thread for it. It may also have `deltas = True`, to
-    get the text that is being written, and `close()`, which is called in the same thread when the runner is closed and
-    every notice was delivered; after a call it is not closed, since other calls may have it too.
+    It belongs to one runner, or to calls of one runner. Each call has a thread for it. It may also have
+    `deltas = True`, to get the text that a model is writing. It may have `close()`, which is called in the same thread
+    when the runner is closed and every notice was delivered. The end of a call does not close it, since other calls may
+    have it too.
 
-    And it may have `enter_call(task, epoch, call, attempt)`, to set context variables for the code of a tool: it is
-    called where the tool is about to run, in a context of that call alone, and must return at once.
+    It may have `enter_call(task, epoch, call, attempt)`, to set context variables for the code of a tool. That is
+    called just before the tool runs, in a context of that call alone, and must return at once.
     """
 
     def observe(self, notice: Notice) -> None:
-        """Handle a notice; its contents are shared and must not be changed."""
+        """Handle a notice. Its contents are shared and must not be changed."""
         ...
 
 

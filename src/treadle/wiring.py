@@ -1,4 +1,4 @@
-"""The composition root: the only module that knows the concrete classes. It builds the public `Runner`."""
+"""The composition root, which builds the public `Runner`. No other module knows the concrete classes."""
 
 from __future__ import annotations
 
@@ -42,43 +42,44 @@ DEFAULT_STORE = Path(".treadle") / "journal.db"
 class Runner(TaskRunner):
     """Runs agents as durable tasks.
 
-    Use it with `async with`, or without: then its store is closed when the process ends. It holds no state of a run and
-    may be shared by any number of concurrent tasks, event loops and threads.
+    Use it with `async with`. Without it, the store is closed when the process ends. A runner holds no state of a run,
+    so any number of concurrent tasks, event loops and threads can share it.
 
     Args:
-        store: the place of the journals: a path or `sqlite:///path`, `postgresql://...`, `memory:`, or a
-            `JournalStore`; by default the value of TREADLE_STORE, else `.treadle/journal.db` in the working directory.
-            `?lease=5` after a URL sets the lease: the seconds after a heartbeat for which this process counts as alive.
-            Some verbs do not work with a `TaskStore`, which has fewer methods than a `JournalStore`.
+        store: the place of the journals: a path, `sqlite:///path`, `postgresql://...`, `memory:`, or a `JournalStore`.
+            Default: the value of TREADLE_STORE, else `.treadle/journal.db` in the working directory. `?lease=5` after a
+            URL sets the lease: the seconds after a heartbeat for which this process counts as alive. Some verbs do not
+            work with a `TaskStore`, which has fewer methods than a `JournalStore`.
         agents: the agents whose tasks this process can resume.
-        model: `provider:model`, or a `Model` object, for agents that name no model, subagents too. The journal records
-            it with each request. A runner that resumes a task uses its own model.
+        model: `provider:model`, or a `Model` object, for agents and subagents without a model. The journal records it
+            with each request. A runner that resumes a task uses its own model.
         options: defaults for every run.
         policy: judges each tool call before it starts, in every task of this runner.
-        middleware: async functions `(call, next)` around each tool call in every task of this runner, the first
-            outermost: see `ToolInvocation`.
-        secrets: the sources of the secrets for `ctx.secret(name)`: `env:NAME`, `file:PATH`, a path, or a function that
-            returns the secret. A secret that a tool received is masked in everything that is journalled, shown and
-            logged.
+        middleware: async functions `(call, next)` around each tool call in every task of this runner. The first one is
+            the outermost. See `ToolInvocation`.
+        secrets: the sources of the secrets for `ctx.secret(name)`, by name. A source is `env:NAME`, `file:PATH`, a
+            path, or a function that returns the secret. A secret that a tool received is masked in journals, views and
+            logs.
         guardrails: check user input, answers and tool results in every task of this runner.
-        on_pending: an async function of a `Pending` and a handle on its task, called once for each call of this runner
-            that waits for an approval. It may decide with the handle; the task is not released until it returns.
-        extra_state: initial JSON data by name for every task, children too; a task's own `extra_state` overrides it.
-        observers: receive the events of the tasks this runner drives: functions of a `Notice`, objects like those in
-            `treadle.telemetry`, or the names `console`, `jsonl:PATH` and `otel`; none of them can fail or slow a run.
-        context_factory: builds the context of drives without one from a caller, such as those of adopted tasks: a
-            function of the `Task`, whose id, thread, labels and extra state identify it; may be async.
-        adopt: within `async with` (or `with runner.sync`), also drive tasks of these agents that have no driver and
-            need one: after their driver crashed, was shut down or lost its lease, and after a person's decision.
-        clock: returns the time of events, in microseconds since 1970, UTC; for tests.
-        prices: the prices of answers: a function `(model, usage)` to US dollars, or None if it is unknown; or a table
-            from `provider:model` (or `provider:*`) to `Price(...)`, which extends the published prices. By default the
+        on_pending: an async function of a `Pending` and a handle on its task. It is called once for each call of this
+            runner that waits for an approval. It may decide with the handle. The task is not released until it returns.
+        extra_state: initial JSON data by name for every task, children too. A task's own `extra_state` overrides it.
+        observers: receive the events of the tasks that this runner drives. They are functions of a `Notice`, objects
+            like those in `treadle.telemetry`, or the names `console`, `jsonl:PATH` and `otel`. They cannot fail or slow
+            a run.
+        context_factory: builds the context of drives without one from a caller, such as those of adopted tasks. It is a
+            sync or async function of the `Task`, whose id, thread, labels and extra state identify it.
+        adopt: within `async with` or `with runner.sync`, also drive tasks of these agents that need a driver. They need
+            one after their driver crashed, shut down or lost its lease, and after a person's decision.
+        clock: returns the time of events, in microseconds since 1970, UTC. It is for tests.
+        prices: the prices of answers. A function `(model, usage)` returns US dollars, or None if the price is unknown.
+            A table from `provider:model` or `provider:*` to `Price(...)` extends the published prices. Default: the
             published prices.
-        count_tokens: counts the tokens of a message, for `RunOptions(context_tokens=)`; by default an estimate of one
+        count_tokens: counts the tokens of a message, for `RunOptions(context_tokens=)`. Default: an estimate of one
             token for three bytes of text.
 
     Raises:
-        ConfigurationError: an argument is not valid; the message names it.
+        ConfigurationError: an argument is not valid. The message names it.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class Runner(TaskRunner):
         return made
 
     def _callbacks_for(self, function: Any) -> Callable[[str], OnPending] | None:
-        """Return a factory of callbacks, by tenant, from a user's function; raises `ConfigurationError`."""
+        """Return a factory of callbacks, by tenant, from a user's function. Raises `ConfigurationError`."""
         if function is None:
             return None
         from inspect import iscoroutinefunction
@@ -187,7 +188,7 @@ class Runner(TaskRunner):
 
 
 def _vault(secrets: Mapping[str, SecretSource] | None) -> Vault:
-    """Return the vault of a runner; with secrets for tools, it also masks those of the environment."""
+    """Return the vault of a runner. With secrets for tools, it also masks those of the environment."""
     if secrets is None:
         return Vault(None, watch_logs)
     vault = Vault(checked_sources("Runner: secrets", secrets), watch_logs)
@@ -196,7 +197,7 @@ def _vault(secrets: Mapping[str, SecretSource] | None) -> Vault:
 
 
 def as_observer(label: str, listed: Any) -> Observer:
-    """Return an entry of `observers=` as an observer; a plain function receives everything but deltas.
+    """Return an entry of `observers=` as an observer. A plain function receives everything but deltas.
 
     Args:
         label: the name of the list in errors.
@@ -229,7 +230,7 @@ def as_observer(label: str, listed: Any) -> Observer:
 def open_store(
     store: str | os.PathLike[str] | TaskStore | None, *, lease_seconds: float | None = None
 ) -> JournalStore:
-    """Return the store of a URL, a path, an object, or the default one; it is opened at first use.
+    """Return the store of a URL, a path, an object, or the default one. It is opened at first use.
 
     Args:
         store: as `Runner` takes it.
@@ -265,8 +266,8 @@ def open_store(
     if separator and scheme != "sqlite":
         if text.lower().startswith(("http://", "https://")):
             raise ConfigurationError(
-                f"store {_without_secrets(text)!r} is a server: write Client(url, token=...) in place of Runner(url), "
-                "or --url in place of --store"
+                f"store {_without_secrets(text)!r} is a server: write Client(url, token=...) instead of Runner(url), "
+                "or --url instead of --store"
             )
         known = "a path, sqlite:///path, postgresql://... and memory:"
         raise ConfigurationError(f"store {_without_secrets(text)!r}: this version knows {known}")
@@ -281,7 +282,7 @@ def open_store(
 
 
 def _whole_store(store: TaskStore) -> JournalStore:
-    """Return a store as one with all methods; raises `ConfigurationError` if it lacks one that running tasks needs."""
+    """Return a store as one with all methods. Raises `ConfigurationError` if it lacks a method of `TaskStore`."""
     if not missing_methods(store, JournalStore):
         return cast("JournalStore", store)
     if missing := missing_methods(store, TaskStore):
@@ -295,7 +296,7 @@ def _whole_store(store: TaskStore) -> JournalStore:
 
 
 def _lease(url: str, query: str, lease_seconds: float | None) -> float:
-    """Return the seconds of a lease from the query of a store's URL; raises `ConfigurationError` for a wrong query."""
+    """Return the seconds of a lease from the query of a store's URL. Raises `ConfigurationError` for a wrong query."""
     from urllib.parse import parse_qsl
 
     from treadle.stores.processes import LEASE_SECONDS, checked_lease

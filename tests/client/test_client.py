@@ -537,6 +537,6 @@ def test_an_unknown_name_of_a_client_is_explained_as_one_of_a_client() -> None:
 
 def test_a_runner_of_the_address_of_a_server_is_told_of_the_client() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"is a server: write Client\(url, token=...\) in place of Runner"
+        ConfigurationError, match=r"is a server: write Client\(url, token=...\) instead of Runner"
     ):
         Runner("http://127.0.0.1:8700")
