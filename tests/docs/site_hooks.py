@@ -2,6 +2,7 @@
 
 The examples, the changelog, the contributing page and the list of decisions become pages. A link to a file of the
 repository becomes a link to its page. A block that is written to a file shows the file's name.
+The addresses of the site and of the repository are those of `[project.urls]` in `pyproject.toml`, if there are any.
 A search finds the guide before programs and decisions.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +61,19 @@ def list_of_decisions() -> str:
     return f"# Decisions\n\nWhat was decided, and why.\n\n{links}\n"
 
 
+def set_addresses(config: MkDocsConfig, addresses: dict[str, str]) -> None:
+    """Set the address of the repository and that of the site, if the project has them."""
+    if source := addresses.get("Source", "").removesuffix("/"):
+        config.repo_url = source
+        config.repo_name = "/".join(source.split("/")[-2:])
+    if site := addresses.get("Documentation"):
+        config.site_url = f"{site.removesuffix('/')}/"
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the examples into the navigation."""
+    """Put the examples into the navigation, and the addresses of the project where the theme shows them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    set_addresses(config, project.get("urls", {}))
     for section in config.nav or ():
         if "Examples" in section:
             section["Examples"] += [page for page in pages_outside_of_docs() if page.startswith("examples/")]

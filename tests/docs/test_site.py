@@ -4,6 +4,8 @@ import pkgutil
 import re
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -115,3 +117,25 @@ def test_a_picture_loads_nothing_from_elsewhere(picture: Path):
 def test_a_command_is_shown_as_it_stands_on_the_screen_in_the_end(tmp_path: Path):
     sent = in_a_terminal("printf 'wait\\rdone\\x1b[1m!\\x1b[0m\\n'; tput cols", tmp_path)
     assert shown(sent) == "done\x1b[1m!\x1b[0m\n96"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        ({}, {}),
+        (
+            {"Source": "https://code.example/a/treadle"},
+            {"repo_url": "https://code.example/a/treadle", "repo_name": "a/treadle"},
+        ),
+        ({"Documentation": "https://docs.example/treadle"}, {"site_url": "https://docs.example/treadle/"}),
+    ],
+)
+def test_the_site_shows_the_addresses_of_the_project_if_there_are_any(
+    addresses: dict[str, str], expected: dict[str, str]
+):
+    pytest.importorskip("mkdocs")
+    from tests.docs.site_hooks import set_addresses
+
+    config: Any = SimpleNamespace()
+    set_addresses(config, addresses)
+    assert vars(config) == expected
