@@ -420,7 +420,7 @@ async def notes_under_a_number(call: ToolInvocation, next: NextLayer) -> ToolOut
     ("middleware", "says"),
     [
         (answers_nan, "the tool's output is a number that JSON cannot hold"),
-        (names_nan_as_a_source, "a source is no JSON data: it is a number that JSON cannot hold"),
+        (names_nan_as_a_source, "a source must be JSON data: it is a number that JSON cannot hold"),
         (notes_nan, "it is a number that JSON cannot hold"),
         (notes_under_a_number, "the name of a note must be a text, got 17"),
     ],

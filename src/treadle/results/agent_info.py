@@ -17,8 +17,8 @@ class AgentInfo(Displayed):
     """An agent that a runner can drive.
 
     `fingerprint` is the digest that identifies the version of an agent. `instructions` is None if a function computes
-    them for each task. `tools` are the agent's own, without those of its toolsets, with the schemas of their arguments
-    and their declared effects. `subagents` and `handoffs` name the agents that it may call and hand over to.
+    them for each task. `tools` are the agent's own, without those of its toolsets. Each has the schema of its arguments
+    and its declared effects. `subagents` and `handoffs` name the agents that it may call and hand over to.
     `output_schema` is the JSON schema of its answer, None for text.
     """
 
@@ -50,7 +50,7 @@ class AgentInfo(Displayed):
 
 
 def agent_info(agent: Agent[Any], model: str | None = None) -> AgentInfo:
-    """Return the facts about an agent; `model` is the name of the model that drives it, if it names none."""
+    """Return the facts about an agent. `model` is the name of its model if it does not name one."""
     derived = {*agent.subagents_by_tool, *agent.handoffs_by_tool}
     return AgentInfo(
         agent.name,

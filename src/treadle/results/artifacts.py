@@ -39,7 +39,7 @@ def checked_sources(sources: Sequence[Json]) -> tuple[Json, ...]:
         if isinstance(sources, (list, tuple)):
             return tuple(storable(sources))
     except ValueError as error:
-        raise TypeError(f"a source is no JSON data: {error}") from error
+        raise TypeError(f"a source must be JSON data: {error}") from error
     raise TypeError(f"sources must be a list, each of JSON data, got {sources!r:.200}")
 
 
@@ -51,7 +51,7 @@ def checked_artifacts(artifacts: Sequence[File | Image]) -> tuple[File, ...]:
         if type(item.data) is not bytes and item.url is None:
             raise TypeError(f"the artifact {item.name} has neither bytes nor a URL")
         if not is_writable([item.media_type, item.url, item.meta]):
-            raise TypeError(f"what the artifact {item.name} says of itself is no JSON data")
+            raise TypeError(f"the media type, URL and metadata of the artifact {item.name} must be JSON data")
     return tuple(artifacts)  # pyright: ignore[reportReturnType]
 
 
@@ -61,7 +61,7 @@ _ARTIFACTS: Final = attrgetter("artifacts")
 
 
 def _have_any(steps: Sequence[StepState], field: Callable[[Any], Any]) -> bool:
-    """Return whether a field of steps or of their calls holds anything: in most tasks none does."""
+    """Return whether a field of the steps or of their calls is not empty. In most tasks it is empty."""
     return any(map(field, steps)) or any(map(field, chain.from_iterable(map(_CALLS, steps))))
 
 
@@ -93,7 +93,7 @@ def artifact_named(steps: Iterable[StepState], artifact_id: str, task_id: str) -
 
 
 def _each_artifact(steps: Iterable[StepState]) -> Iterable[tuple[str, File, CallState | None]]:
-    """Yield each artifact with its id and the call that made it, None if the step did; calls before their step."""
+    """Yield each artifact with its id and the call that made it, None for the step. Calls precede their step."""
     for step in steps:
         for owner in (*step.calls, step):
             for number, file in enumerate(owner.artifacts, 1):

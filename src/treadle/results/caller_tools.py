@@ -39,7 +39,7 @@ class CallerTool:
         name: the name for the model: letters, digits, `_` and `-`, at most 64.
         description: the description for the model.
         parameters: JSON schema of the arguments, an object of up to 64 KiB; None for a tool without arguments. Its
-            patterns are sent to the model but not checked here: a stranger may be the caller, and a match can take
+            patterns are sent to the model but not checked here, because the match of a stranger's pattern can take
             long.
 
     Raises:

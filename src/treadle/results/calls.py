@@ -25,7 +25,7 @@ CALL_COLUMNS = ("call", "tool", "arguments", "outcome", "result", "took")
 @explains_names("ToolExecution", subscript=True)
 @frozen
 class ToolExecution(Displayed):
-    """One tool call and its outcome; `latency` in seconds, None if it never started or has not ended.
+    """One tool call and its outcome. `latency` is in seconds, None if it never started or has not ended.
 
     `agent` made the call; `depth` is the number of agents above it, and `path` names them. `task_id` is that agent's
     task: `call_id` is unique within it. `rewritten` are the arguments as middleware changed them, and `report` lists
@@ -74,8 +74,8 @@ class ToolExecution(Displayed):
 class SubagentExecution(Displayed):
     """One call of an agent, which ran as the task `task_id`, and its outcome.
 
-    `outcome` is None until it has ended. `usage` is the spending of its task and all tasks below it, as far as it is
-    known here; `latency` in seconds, from its first start to its end.
+    `outcome` is None until it has ended. `usage` is the known spending of its task and all tasks below it. `latency` is
+    in seconds, from its first start to its end.
     """
 
     name: str
@@ -141,7 +141,7 @@ def executions(
     below: Mapping[str, TaskState] = NO_TASKS,
     above: tuple[str, ...] = (),
 ) -> tuple[ToolExecution, ...]:
-    """Return the tool calls of steps in call order, each call of an agent followed by the calls that its task made.
+    """Return the tool calls of steps in call order. The calls of a subagent's task follow the call of the agent.
 
     Args:
         state: of the task.
@@ -163,7 +163,7 @@ def executions(
 
 
 def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[SubagentExecution, ...]:
-    """Return the subagent tasks of some steps, in call order; a call that was tried again has several."""
+    """Return the subagent tasks of some steps, in call order. A retried call has several."""
     subagents: list[SubagentExecution] = []
     for step in steps if state.children else ():
         caller = step.agent or state.created_for
@@ -177,7 +177,7 @@ def subagent_executions(state: TaskState, steps: Iterable[StepState]) -> tuple[S
 def _failed_subagent(
     state: TaskState, call: CallState, failed: FailedChild, caller: str
 ) -> SubagentExecution:
-    """Return a subagent task that failed before its call was tried again."""
+    """Return a subagent task that failed before its call was retried."""
     outcome = "timeout" if failed.error is not None and failed.error.kind == "timeout" else "error"
     subagent = _subagent(state, call, failed.task, caller)
     return replace(subagent, outcome=outcome, output=None, error=failed.error, latency=None)

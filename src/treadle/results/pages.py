@@ -22,9 +22,9 @@ Cursor = TypeVar("Cursor")
 )
 @explains_names("page", subscript=True)
 class Page(Displayed, Generic[Item_co, Cursor]):
-    """Some items of a list: `for` iterates over these, `async for` also over those of all later pages.
+    """Some items of a list. `for` iterates over these, `async for` also over all later pages.
 
-    For a page of `runner.sync`, a plain `for` also iterates over those of all later pages.
+    For a page of `runner.sync`, a plain `for` also iterates over all later pages.
     """
 
     __slots__ = ("_waits", "turn")
@@ -77,7 +77,7 @@ class Page(Displayed, Generic[Item_co, Cursor]):
 class TaskPage(Page[TaskSummary, str]):
     """Some tasks, newest first; `cursor` asks for the next page, None when there is none.
 
-    `for` iterates over the tasks of this page, `async for` also over those of all later pages.
+    `for` iterates over the tasks of this page, `async for` also over all later pages.
     """
 
     items: tuple[TaskSummary, ...]
@@ -91,7 +91,7 @@ class TaskPage(Page[TaskSummary, str]):
 class ThreadPage(Page[ThreadSummary, str]):
     """Some threads, by id; `cursor` asks for the next page, None when there is none.
 
-    `for` iterates over the threads of this page, `async for` also over those of all later pages.
+    `for` iterates over the threads of this page, `async for` also over all later pages.
     """
 
     items: tuple[ThreadSummary, ...]
@@ -108,7 +108,7 @@ class ThreadPage(Page[ThreadSummary, str]):
 class PendingPage(Page[Pending, str]):
     """A page of open requests of tasks; `cursor` asks for the next page, None when there is none.
 
-    `for` iterates over the requests of this page, `async for` also over those of all later pages.
+    `for` iterates over the requests of this page, `async for` also over all later pages.
     """
 
     items: tuple[Pending, ...]

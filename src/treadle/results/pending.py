@@ -25,7 +25,10 @@ FOR_PEOPLE: Final = ("approval", "question", "settlement")
 """The kinds of `Pending` that a person decides with a verb, on the task or on any task above it."""
 
 OUTSIDE: Final = (*FOR_PEOPLE, "call", "background")
-"""The kinds of `Pending` in `list_pending`: also results from the caller of a task and from holders of tickets."""
+"""The kinds of `Pending` in `list_pending`.
+
+They include results from the caller of a task and from holders of tickets.
+"""
 
 
 @explains_names("Pending")
@@ -39,19 +42,28 @@ class Pending(Displayed):
     in. With `every_call` an approval covers this call alone. With `same` an approval for the task covers only calls in
     which these arguments are the same. `untrusted` are the origins of the untrusted content that the model had read
     when it was asked, such as `tool:read_mail`.
+
     For a `question`, `text` is the question and `schema` the JSON schema of an answer. If `has_default`, `default` is
     the answer at `expires`. `tool` and `arguments` are empty if a step function asks.
-    For a `settlement`, `idempotency_key` is the key of the call: look it up in the service that the tool calls. For a
-    `timer`, `due` is when the task may go on, in microseconds since 1970, UTC. For a stopped `subagent`, `request_id`
-    is the id of its task; decide its requests there. For a `request` to a model that a policy asks about, `request_id`
-    is the id of its step or of its function's request: `resume` sends it, `cancel` does not.
-    For a call in the `background`, `request_id` is its id, `expires` when its ticket expires, `details` the tool's
-    details of the work, and `progress` the last report.
+
+    For a `settlement`, `idempotency_key` is the key of the call: look it up in the service that the tool calls.
+
+    For a `timer`, `due` is when the task may go on, in microseconds since 1970, UTC.
+
+    For a stopped `subagent`, `request_id` is the id of its task; decide its requests there.
+
+    For a `request` to a model that a policy asks about, `request_id` is the id of its step or of the function's
+    request. `resume` sends it; `cancel` does not.
+
+    For a call in the `background`, `request_id` is its id and `expires` when its ticket expires. `details` are the
+    tool's details of the work, and `progress` is the last report.
+
     For a `call` of a tool that the caller of the task runs (`RunOptions.caller_tools`), `complete` and `fail` bring the
-    result: they take `request_id`, or the id of the call.
+    result. They take `request_id`, or the id of the call.
+
     `path` are the agents on the way to the one that asks, its own name last. It begins with the agent of the task whose
-    `pending` this is, or that was passed to `list_pending`; in a list of all tasks, with that of the root. For a
-    `subagent` it ends with the stopped agent, or with the agent below it that makes all of these requests.
+    `pending` this is, or that was passed to `list_pending`. In a list of all tasks it begins with the agent of the
+    root. For a `subagent` it ends with the stopped agent, or with the agent below it that makes all of these requests.
     """
 
     request_id: str
@@ -110,7 +122,7 @@ def _pending_row(item: Pending) -> tuple[Any, ...]:
 
 
 def stop_text(name: str, child: TaskState, below: Mapping[str, TaskState] = NO_TASKS) -> str:
-    """Return why the task of an agent's call stopped, or that it can go on, as a message for people."""
+    """Return for people why the task of an agent's call stopped, or that it can go on."""
     state, task = state_at_rest(child), f"{name} (task {child.task_id})"
     reason = "; ".join(item.text for item in pending_of(child, below)) or child.stop_reason
     if reason or state in ("paused", "interrupted", "waiting"):
@@ -176,7 +188,7 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = NO_TASKS) -> t
 
 
 def pending_outside(state: TaskState, above: tuple[str, ...] = ()) -> list[Pending]:
-    """Return the requests of a task to people, its caller and the holders of tickets, without the tasks below it.
+    """Return a task's own requests to people, its caller and the holders of tickets.
 
     Args:
         state: of the task.
@@ -205,7 +217,7 @@ def _path(state: TaskState, step_id: str) -> tuple[str, ...]:
 
 
 def _path_to_child(state: TaskState, call: CallState, below: Mapping[str, TaskState]) -> tuple[str, ...]:
-    """Return the agents down to the stopped one of a call, or to the agent below it that makes all the requests."""
+    """Return the agents down to a call's stopped agent, or to the agent below it that makes all the requests."""
     task_id = str(call.child)
     child = below.get(task_id)
     paths = [item.path for item in pending_of(child, below)] if child is not None else []

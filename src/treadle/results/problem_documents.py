@@ -1,4 +1,4 @@
-"""Convert errors to `application/problem+json` (RFC 9457) and back, with the fields of the error's class as members.
+"""Convert errors to `application/problem+json` (RFC 9457) and back. The fields of the error's class are members.
 
     {"type": "urn:treadle:error:TaskConflict", "title": "A task of this id exists with another agent, ...",
      "detail": "task 't1' exists with another input", "task_id": "t1", "state": null, "field": "input"}

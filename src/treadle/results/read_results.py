@@ -1,4 +1,4 @@
-"""Results of reads besides task results and snapshots: pages of events and steps, past requests, lineage, usage."""
+"""Results of other reads: pages of events and steps, past requests, lineage, usage."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from treadle.results.tasks import TaskSummary, tasks_table
 
 @frozen
 class EventPage(Page[Event, int]):
-    """Some events of a task, in order; `cursor` is the `after` of the next page, None when there is none yet.
+    """Some events of a task, in order. `cursor` is the `after` of the next page, None when there is none yet.
 
     `head` is the sequence number of the task's last event when the page was read. `for` iterates over the events of
-    this page, `async for` also over those of all later pages. A page of certain kinds may have fewer events than the
-    limit, even none, and be followed by more pages.
+    this page, `async for` also over all later pages. A page of certain kinds may have fewer events than the limit, even
+    none, and more pages may follow.
     """
 
     items: tuple[Event, ...]
@@ -38,9 +38,9 @@ class EventPage(Page[Event, int]):
 
 @frozen
 class StepPage(Page[TaskStepOutput[OutputT_co], int], Generic[OutputT_co]):
-    """Some steps of a task's present branch, in order; `cursor` is the `after` of the next page, None at the end.
+    """Some steps of a task's present branch, in order. `cursor` is the `after` of the next page, None at the end.
 
-    `for` iterates over the steps of this page, `async for` also over those of all later pages.
+    `for` iterates over the steps of this page, `async for` also over all later pages.
     """
 
     items: tuple[TaskStepOutput[OutputT_co], ...]
@@ -132,9 +132,9 @@ class Lineage(Displayed):
 class UsageLine:
     """The spending of the tasks of one agent, day or label.
 
-    `key` is the agent's name, the day (such as `2026-11-23`, UTC) on which the tasks were created, or the label's text;
-    None for tasks without the label. `cost` is in US dollars, of the tasks whose cost is known; `unpriced` is the
-    number of the other tasks.
+    `key` is the agent's name, the day on which the tasks were created, such as `2026-11-23` in UTC, or the label's
+    text. It is None for tasks without the label. `cost` is in US dollars, of the tasks whose cost is known. `unpriced`
+    is the number of the other tasks.
     """
 
     key: str | None

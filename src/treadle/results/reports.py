@@ -16,8 +16,8 @@ from treadle.results.step_outputs import TaskStepOutput
 class CompactionReport:
     """The effect of a compaction on a thread; `complete` is false if a summary could not be made.
 
-    `tasks` are those that made summaries, the newest last; `covers` is the thread's version up to which the newest
-    summary reaches.
+    `tasks` are those that made summaries, the newest last. `covers` is the thread's version at the end of the newest
+    summary.
     """
 
     thread_id: str
@@ -40,7 +40,7 @@ class PruneReport:
 
 @frozen
 class UndoReport(Displayed):
-    """The report of an undo. If a compensation stopped it, `complete` is false and `left` names the remaining calls."""
+    """The report of an undo. If a compensation stopped it, `complete` is false and `left` names the other calls."""
 
     task_id: str
     complete: bool

@@ -52,16 +52,16 @@ class RunResult(Displayed, Generic[OutputT_co]):
     """The state of a task where it stopped, with its answer and its spending.
 
     `final_text` is the answer as text, never an error message. `output` is the answer, None if there is none, and
-    `error` the failure, if any. `degraded_reasons` are the reasons why an answer is only a best effort; `pending` lists
-    the open requests of the task. `cost` is in US dollars, None if some of it is not known: `usage.unpriced` names the
-    models without a price. `sources` and `artifacts` are those of the present branch, in call order. `tool_executions`
-    are the calls of the present branch; the calls of a subagent's task follow the call of the agent.
+    `error` the failure, if any. `degraded_reasons` say why an answer is only a best effort. `pending` lists the open
+    requests of the task. `cost` is in US dollars, None if some of it is unknown: `usage.unpriced` names the models
+    without a price. `sources`, `artifacts` and `tool_executions` are those of the present branch, in call order. The
+    calls of a subagent's task follow the call of the agent.
 
-    `driven` is true if a process was at work on the task. `started_at`, when its first step began, and `ended_at` are
-    in microseconds since 1970, UTC, None if that did not happen yet. `duration` is how many seconds the task was
-    driven, over all its attempts. `extra_state` is the JSON object that is stored with the task, as its calls left it;
-    None if it has none. `agent` is the present agent of the task: the one that answered, if there is an answer.
-    `untrusted` holds the first sixteen origins of the untrusted content that the task has read, or that led to it, such
+    `driven` is true if a process was at work on the task. `started_at` is the start of its first step. It and
+    `ended_at` are in microseconds since 1970, UTC, and None before that time. `duration` is how many seconds the task
+    was driven, over all its attempts. `extra_state` is the JSON object stored with the task, as its calls left it; None
+    if it has none. `agent` is the present agent of the task: after an answer, the one that gave it. `untrusted` holds
+    the first sixteen origins of untrusted content that the task has read, or that led to it. An origin is a text such
     as `tool:read_mail`. `stop_reason` is why the task was paused or interrupted, if that is known. `warnings` name
     oddities of the answer, for instance that it looks like a tool call that did not run.
     """
@@ -141,8 +141,8 @@ class RunResult(Displayed, Generic[OutputT_co]):
     def raise_for_state(self) -> RunResult[OutputT_co]:
         """Return this result, or raise `TaskFailed`, `TaskCancelled` or `TaskInterrupted` with it.
 
-        A task that a guardrail stopped raises `GuardrailStopped`, a `TaskFailed`. If an error of the user's own code
-        failed the task, the `__cause__` is that error, or else a `StoredTraceback` with its traceback.
+        A task that a guardrail stopped raises `GuardrailStopped`, a `TaskFailed`. If the user's own code failed the
+        task, the `__cause__` is its error, or else a `StoredTraceback` of it.
         """
         classes = {"failed": TaskFailed, "cancelled": TaskCancelled, "interrupted": TaskInterrupted}
         if self.state in classes:
@@ -204,7 +204,7 @@ _DECIDING_VERBS: Final = {
 
 
 def is_disposable(result: RunResult) -> bool:
-    """Return whether `RunOptions(delete_on_finish=True)` deletes a task: it has answered, and nothing continues."""
+    """Return whether `RunOptions(delete_on_finish=True)` deletes a task: it has answered, and no call continues."""
     return result.state in ("completed", "degraded") and not result.pending
 
 
@@ -272,7 +272,7 @@ def _stop_reason(state: TaskState, display_state: StateWord) -> str:
 
 
 def _started_at(state: TaskState, steps: Iterable[StepState]) -> int | None:
-    """Return when the task's own first step began; a fork may continue a step of its parent."""
+    """Return the start of the task's own first step; a fork may continue a step of its parent."""
     if not state.began and state.step is None and state.graph is None:
         return None
     own = [step.started for step in steps if step.started >= state.created]

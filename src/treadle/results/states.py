@@ -70,5 +70,5 @@ def stopped_subagents(state: TaskState) -> Iterable[CallState]:
 
 
 def state_of_row(row: TaskRow) -> StateWord:
-    """Return a task's state by its row: a driver that crashed leaves it interrupted."""
+    """Return a task's state by its row. If its driver crashed, the task is interrupted."""
     return cast("StateWord", row.display_state)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 @explains_names("TaskStepOutput", subscript=True)
 @frozen
 class TaskStepOutput(Displayed, Generic[OutputT_co]):
-    """The result of one step. `duration` in seconds; `messages` are those that it added to the conversation.
+    """The result of one step. `duration` is in seconds; `messages` are those that it added to the conversation.
 
-    `output` of the last step is the task's answer, of the agent's output type; for any other step it is JSON data.
+    `output` of the last step is the task's answer, of the agent's output type. For any other step it is JSON data.
     `started_at` and `ended_at` are in microseconds since 1970, UTC.
     """
 

@@ -17,9 +17,9 @@ from treadle.results.displays import if_repeated, parts_text
 class StepInfo(Displayed):
     """A step: its id, its index from 1, its input messages, its number of attempts, and its status.
 
-    For a step function, `name` and `given` are its planned name and input, `after` the ids of the steps it waits for.
-    `started_at` and `ended_at` are in microseconds since 1970, UTC, or None until then. `agent` is the agent of the
-    step, once it has begun.
+    For a step function, `name` and `given` are its planned name and input. `after` are the ids of the steps it waits
+    for. `started_at` and `ended_at` are in microseconds since 1970, UTC, and None before that time. `agent` is the
+    agent of the step, once it has begun.
     """
 
     step_id: str

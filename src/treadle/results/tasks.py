@@ -22,9 +22,9 @@ from treadle.results.usage import TaskUsage, spending_facts, usage_of
 @frozen
 @explains_arguments
 class Task(Displayed, Generic[OutputT_co]):
-    """A snapshot of a task: ask again for a newer one. `driven` is true if a process is at work on it now.
+    """A snapshot of a task; ask again for a newer one. `driven` is true if a process was at work on it.
 
-    A task that is `running` and not `driven` is between steps: it goes on with its next step, or a `resume`. `tenant`
+    A task that is `running` and not `driven` is between steps. It goes on with its next step, or a `resume`. `tenant`
     owns the task.
     """
 
@@ -81,7 +81,7 @@ class Task(Displayed, Generic[OutputT_co]):
 class TaskTotals:
     """The number of tasks, by state, and their spending.
 
-    `driven` counts the tasks that a process drives now. `cost` is in US dollars, of the tasks whose cost is known;
+    `driven` counts the tasks that a process drives now. `cost` is in US dollars, of the tasks whose cost is known.
     `unpriced` is the number of the other tasks. The spending of children counts once, with their parent.
     """
 
@@ -95,15 +95,17 @@ class TaskTotals:
 
 @frozen
 class TaskSummary(Displayed):
-    """A task in a list; times in microseconds since 1970, UTC; `state` and `driven` as those of `Task`.
+    """A task in a list. Times are in microseconds since 1970, UTC; `state` and `driven` are as in `Task`.
 
-    The fields after `parent` are None or empty if they are not known. They are steps, tokens and `cost` (US dollars,
-    children included), `updated` (its last event), and the beginnings of its `input` and `outcome`. The outcome is its
-    answer or its error. While a task is driven, they may be up to two seconds old. `driver` is the process that owns
-    the task. `forked_at` is the last event that it shares with the task it was forked from. `pending` is the number of
-    requests that wait for a person, its caller or a ticket, children included; None in place of 0 while it is
-    driven. `tenant` owns the task. `deleted` is true only in `changes()`: the task is gone, and the other fields are
-    those of the last time it was yielded. If it was never yielded, only its id and tenant are known.
+    The fields after `parent` are None or empty if they are not known. Tokens and `cost`, in US dollars, include
+    children. `updated` is the time of the last event. `input` and `outcome` are cut after their first characters. The
+    outcome is the answer or the error. While a task is driven, these fields may be up to two seconds old. `driver` is
+    the process that owns the task. `forked_at` is the last event that it shares with the task it was forked from.
+
+    `pending` is the number of requests that wait for a person, its caller or a ticket, children included. While the
+    task is driven, it is None instead of 0. `tenant` owns the task. `deleted` is true only in `changes()`, for a deleted
+    task. The other fields are then those of the last time it was yielded. If it was never yielded, only its id and
+    tenant are known.
     """
 
     task_id: str
@@ -213,7 +215,7 @@ def past_snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
 
 
 def driven_snapshot(state: TaskState, labels: dict[str, str], tenant: str) -> Task[Any]:
-    """Return a snapshot of a task that this process owns and is about to drive."""
+    """Return a snapshot of a task that this process is about to drive."""
     return _task(state, state_at_rest(state), True, state.created, dict(labels), tenant)
 
 

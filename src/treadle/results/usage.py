@@ -26,10 +26,10 @@ from treadle.results.pending import pending_outside
 from treadle.results.states import UNSETTLED
 
 _LINE: Final = 120
-"""How many characters of an input or outcome lists show."""
+"""The most characters of an input or outcome that lists show."""
 
 _SEARCHED: Final = 500
-"""How many characters of each searches read."""
+"""The most characters of an input or outcome that searches read."""
 
 
 def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool = True) -> TaskFigures:
@@ -37,7 +37,7 @@ def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool 
 
     Args:
         state: the task.
-        events: the events that are being recorded, in order; the end of the task may not be in its state yet.
+        events: the events that are being recorded, in order. The end of the task may not be in its state yet.
         at_rest: whether the task is released with these events. Otherwise `pending` is None instead of 0: if the driver
             crashes, a list of waiting requests must not pass over its task.
     """
@@ -87,7 +87,7 @@ def folded(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return the first characters of a text on one line, in characters that every store accepts."""
+    """Return the start of a text on one line, in characters that every store accepts."""
     if not text:
         return ""
     line = " ".join(text[: 2 * _SEARCHED].split())[:_SEARCHED]
@@ -103,7 +103,7 @@ class TaskUsage(Displayed):
     """The spending of a task, over all its attempts and branches.
 
     `cached_tokens` and `cache_write_tokens` are part of the input, `reasoning_tokens` of the output. `estimated` is
-    true if a provider reported no usage. `cost` is in US dollars, None if some of it is not known: `unpriced` names the
+    true if a provider reported no usage. `cost` is in US dollars, None if some of it is unknown: `unpriced` names the
     models without a price. `per_agent` has the usage of each agent that took part.
     """
 
@@ -166,9 +166,9 @@ def usage_from(
 
 
 def usage_of(state: TaskState) -> TaskUsage:
-    """Return the usage of a task with all tasks below it, and of each agent that took part.
+    """Return the usage of a task with all tasks below it, by agent too.
 
-    For a child that runs or was killed, the figures are those in its parent's journal, from when it last stopped.
+    For a child that runs or was killed, its parent's journal has the figures of its last stop.
     """
     own_usage = usage_from(state, state.model_calls, state.tool_calls)
     if not state.children and not state.versions:

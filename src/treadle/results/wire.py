@@ -10,14 +10,14 @@
     times                   microseconds since 1970, UTC
     NaN and infinity        null
 
-The head is the same for all events; only stored events have `seq` and `time`, and only those of calls have `tool`:
+The head is the same for all events. Only stored events have `seq` and `time`, and only those of calls have `tool`:
 
     {"format": 2, "kind": "tool_ended", "task_id": "01a2...", "agent_path": ["shop"], "seq": 7,
      "time": 1763700000000000, "description": "price ended (s1-0): ok", "tool": "price",
      "step": "s1", "call": "s1-0", "outcome": "ok", "output": 250, ...}
 
-The random numbers of frames are not written: a reader of an event could forge a frame with them. A release may add
-kinds and fields: a reader ignores unknown ones, unless it reads strictly. A change that changes or removes a field
+The random numbers of frames are not written, since a reader of an event could forge a frame with them. A release may
+add kinds and fields. A reader ignores unknown ones, unless it reads strictly. A change that changes or removes a field
 raises `FORMAT`.
 
 The writer and reader of a class are derived from its annotations, once per class. JSON data in a field is shared with
@@ -91,22 +91,22 @@ _TAGGED: Final = {tag: cls for cls, tag in TAGS.items()}
 _PARTS_OF_FORMAT_1: Final = {"call": "tool_call", "result": "tool_result"}
 _ABSENT: Final = object()
 _LEVELS: Final = 200
-"""How deep a value may be nested at the second attempt to write it; the writer's own limit is 255."""
+"""The deepest nesting of a value at the second attempt to write it. The writer's own limit is 255."""
 
 _MOST_NUMBER: Final = 1e300
 """The largest integer that is read as a number; arithmetic of larger ones with floats fails."""
 
 _MOST_DIGITS: Final = 100
-"""The most digits of an amount before or after the point: written out, `1E-999999999` would be a gigabyte."""
+"""The most digits of an amount before or after the point. Written out, `1E-999999999` would be a gigabyte."""
 
 
 # ------------------------------------------------------------------------------------------------ writing
 
 
 def to_wire(value: Any) -> Json:
-    """Return a value as data for a JSON writer; it shares JSON data with the value, so do not change it.
+    """Return a value as data for a JSON writer. It shares JSON data with the value, so do not change it.
 
-    It may hold values that only `wire_bytes` can write: non-finite numbers, and objects of a caller's own classes.
+    It may hold values that only `wire_bytes` can write: non-finite numbers and objects of foreign classes.
     """
     return _WRITERS[value.__class__](value)
 
@@ -115,7 +115,7 @@ def wire_bytes(value: Any) -> bytes:
     """Return a value as one line of JSON in UTF-8.
 
     Non-finite numbers become null, lone surrogates `?`, and values nested too deep a text that says so. Objects of
-    other classes than Treadle's are written by pydantic if it can, else as their `repr`.
+    foreign classes are written by pydantic if it can, else as their `repr`.
     """
     json_ = _json()
     document = to_wire(value)
@@ -151,7 +151,7 @@ _HOW: Final[dict[str, Any]] = {"inf_nan_mode": "null", "bytes_mode": "base64", "
 
 @cache
 def _json() -> Any:
-    """Return the JSON library; importing it takes longer than importing all of this package."""
+    """Return the JSON library. Its import takes longer than that of this package."""
     import pydantic_core
 
     return pydantic_core
@@ -323,7 +323,7 @@ def _class_reader(cls: Any) -> _Reader:
         return lambda document, strict: _FIELD_READERS[cls](document, strict)  # noqa: PLW0108  a class may hold itself
     if issubclass(cls, tuple):
         return _tuple_class_reader(cls)
-    raise TypeError(f"the wire form knows no way to read {cls!r}")
+    raise TypeError(f"the wire form cannot read {cls!r}")
 
 
 def _misfit(expected: str, value: Any) -> InvalidField:
@@ -439,7 +439,7 @@ def _mapping_reader(hint: Any) -> _Reader:
 
 
 def _union_reader(options: tuple[Any, ...]) -> _Reader:
-    """Return the reader of a union: it selects a type by the JSON type and the tag of an object."""
+    """Return the reader of a union, which selects a type by the JSON type and the tag of an object."""
     readers: dict[type[Any], _Reader] = {}
     classes: list[type[Any]] = []
     for option in options:
@@ -501,7 +501,9 @@ def _tagged_reader(classes: tuple[type[Any], ...]) -> _Reader:
     if all(issubclass(cls, Occurrence) for cls in classes):
         return _occurrence_reader(Occurrence)  # a later release may have more of them
     if missing := [cls.__name__ for cls in classes if cls not in TAGS]:
-        raise TypeError(f"the wire form cannot tell {' and '.join(missing)} from what stands beside them")
+        raise TypeError(
+            f"the wire form cannot tell {' and '.join(missing)} from the other classes beside them"
+        )
     expected = f"one of {', '.join(repr(TAGS[cls]) for cls in classes)}"
 
     def read(document: Any, strict: bool) -> Any:
@@ -597,7 +599,7 @@ def _read_event(document: Any, strict: bool) -> Any:
     """Return the event of a document; one of an unknown kind is an `UnknownEvent`."""
     kind: Any = document.get("kind") if document.__class__ is dict else None
     if kind.__class__ is not str:
-        raise InvalidField(f"an event is an object with a `kind`, and not {document!r:.60}")
+        raise InvalidField(f"an event must be an object with a `kind`, got {document!r:.60}")
     version = document.get("format", FORMAT)
     if version.__class__ is not int or not 1 <= version <= FORMAT:
         raise InvalidField(

@@ -17,11 +17,11 @@ from treadle.telemetry.redaction import Redaction
 
 
 class JsonLines:
-    """Writes a line for each event: the head of `treadle.events.to_json`, `agent`, `thread_id`, and the event's fields.
+    """Writes a line for each event: the head of `treadle.events.to_json`, `agent`, `thread_id`, and its fields.
 
     The fields are not those of `to_json`: secrets are masked, content is left out, and long values are cut.
 
-    Lines are appended to a file, each as a whole, so that several processes may share it. Only its owner may read it.
+    Each line is appended to the file as a whole, so several processes may share it. Only its owner may read it.
 
     Args:
         target: a path, or a text stream, which is left open.

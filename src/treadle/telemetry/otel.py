@@ -122,7 +122,10 @@ class OpenTelemetry:
         self._record(spans, event)
 
     def enter_call(self, task: ObservedTask, epoch: int, call: str, attempt: int) -> None:
-        """Make the span of a call, which is not there yet, the current one of the context in which its tool runs."""
+        """Make the planned span of a call the current one in the context of its tool.
+
+        The tool runs before the span itself is made.
+        """
         if self._ids is None:
             return
         sampler = cast("Sampler", cast("Any", self._tracer).sampler)  # a tracer with ids is one of the SDK
@@ -199,7 +202,7 @@ class OpenTelemetry:
             self._measures.model((None, facts), call.usage, call.cost)
 
     def _previous_drive(self, task_id: str, event: DriveBegan) -> trace.SpanContext | None:
-        """Return the span of the task's drive before this one; None if there was none, or its id is not known."""
+        """Return the span of the task's previous drive; None if there was none or its id is unknown."""
         previous = self._closed.pop(task_id, None)
         if previous is not None or not event.previous or self._ids is None or not self._ids.links_processes:
             return previous

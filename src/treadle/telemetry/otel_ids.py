@@ -1,7 +1,7 @@
-"""The ids of spans: those of drives and calls follow from their task, so that they are known before the spans are made.
+"""The ids of spans. Those of drives and calls follow from their task, so they are known before the spans are made.
 
-Spans are made of events, after these happened. A tool that opens a span of its own while it runs needs the id of its
-call's span before that. So the ids of drives and calls are digests, and a tracer is made to use them.
+Spans are made of events, after these happened. A tool that opens a span of its own needs the id of its call's span
+earlier. So the ids of drives and calls are digests, and a tracer is made to use them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 
 
 class TaskIds(RandomIdGenerator):
-    """Lets a drive be linked to the drive before it in another process: the ids of drives follow from task and epoch.
+    """Links a drive to the previous drive in another process: the ids of drives follow from task and epoch.
 
     Pass one as `TracerProvider(id_generator=)` to the provider that `OpenTelemetry` uses. All other ids are random.
     """
 
 
 class PlannedIds(IdGenerator):
-    """Gives the next span of a thread the ids that were planned for it, and asks another generator for all others.
+    """Gives the next span of a thread its planned ids. Another generator makes all other ids.
 
     Args:
         inner: the generator of the provider. Unless it is `TaskIds`, the planned ids differ from process to process.
@@ -34,11 +34,11 @@ class PlannedIds(IdGenerator):
 
     @property
     def links_processes(self) -> bool:
-        """Whether the ids of a drive of another process are known here."""
+        """Whether this process can compute the ids of another process's drives."""
         return not self._salt
 
     def plan(self, trace_id: int, span_id: int) -> None:
-        """Set the ids of the next span that this thread starts; the trace's counts for a span without a parent."""
+        """Set the ids of the next span that this thread starts. `trace_id` counts for a span without a parent."""
         self._planned.ids = (trace_id, span_id)
 
     def of_drive(self, task_id: str, epoch: int) -> tuple[int, int]:

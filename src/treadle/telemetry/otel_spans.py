@@ -150,7 +150,10 @@ class Spans:
             self._root.add_event(event.kind, plain, event.time * 1000)
 
     def close(self, state: str | None) -> SpanContext:
-        """End all spans and return the context of the drive's; `state` is the task's state, None if it is not known."""
+        """End all spans and return the context of the drive's span.
+
+        `state` is the task's state, None if it is unknown.
+        """
         assert self._root is not None
         end = self.time * 1000
         open_spans = [span for span, *_ in (*self._models.values(), *self._tools.values())]
@@ -317,7 +320,7 @@ class Spans:
     ) -> tuple[float | None, dict[str, Any]]:
         """End the span of a call, also of one that never ran; return its seconds and attributes.
 
-        A question to a person, a sleep, and work that is left in the background end the span of the attempt.
+        A question to a person, a sleep and a move to the background also end the span of the attempt.
         """
         ran = event.call in self._tools
         if not ran:
@@ -355,7 +358,7 @@ class Spans:
         | e.QuestionAnswered
         | e.QuestionExpired,
     ) -> tuple[float, dict[str, Any]] | None:
-        """Make the span of a wait for a person, from question to answer, also over several drives.
+        """Make the span of a wait for a person, from question to answer. It may cover several drives.
 
         Returns its seconds and attributes; None if the question was not observed.
         """
@@ -413,7 +416,7 @@ class Spans:
 
 
 def _below(span: Span | None) -> otel_context.Context:
-    """Return a context whose current span is `span`, or none; the caller's own context does not count."""
+    """Return a context whose current span is `span`, or none. The caller's own context does not count."""
     empty = otel_context.Context()
     return empty if span is None else trace.set_span_in_context(span, empty)
 
@@ -431,5 +434,5 @@ def _json(value: Json) -> str:
 
 
 def _request_key(event: Any) -> str:
-    """Return under which name a request to a person is noted: a call has one request for approval at a time."""
+    """Return the key of a request to a person. A call has one request for approval at a time."""
     return event.request_id if isinstance(event, e.QuestionOccurrence) else event.call

@@ -38,7 +38,7 @@ _ITEMS_MAX: Final = 1_000
 """The most items of a list or an object that are exported."""
 
 _MARGIN: Final = 1_000
-"""Characters after the cut that are searched too, and left out, so that a named secret at the cut is recognised."""
+"""Characters after the cut that are searched but not exported: so a named secret at the cut is recognised."""
 
 
 class Redaction:

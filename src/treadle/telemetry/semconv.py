@@ -1,6 +1,6 @@
 """The names in traces and metrics: OpenTelemetry's conventions for generative AI, and our own where it has none.
 
-The conventions are still in development, so all names are in this module: check them when the version is raised.
+The conventions are still in development, so all names are in this module. Check them when the version is raised.
 """
 
 from __future__ import annotations
