@@ -503,7 +503,7 @@ async def test_an_answer_whose_cost_turns_out_unknown_reaches_the_limit(store: A
     async with Runner(store, prices=price) as runner:
         result = await runner.run(agent, "go", options=RunOptions(limits=Limits(cost=5)))
         assert (result.state, requests_of(agent), result.cost) == ("degraded", 1, None)
-        assert "what was spent is not known" in result.degraded_reasons[0]
+        assert "the cost is not known" in result.degraded_reasons[0]
 
 
 async def test_a_limit_holds_for_the_last_answer_which_has_a_request_kept_back_for_it(store: Any) -> None:

@@ -79,7 +79,7 @@ def test_a_condition_errs_on_the_safe_side(
         ({"cost": {"over": 5}}, "has no comparison 'over': did you mean 'above'"),
         ({"cost": {"gt": 5}}, "has no comparison 'gt': the comparisons are is, is_not"),
         ({"cost": {"above": "5"}}, "'cost': above takes a number, not '5'"),
-        ({"cost": {}}, "is compared with nothing"),
+        ({"cost": {}}, "has no operand"),
         ({"effect": "send"}, "'effect' knows no 'send': did you mean 'sends'"),
         ({"exposed": {"contains": ["private", "tainted"]}}, "knows no 'tainted'"),
         ({"labels.tier": None}, "takes a text, a number"),

@@ -201,7 +201,7 @@ def test_a_policy_lists_its_rules_in_the_order_of_their_force():
         "  function  spending  every effect",
         '  ask       ask       tool refund  "Look."',
         '  allow     allow     tool refund  "Small."',
-        "  default             strict: by what the tool declares",
+        "  default             strict: by the declarations of the tool",
     ]
     assert repr(policy) == "Policy(default='strict', rules=6)"
     shown: Any = policy
@@ -249,9 +249,9 @@ def test_an_explanation_names_the_allow_rules_that_nearly_held() -> None:
     assert explained.text == (
         "a call of delete_mail is asked about by default: delete_mail needs a person: it spends money or cannot be "
         "taken back; rule tidy does not allow it, as only a rule with the name delete_mail, and no pattern, allows "
-        "what spends or is destructive; rule first would allow it where arguments.number is 1 (2)."
+        "a tool that spends or is destructive; rule first would allow it where arguments.number is 1 (2)."
     )
-    assert "tool delete_*  (not what spends or is destructive: that needs the name of the tool)" in str(
+    assert "tool delete_*  (no tool that spends or is destructive: that needs its name in a rule)" in str(
         policy
     )
     assert str(policy).count("needs the name") == 1

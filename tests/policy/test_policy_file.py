@@ -83,7 +83,7 @@ def test_functions_stand_beside_the_rules_of_a_file(written):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('[[rule]\nid = "a"', "is no TOML: "),
+        ('[[rule]\nid = "a"', "is not valid TOML: "),
         ('default = "denny"', "default must be one of allow, ask, deny, strict, got 'denny'; did you mean 'deny'?"),
         ("deadline = 0", "deadline must be a number of seconds above 0"),
         ('defaults = "deny"', "the file: has no field 'defaults': did you mean 'default'?"),
@@ -125,7 +125,7 @@ def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=r"policy .*gone\.toml cannot be read: No such file"):
         Policy.from_file(tmp_path / "gone.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigurationError, match="is no TOML"):
+    with pytest.raises(ConfigurationError, match="is not valid TOML"):
         Policy.from_file(tmp_path / "bytes.toml")
 
 

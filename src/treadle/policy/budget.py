@@ -1,9 +1,9 @@
-"""Limits that a whole tree of tasks shares: an account for each running task, each below that of its parent.
+"""Limits that a whole tree of tasks shares. Each running task has an account below that of its parent.
 
 No allowance is handed out in advance. Before a call starts, the account of its task and all accounts above it are
-checked. A started call counts in all of them at once, since they read the states of all tasks below. So siblings that
-reserve at the same moment never exceed the limit. Accounts are built from journals each time a tree is driven, and are
-never stored. Spending stays counted, and a raised limit holds for the whole tree below it.
+checked. Accounts read the states of all tasks below them, so a started call counts in all of them at once. So siblings
+that reserve at the same moment never exceed the limit. Accounts are built from journals each time a tree is driven, and
+are never stored. Spending stays counted, and a raised limit holds for the whole tree below it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Account:
         self.keeps = keeps
         self.above = above
         self.calls = calls_made(state)
-        """the calls of the task itself that began, or would have if they had been valid"""
+        """the calls of the task itself that began or were invalid"""
 
         self.estimates: dict[str, Spending] = {}
         """the estimated sizes of requests, by call or step"""
@@ -124,8 +124,8 @@ class Account:
     def forbids_request(self, *, final: bool, estimate: Spending = NOTHING_SPENT) -> e.LimitReached | None:
         """Return the limit that forbids one more request to a model, of an estimated size, if one does.
 
-        One request is reserved for each task on the way up, so that it can still answer. None is reserved for the task
-        itself if this is its last request.
+        One request is reserved for each task on the way up, so that it can still answer. The task itself reserves none
+        if this is its last request.
         """
         allowing: list[Account] = []
         for level in self._levels():
@@ -149,7 +149,7 @@ class Account:
         return [level.limits for level in self._levels()]
 
     def refuses_request(self, *, final: bool) -> e.LimitReached | None:
-        """Return the limit that forbids a request, with `room` set if a last request would still be allowed."""
+        """Return the limit that forbids a request. Its `room` is set if a last request would still be allowed."""
         reached = self.forbids_request(final=final)
         if reached is not None:
             reached.room = not final and self.forbids_request(final=True) is None
@@ -214,7 +214,7 @@ def in_flight(state: TaskState, estimates: Mapping[str, Spending], usual: Spendi
 
 
 def calls_made(state: TaskState) -> int:
-    """Return how many calls of a task's present branch began, or would have if they had been valid."""
+    """Return how many calls of a task's present branch began or were invalid."""
     steps = (*state.steps, *state.under_way())
     return sum(
         1
@@ -225,7 +225,7 @@ def calls_made(state: TaskState) -> int:
 
 
 def spent_by(state: TaskState) -> tuple[SpentBy, ...]:
-    """Return the spending of a task and of all tasks below it, by agent, as its own journal says."""
+    """Return the spending of a task and of all tasks below it, by agent, according to its journal."""
     below = [part for parts in state.children.values() for part in parts]
     return by_agent([*own_spending(state, calls_made(state)), *below])
 
@@ -266,7 +266,7 @@ def summed(parts: Iterable[SpentBy]) -> Spending:
 
 
 def _expected_spending(account: Account, times: int) -> Spending:
-    """Return the expected spending of `times` requests, each as large as the newest of the task, else of its parent."""
+    """Return the expected spending of `times` requests. Each is as large as the task's newest, else its parent's."""
     state = account.state
     while not state.last_request_tokens and account.above is not None:
         account = account.above

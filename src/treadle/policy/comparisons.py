@@ -3,10 +3,12 @@
     when = { "arguments.amount" = { above = 100 }, "labels.tier" = "gold" }
              subject              operator  operand
 
-A comparison is true, false or *unknown*. It is unknown for an argument that the call leaves out, or for a text that is
-compared with a number. For unknown comparisons, rules that restrict apply and rules that allow do not, so an odd value
-cannot evade a rule. For the same reason a list is compared item by item: a rule that restricts applies if any item
-matches, a rule that allows only if every item does. Arguments are compared both as the model wrote them and as the tool
+A comparison is true, false or *unknown*. It is unknown for an argument that the call leaves out, or for a text compared
+with a number. If a comparison is unknown, rules that restrict apply and rules that allow do not. So an odd value cannot
+evade a rule.
+
+For the same reason a list is compared item by item. A rule that restricts applies if any item matches, a rule that
+allows only if every item does. Arguments are compared as the model wrote them. They are also compared as the tool
 receives them, if that form is known.
 
 An argument that the tool does not have makes the comparison false. Null, a label that is not set and a missing entry of
@@ -68,7 +70,8 @@ class Comparison:
         ]  # fmt: skip
         truths = [restricts if outcome is None else outcome for outcome in outcomes]
         for value in taken_values(request, self.subject):
-            # The form that the tool receives counts too if it can be compared: a Decimal, say, is a text in JSON.
+            # The form that the tool receives counts too if it can be compared. A Decimal, for example, is a text in
+            # JSON.
             truths += [outcome for outcome in self._outcomes(value) if outcome is not None]
         return any(truths) if restricts else bool(truths) and all(truths)
 
@@ -112,7 +115,7 @@ def _comparisons_of(subject: Any, condition: Any) -> list[Comparison]:
         return [_comparison(subject, operator, condition)]
     operands = cast("Mapping[Any, Any]", condition)
     if not operands:
-        raise Mistake(f"{subject!r} is compared with nothing: write {{above = 100}}, or a value")
+        raise Mistake(f"{subject!r} has no operand: write {{above = 100}}, or a value")
     return [_comparison(subject, operator, operand) for operator, operand in operands.items()]
 
 
@@ -142,7 +145,7 @@ def _comparison(subject: str, operator: Any, operand: Any) -> Comparison:
     values: list[Any] = [*operand] if isinstance(operand, (list, tuple)) else [operand]
     if subject in LISTS and operator != "exists" and any(isinstance(value, bool) for value in values):
         raise Mistake(
-            f"{subject!r} is a list of texts, and never true or false: "
+            f"{subject!r} is a list of texts, never true or false: "
             f'write {{"{subject}": {{"exists": {values[0]}}}}}, in a file {{ exists = {_shown(values[0])} }}'
         )
     if subject in ("effect", "exposed"):

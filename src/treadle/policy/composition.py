@@ -27,7 +27,9 @@ class CompiledRule:
 
 
 def replacement(rules: Iterable[CompiledRule], request: EffectRequest) -> Replace | None:
-    """Return all replacements that apply as one, each made on the result of those before it; None if nothing changes.
+    """Return all replacements that apply as one; None if nothing changes.
+
+    Each is made on the result of those before it.
 
     Args:
         rules: those that concern the effect.
@@ -70,7 +72,10 @@ def _put(arguments: dict[str, Any], path: list[str], value: Json, declared: dict
 
 
 def question(rule: Rule, request: EffectRequest) -> PolicyVerdict:
-    """Return the question of a rule, or a refusal if it excludes the name in a label that the task does not have."""
+    """Return the question of a rule.
+
+    If the rule excludes the name in a label that the task lacks, return a refusal.
+    """
     excluded = list[str]()
     for name in rule.excluded:
         label = name.removeprefix("labels.")
@@ -95,7 +100,7 @@ def question(rule: Rule, request: EffectRequest) -> PolicyVerdict:
 
 
 def one_question(asks: Sequence[PolicyVerdict]) -> PolicyVerdict | None:
-    """Return one question for all that ask: the shortest expiry, and the approvers that all of them accept."""
+    """Return one question for all that ask, with the shortest expiry and the approvers that all of them accept."""
     if len(asks) < 2 or not all(isinstance(ask, AskPerson) for ask in asks):
         return strictest(asks)
     questions = [ask for ask in asks if isinstance(ask, AskPerson)]

@@ -2,8 +2,8 @@
 
     content --> every guardrail on it --> Allow or None | Rewrite | AskPerson | Deny; the strictest holds
 
-The verdicts are those of a policy, and the strictest holds: a refusal before a rewrite, a rewrite before a question, a
-question before a permission. Rewritten content is judged again. A function that raises or is late refuses.
+The verdicts are those of a policy, and the strictest holds. From the strictest on, they are: refusal, rewrite,
+question, permission. Rewritten content is judged again. A function that raises or is late refuses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_REWRITES: Final = 8
 
 @frozen
 class Rewrite:
-    """The content is replaced and judged again: a text, or JSON data for a typed answer or a result."""
+    """The content is replaced and judged again. It is a text, or JSON data for a typed answer or a result."""
 
     value: Json
     reason: str = ""
@@ -43,10 +43,10 @@ class GuardrailRequest:
         on: the kind of content: `input`, `output` or `result`.
         text: the content as text. For an answer that is being written, all of it so far.
         value: JSON data for a typed answer or a result, otherwise the text.
-        part: the part of an answer: `text`, `answer` (typed), `reasoning`, or `scratch`, which is text of a text
-            protocol that could not be read.
+        part: the part of an answer: `text`, `answer` (typed), `reasoning` or `scratch`. Scratch is unreadable text of a
+            text protocol.
         whole: whether it is complete; False for an answer that is being written.
-        place: the id of the content in the journal; the same each time that it is judged.
+        place: the id of the content in the journal, the same for each judgement.
         tool: the name of the tool, of a result.
         parts: the content parts of input, with images and files.
         task_id, thread_id, step: where it happens.
@@ -94,8 +94,8 @@ class Guardrail:
         on: the contents to check: `input`, `output`, `result`, or several of them.
         id: its name in the journal; by default that of the function.
         blocking: whether input must pass before it is sent to the model. By default the check runs beside the request,
-            whose answer is held until the input has passed; a refusal cancels the request.
-        piece: how many characters of an unfinished answer are checked and shown at a time; by default watchers see an
+            whose answer is held until the input has passed. A refusal cancels the request.
+        piece: how many characters of an unfinished answer are checked and shown at a time. By default watchers see an
             answer only after all of it has passed.
         deadline: seconds that the function may take.
         agents: patterns of the names of agents to check, such as `desk*`.
@@ -173,7 +173,7 @@ class Guardrail:
         raise AttributeError(f"a Guardrail is immutable; make another one with {name}=...")
 
     def checks(self, guards: GuardedContent, tool: str = "") -> bool:
-        """Return whether it checks a kind of content; for a result, whether it checks that of a tool.
+        """Return whether it checks a kind of content. For a result, return whether it checks that tool.
 
         `read_output` may return output of any tool, so every guardrail on results checks it.
         """
@@ -186,7 +186,7 @@ class Guardrail:
 
 
 def checked_guardrails(where: str, value: Any) -> tuple[Guardrail, ...]:
-    """Return guardrails as a tuple; raises `ConfigurationError` for other values and for two with one id."""
+    """Return guardrails as a tuple. Raises `ConfigurationError` for other values and for two with one id."""
     if isinstance(value, (str, Guardrail)) or not isinstance(value, Sequence):
         raise ConfigurationError(f"{where} must be a list of Guardrail(...), got {value!r}")
     guardrails = tuple(cast("Sequence[Any]", value))

@@ -28,14 +28,14 @@ _KINDS: Final[dict[str, tuple[str, Any]]] = {
 }
 """The kinds of the limits that are not whole numbers."""
 
-UNKNOWN_COST: Final = "what was spent is not known, since a model that was asked has no price"
+UNKNOWN_COST: Final = "the cost is not known, since a model that was asked has no price"
 """The reason of a limit on cost that counts as reached because the cost is unknown."""
 
 
 @frozen(kw_only=True)
 @explains_arguments
 class Limits:
-    """Hard limits of a task and all tasks below it together. Steps and repeats are counted for the task alone.
+    """Hard limits of a task together with all tasks below it. Steps and repeats are counted for the task alone.
 
     None means no limit, except for steps, depth, children, repeats and handoffs, which have defaults.
 
@@ -48,7 +48,7 @@ class Limits:
         seconds: time during which the task is driven, over all attempts.
         depth: how many levels of children there may be below the task. The default is 4.
         children: how many tasks there may be below it, at all depths. The default is 20.
-        repeats: how many times the same call may have the same result, with nothing new in between; from 2 up, 0 is no
+        repeats: how many times the same call may have the same result, with nothing new in between. At least 2; 0 is no
             limit. The default is 5.
         handoffs: how often the conversation may move to another agent; undone handoffs are given back. The default is
             10.
@@ -109,7 +109,7 @@ class Limits:
         return Limits(**smaller)
 
     def below_defaults(self, requested: Limits) -> Limits:
-        """Return these limits without the fields that would raise a default where `requested` sets no limit."""
+        """Return these limits without the fields that would raise a default that `requested` leaves."""
         raised: dict[str, Any] = {}
         for name, default in _DEFAULTS.items():
             value: int | None = getattr(self, name)
@@ -142,7 +142,7 @@ def forbids_call(limits: Limits, before: int) -> bool:
 def forbidden(limits: Limits, used: Spending, reserved: Spending = NOTHING_SPENT) -> e.LimitReached | None:
     """Return the limit that forbids one more request to a model, if one does.
 
-    A request may start while the used and the reserved amounts together stay below each limit, so a task exceeds a
+    A request may start while the used and the reserved amounts together stay below each limit. So a task exceeds a
     limit by at most the requests in flight. An unknown cost counts as too high.
 
     Args:
@@ -203,8 +203,8 @@ def spent_before_a_call(
 ) -> e.LimitReached | None:
     """Return the limit that forbids one more ordinary model call, if one does.
 
-    Each request in flight reserves as much as the newest one spent. So do `besides` further requests that are about to
-    begin and, with `reserve`, a last answer.
+    Each request in flight reserves as much as the newest one spent. So do `besides` further requests about to begin
+    and, with `reserve`, a last answer.
     """
     if limits.model_calls is None and limits.tokens is None and limits.cost is None:
         return None
@@ -217,7 +217,7 @@ def spent_before_a_call(
 def spare_calls(limits: Limits, state: TaskState) -> int | None:
     """Return how many requests the limits allow beside those in flight; None for no limit.
 
-    Each counts as much as the newest one; until a request has been answered, one more is allowed.
+    Each counts as much as the newest one. Before the first answer, one more is allowed.
     """
     if limits.model_calls is None and limits.tokens is None and limits.cost is None:
         return None

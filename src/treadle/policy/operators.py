@@ -38,7 +38,8 @@ class Operator:
         compare: compares a value with the operand; None if they cannot be compared.
         check: raises `Mistake` for an operand of another type.
         negative: whether the outcome is inverted.
-        whole_lists: whether a list is compared as a whole, not item by item; None: if the operand is a list too.
+        whole_lists: whether a list is compared as a whole, not item by item. None: as a whole if the operand is a list
+            too.
     """
 
     says: str
@@ -103,7 +104,7 @@ def _contains(value: Any, operand: Any) -> Known:
 
 
 def _host(value: Any, operand: Any) -> Known:
-    """Return whether a web URL leads to one of the hosts; unknown for URLs that programs parse differently.
+    """Return whether a web URL leads to one of the hosts. Unknown for URLs that programs parse differently.
 
     Other schemes are unknown: the host of a `file:` or `javascript:` URL does not tell where it leads.
     """
@@ -120,7 +121,7 @@ def _host(value: Any, operand: Any) -> Known:
 
 
 def _recipients(value: Any, operand: Any) -> Known:
-    """Return whether all addresses in a text match a pattern; unknown if only some do, and for odd texts."""
+    """Return whether all addresses in a text match a pattern. Unknown if only some do, and for odd texts."""
     if not isinstance(value, str) or len(value) > _LINE:
         return None
     patterns = [pattern.lower() for pattern in texts(operand)]
@@ -140,7 +141,7 @@ _ATOMS: Final = rf"{_ATOM}(?:\.{_ATOM})*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*"
 _ADDRESS: Final = re.compile(rf"(?P<bare>{_ATOMS})|[\w .'-]*<(?P<named>{_ATOMS})>")
 """An address, alone or after a name. Quoted names, comments and groups are unknown: programs parse them differently.
 
-`%` and `!` route mail on from the host after the `@` to another one (`eve%evil.com@example.com`), and `*` is a pattern.
+`%` and `!` route mail on to another host, as in `eve%evil.com@example.com`, and `*` is a pattern.
 """
 
 _WEB: Final = ("http", "https", "ws", "wss")

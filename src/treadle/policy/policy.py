@@ -2,10 +2,9 @@
 
     deny > replace > ask > allow > default
 
-The strictest rule that applies decides, and the first of equally strict ones. All replacements that apply are made
-together, in their order, each on the result of those before it. The effect is then judged again with the new arguments.
-One question is asked for all rules that ask, with the strictest of their terms. The default applies only if no rule
-does.
+The strictest rule that applies decides; of equally strict rules, the first. All replacements that apply are made in
+their order, each on the result of those before it. The effect is then judged again with the new arguments. One question
+stands for all rules that ask, with the strictest of their terms. The default applies only if no rule does.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ MOST_REMEMBERED: Final = 1024
 """The size of the cache of rules by effect name; it is bounded because models make names up."""
 
 MOST_NEARLY: Final = 3
-"""How many allow rules that missed an explanation names."""
+"""The most allow rules that an explanation names as not met."""
 
 _FORCES: Final = ("deny", "replace", "function", "ask", "allow")
 _DONE: Final = {"deny": "denied", "replace": "changed", "ask": "asked about", "allow": "allowed"}
@@ -82,9 +81,9 @@ class Policy(Displayed):
 
     Args:
         rules: `Rule(...)`, or functions of an `EffectRequest`, whose id is their name.
-        default: the verdict on calls of tools and agents, and on handoffs, that no rule decides: `allow`, `ask`,
-            `deny`, or `strict`, which uses the tool's declarations. Requests to models are then allowed.
-        deadline: seconds that each function may take; a function that raises or is late denies.
+        default: the verdict on handoffs and on calls of tools and agents, if no rule decides: `allow`, `ask`, `deny` or
+            `strict`. `strict` uses the tool's declarations. Requests to models are then allowed.
+        deadline: seconds that each function may take. A function that raises or is late denies.
 
     Raises:
         ConfigurationError: an argument is not valid, or two rules have one id.
@@ -176,9 +175,9 @@ class Policy(Displayed):
     # -------------------------------------------------------------------------------------- judging
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
-        """Return whether effects of an agent are judged at all; an effect that is not judged leaves no event.
+        """Return whether effects of an agent are judged at all. An effect without a judgement leaves no event.
 
-        Without a name: whether any effect of the kind is judged.
+        Without a name, return whether any effect of the kind is judged.
         """
         if self.default != "allow" and kind != "model":
             return True
@@ -310,7 +309,7 @@ class Policy(Displayed):
             elif not self._may_allow(each.rule, request):
                 yield (
                     f"rule {each.rule.id} does not allow it, as only a rule with the name {request.name}, and no "
-                    f"pattern, allows what spends or is destructive"
+                    f"pattern, allows a tool that spends or is destructive"
                 )
 
     def __str__(self) -> str:
@@ -340,7 +339,7 @@ _DEFAULT_SAYS: Final[dict[str, str]] = {
     "allow": "",
     "ask": ": every other call",
     "deny": ": every other call",
-    "strict": ": by what the tool declares",
+    "strict": ": by the declarations of the tool",
 }
 
 
@@ -390,7 +389,7 @@ def _rule_line(rule: Rule, default: Default) -> str:
     reason = f'  "{rule.reason}"' if rule.reason else ""
     notes = [] if rule.enabled else ["not enabled"]
     if default == "strict" and rule.verdict == "allow" and _is_by_pattern(rule):
-        notes.append("not what spends or is destructive: that needs the name of the tool")
+        notes.append("no tool that spends or is destructive: that needs its name in a rule")
     return f"{rule}{reason}" + (f"  ({'; '.join(notes)})" if notes else "")
 
 

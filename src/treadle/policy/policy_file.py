@@ -37,7 +37,7 @@ def read(path: str | PathLike[str], make: Callable[..., P]) -> P:
     except OSError as error:
         raise ConfigurationError(f"policy {path!s:.500} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"policy {path} is no TOML: {error}") from error
+        raise ConfigurationError(f"policy {path} is not valid TOML: {error}") from error
     lines = [text.count("\n", 0, match.start()) + 1 for match in _HEADER.finditer(text)]
     mistakes = [_unknown_field(name, _TOP, "the file") for name in document if name not in _TOP]
     tables: Any = document.get("rule", [])

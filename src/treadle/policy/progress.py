@@ -1,9 +1,9 @@
 """Detection of tasks that repeat themselves: the same calls, each time with the same results.
 
-A task goes in circles once a call has had the same result `most` times and every call in between has been made before,
-with the same result too. Polling beside other work, or running the tests after each change, is no circle. The same call
-over and over is one, and so are several in turn. The check stores nothing: it reads the newest calls of the present
-branch, back to the last input.
+A task goes in circles once a call has had the same result `most` times, with nothing new in between: every call there
+repeats an earlier one and its result. The same call over and over is a circle, and so are several in turn. Polling
+beside other work, or running the tests after each change, is not. The check stores nothing: it reads the newest calls
+of the present branch, back to the last input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST: Final = 8
 """The longest circle, in calls, that is detected."""
 
 _NEAR: Final = 2 * LONGEST
-"""How many steps before the newest one `was_made_before` looks at; some steps may have no calls."""
+"""How many steps before the newest `was_made_before` reads. Some steps have no calls."""
 
 _SHOWN: Final = 200
 
@@ -49,9 +49,9 @@ def in_circles(most: int, newest_first: Iterable[CallState]) -> e.LimitReached |
 
 
 def was_made_before(state: TaskState, step: StepState) -> bool:
-    """Return whether a step's newest call was made shortly before, so that a check for circles is worth its time.
+    """Return whether a step's newest call was made shortly before: only then is a check for circles worth its time.
 
-    Every step asks this, so the calls before it are compared without running Python, unless arguments are equal.
+    Every step asks this, so Python code runs only if the arguments of two calls are equal.
     """
     if not step.calls or step.calls[-1].answers:
         return bool(step.calls)

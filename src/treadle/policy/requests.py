@@ -36,8 +36,8 @@ class Seen:
 class Exposure:
     """Collects the declared effects of tools whose results a task's model read, and the untrusted origins.
 
-    The steps on the present branch count, and the content that the task took over from its thread and its parent. Ended
-    steps are read once, so a judgement costs as much as was added since the last one.
+    It counts the steps on the present branch, and the content that the task took over from its thread and its parent.
+    Ended steps are read once, so a judgement costs as much as was added since the last one.
 
     Args:
         tools: the agent's, by name; any other tool counts as undeclared.
@@ -112,7 +112,7 @@ class Exposure:
         return new[::-1]
 
     def _effects_in(self, step: StepState, tools: Mapping[str, ToolSpec] | None = None) -> set[str]:
-        """Return the effects in a step: those that its tools declare, and those that its called agents have seen."""
+        """Return the effects in a step: those that its tools declare and those that its called agents saw."""
         return self._effects_of(_names(step), tools).union(origins.effects_of_step(step))
 
     def _effects_of(self, names: Iterable[str], tools: Mapping[str, ToolSpec] | None = None) -> set[str]:

@@ -60,19 +60,19 @@ class Rule:
 
     Args:
         id: names the rule in the journal, in messages and in reports; unique in its policy.
-        verdict: `deny`, `replace` the arguments, `ask` a person, `allow`; or a function of an `EffectRequest` that
-            returns `Allow`, `Deny`, `AskPerson` or `Replace`, or None if it does not apply. It may be async.
+        verdict: `deny`, `replace` the arguments, `ask` a person, `allow`, or a function of an `EffectRequest`. The
+            function returns `Allow`, `Deny`, `AskPerson` or `Replace`, or None if it does not apply. It may be async.
         tool: the names of tools, or of agents that are called as tools.
         model: the names of models, as `provider:model`, for requests to them.
         subagent: the names of the tools that call agents.
         handoff: the names of agents that a conversation moves to.
         agent: the names of the agents that act.
         when: conditions, all of which must hold. Maps a subject such as `arguments.amount` to a value, a list of
-            values, or operands by operator, such as `{"above": 100}`.
+            values, or operands by operator such as `{"above": 100}`.
         reason: a sentence for the model or the approver.
         expires: of `ask`: seconds until the request is denied unanswered.
         approvers: of `ask`: the names that may decide.
-        excluded: of `ask`: names that may not decide; `labels.NAME` is the value of a label, such as the requester.
+        excluded: of `ask`: names that may not decide. `labels.NAME` is the value of a label, such as the requester.
         argument: of `ask`: the argument that the approver must fill in. `answer` fills it in too.
         every_call: of `ask`: ask about every call; an approval for later calls does not count.
         same: of `ask`: names of arguments, or paths as in `message.to`. An approval for the task covers only calls in
@@ -191,7 +191,7 @@ def _mistakes(rule: Rule) -> Iterator[Mistake]:
 
 
 def _misplaced(rule: Rule) -> Iterator[Mistake]:
-    """Yield the fields that do not belong to the verdict of a rule, and the mistakes in its replaced arguments."""
+    """Yield the fields that do not belong to a rule's verdict, and the mistakes in its replaced arguments."""
     defaults = {item.name: item.default for item in fields(Rule)}
     for name, verdict in ONLY_FOR.items():
         value: Any = getattr(rule, name)

@@ -14,12 +14,12 @@ read_private  read_only and private            allow                       allow
 read          read_only                        allow                       allow
 
 A tool of several classes has the strictest of their verdicts. Only a rule that names the tool allows a tool that spends
-or is destructive. The labels of content (`untrusted`) and the declarations of the tools whose results the model read
-(`exposed`) show its exposure. A question names the untrusted origins, and its rule has another id. So an approval
-for later calls from before the model read untrusted content does not hold after it.
+or is destructive. The model's exposure follows from the labels of content (`untrusted`). It follows also from the
+declarations of the tools whose results it read (`exposed`). After untrusted content, a question names the origins, and
+its rule has another id. So an earlier approval for later calls no longer holds.
 
-After untrusted content, a tool that declares its `recipients` is asked about for each recipient, not for each call. An
-approval for the task holds while they are the same.
+After untrusted content, a person is asked about each new recipient of a tool that declares its `recipients`, not about
+each call. An approval for the task holds while they are the same.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _verdict(kind: EffectKindOfTool, request: EffectRequest) -> PolicyVerdict:
         return Allow(rule)
     if untrusted:
         rule, reason = rule + UNTRUSTED, f"{reason}; {has_read(untrusted)}"
-    # An approval for later calls covers any arguments, also those that untrusted text asks for. If the tool names its
+    # An approval for later calls covers any arguments, even those that untrusted text asks for. If the tool names its
     # recipients, the approval can be limited to them.
     same = request.spec.recipients if request.spec is not None and kind == "send" and untrusted else ()
     every_call = kind in ("execute", "spend") or (kind == "send" and bool(untrusted) and not same)

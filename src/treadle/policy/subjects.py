@@ -1,7 +1,7 @@
 """Subjects of comparisons, and their values in a request.
 
-The value of an argument that a call leaves out is the default in the tool's schema. Without a default it is `LEFT_OUT`:
-the schema does not tell how the tool behaves. An argument that the tool does not have is `ABSENT`.
+If a call leaves out an argument, its value is the default in the tool's schema. Without a default it is `LEFT_OUT`: the
+tool's behaviour is unknown. An argument that the tool does not have is `ABSENT`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SUBJECTS: Final = {
     "agent_path": "the names of the agents above it and its own",
     "labels": "a label of the task, such as labels.tier",
     "state": "an entry of the task's extra_state, such as state.customer.id",
-    "effect": f"what the tool declares: {', '.join(EFFECTS)}",
+    "effect": f"the declarations of the tool: {', '.join(EFFECTS)}",
     "exposed": "the same, of all tools whose results the model has seen",
     "untrusted": "the origins of untrusted content that the model has read, such as tool:read_mail",
     "cost": "US dollars spent so far",
@@ -64,7 +64,7 @@ LEFT_OUT: Final = NoValue("left out")
 
 
 def subject_values(request: EffectRequest, subject: str) -> list[Any]:
-    """Return the values of a subject: several if its path leads through lists; `ABSENT` or `LEFT_OUT` for none."""
+    """Return the values of a subject: several if its path leads through lists, `ABSENT` or `LEFT_OUT` for none."""
     root, _, path = subject.partition(".")
     match root:
         case "arguments":
@@ -96,7 +96,7 @@ def subject_values(request: EffectRequest, subject: str) -> list[Any]:
 
 
 def taken_values(request: EffectRequest, subject: str) -> list[Any]:
-    """Return the values of an argument as the tool receives it; none if they are missing or not known."""
+    """Return the values of an argument as the tool receives it; none if they are missing or unknown."""
     root, _, path = subject.partition(".")
     if request.taken is None or root != "arguments":
         return []
@@ -137,9 +137,9 @@ def _values_at(value: Any, path: list[str], schema: Any, root: Any) -> list[Any]
 
 
 def _subschema(schema: Any, name: str, root: Any, depth: int = 0) -> Any:
-    """Return the schema of a property (`items`: also of the items of a list), or None if it declares none.
+    """Return the schema of a property, or None if there is none. `items` names the items of a list too.
 
-    A schema may come from a stranger, so every part is checked; one that refers to itself ends at `MAX_REFERENCES`.
+    A schema may come from a stranger, so every part is checked. One that refers to itself ends at `MAX_REFERENCES`.
     """
     if not isinstance(schema, dict) or depth > MAX_REFERENCES:
         return None

@@ -2,8 +2,8 @@
 
     request --> judge --> Allow | Deny | AskPerson | Replace, or None if no rule applies
 
-The strictest of several verdicts holds: a refusal before a replacement, a replacement before a question, a question
-before a permission. Replaced arguments are judged again, so a person is asked about the arguments that run.
+The strictest of several verdicts holds. From the strictest on, they are: refusal, replacement, question, permission.
+Replaced arguments are judged again, so a person is asked about the arguments that run.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from treadle.core.tools import ToolSpec
 from treadle.errors import ConfigurationError
 
 EffectKind = Literal["model", "tool", "subagent", "handoff"]
-"""The kinds of effects: a request to a model, a tool call, the call of an agent, or the move of the conversation."""
+"""The kinds of effects: a request to a model, a tool call, a call of an agent, or a handoff."""
 
 DEADLINE: Final = 5.0
 """Seconds that a function of a policy, or a guardrail, may take by default."""
 
 MAX_REPLACEMENTS: Final = 8
-"""How often a policy may replace the arguments of one call; one more replacement denies the call."""
+"""How often a policy may replace the arguments of one call. One more replacement denies the call."""
 
 
 @frozen(kw_only=True)
@@ -42,9 +42,9 @@ class EffectRequest:
         agent_path: the agents on the path to the task, from that of the root task on.
         depth: how many tasks are above it.
         labels: of the task.
-        cost: dollars that the task has spent with all below it; None if a model has no known price.
-        tool_calls: how many calls the task made before this one: those of earlier answers, and those listed before it
-            in the same answer, whichever end first.
+        cost: dollars that the task and all tasks below it have spent; None if a model has no known price.
+        tool_calls: how many calls the task made before this one, in earlier answers and earlier in the same answer. The
+            order in which they end does not matter.
         model_calls, tokens: of the task so far.
         state: the task's `extra_state`, not to be changed.
         context: the `context` that the caller of the run passed.
@@ -106,10 +106,9 @@ class AskPerson:
         expires: seconds until the request is denied unanswered; None for the runner's `approval_expires`.
         approvers: names that may decide; empty for any.
         excluded: names that may not decide, such as that of the requester.
-        argument: of a call: the argument that the approver must fill in, such as a reason; None if there is none.
-        every_call: whether to ask about every call: an approval for later calls does not count.
-        same: names of arguments: an approval for the task covers only calls in which these are the same as in the
-            approved call.
+        argument: of a call: the argument that the approver must fill in, such as a reason, or None.
+        every_call: whether to ask about every call. An approval for later calls then does not count.
+        same: names of arguments. An approval for the task covers only calls in which these are the same.
     """
 
     rule: str | None = None
@@ -144,7 +143,7 @@ def strictest(verdicts: Iterable[PolicyVerdict | None]) -> PolicyVerdict | None:
 
 
 def has_read(untrusted: Sequence[str]) -> str:
-    """Return the clause that the model has read untrusted content, with its origins; the first three by name."""
+    """Return the clause that the model has read untrusted content, with its first three origins."""
     more = f" and {len(untrusted) - 3} more" if len(untrusted) > 3 else ""
     return f"the model has read untrusted content from {', '.join(untrusted[:3])}{more}"
 
@@ -172,14 +171,14 @@ class Judge(Protocol):
         ...
 
     def concerns(self, kind: EffectKind, name: str | None, agent: str) -> bool:
-        """Return whether effects of an agent are judged at all; an effect that is not judged leaves no event.
+        """Return whether effects of an agent are judged at all. An effect without a judgement leaves no event.
 
-        Without a name: whether any effect of the kind is judged.
+        Without a name, return whether any effect of the kind is judged.
         """
         ...
 
     def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
-        """Return the functions that judge this effect: async ones are run in the event loop, others in a thread."""
+        """Return the functions that judge this effect. Async ones run in the event loop, others in a thread."""
         ...
 
     def judge(
