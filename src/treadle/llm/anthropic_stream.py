@@ -1,4 +1,4 @@
-"""Anthropic's Messages, also from servers that report no usage: the usage is then unknown, without an error."""
+"""Anthropic's Messages, also from servers that report no usage: the usage is then unknown."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def prepare_answers() -> None:
 
 
 class MessagesModel(AnthropicModel):
-    """Anthropic's model; usage may be missing in its answers, and a whole answer is not streamed behind the scenes."""
+    """Anthropic's model. Its answers may lack usage. A whole answer is requested whole, not streamed internally."""
 
     async def request(
         self, messages: list[ModelMessage], model_settings: ModelSettings | None, *args: Any, **options: Any
     ) -> ModelResponse:
-        # The parent class streams an answer whose limit it chose itself, if that is a long one.
+        # Without a limit the parent class sets its own, and streams the answer if that limit is high.
         longest = self.profile.get("anthropic_max_output_tokens")
         own_limit = self.profile.get("anthropic_rejects_max_tokens_beyond_context_window", False)
         settings: Any = model_settings or {}

@@ -1,4 +1,4 @@
-"""The connections to all providers: which certificates they trust, that they follow no redirect, and bounded bodies."""
+"""The connections to all providers: trusted certificates, no redirects, and bounded bodies."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from treadle.llm.first_bytes import first_bytes
 
 @cache
 def tls() -> SSLContext:
-    """Return the system's certificates; cached, since reading them takes longer than a request."""
+    """Return the system's certificates. They are cached, since reading them takes longer than a request."""
     return httpx2.create_ssl_context()
 
 
 def settings(home: str, **more: Any) -> dict[str, Any]:
-    """Return the arguments of every HTTP client for a provider: it follows no redirect, and bounds each body.
+    """Return the arguments of every HTTP client for a provider. It follows no redirect and bounds each body.
 
     Args:
-        home: the module of the model class; responses wait until all of it is loaded.
+        home: the module of the model class. Responses wait until it is loaded.
         more: further arguments of the client; its `event_hooks` are called before a redirect is refused.
     """
     return settings_of(httpx2, home, **more)
@@ -47,7 +47,7 @@ def settings_of(library: Any, home: str, **more: Any) -> dict[str, Any]:
 
 
 def _keeping_first_bytes(response: Any) -> Callable[[bytes], None] | None:
-    """Return the keeper of the first bytes of a response, where its request wants them."""
+    """Return the hook that keeps the first bytes of a response if its request wants them."""
     kept = first_bytes.get()
     if kept is None or response.status_code != 200:
         return None
@@ -71,7 +71,7 @@ async def refuse_redirect(response: httpx2.Response) -> None:
 
 
 def refused_redirect(url: str, location: str, status: int) -> ModelError:
-    """Return the error for a redirect; it names both hosts, and nothing else of the addresses.
+    """Return the error for a redirect; of the addresses, it names only the hosts.
 
     Args:
         url: the address of the request.
@@ -95,7 +95,7 @@ def _host(url: str, location: str = "") -> str:
 
 
 async def refuse_page(response: httpx2.Response) -> None:
-    """Raise `ModelError` for a page of markup in place of an answer, as proxies and wrong addresses send it."""
+    """Raise `ModelError` for a page of markup instead of an answer; proxies and wrong addresses send such pages."""
     if response.status_code >= 300 or not response.headers.get("content-type", "").startswith("text/html"):
         return
     page = b""
@@ -110,10 +110,10 @@ async def refuse_page(response: httpx2.Response) -> None:
 
 
 MAX_RESPONSE: Final = 64_000_000
-"""Bytes of one response, decoded: a long answer has some 100 kB, and one with pictures some MB."""
+"""The most bytes of one decoded response. A long answer has about 100 kB, one with pictures a few MB."""
 
 _PAGE_MAX: Final = 4_000
-"""Bytes of a page in which its title is looked for."""
+"""The bytes at the start of a page that are searched for its title."""
 
 _HOST_MAX: Final = 253
 """The length of the longest host name."""

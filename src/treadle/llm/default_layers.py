@@ -17,8 +17,8 @@ def resolve(model: str | Model | TheirModel) -> Model:
     """Return the model that an agent names.
 
     Args:
-        model: `provider:name`, for the provider's model with deadlines and retries around it; a Treadle
-            model (returned as it is); or an instance of a pydantic-ai model class.
+        model: `provider:name`, for the provider's model with deadlines and retries around it. Or a Treadle model, which
+            is returned as it is, or an instance of a pydantic-ai model class.
 
     Raises:
         ModelUnknown: no provider has that name, or the object is not a model.

@@ -17,10 +17,10 @@ MESSAGE_MAX = 500
 """Characters of a provider's message in an error."""
 
 _SEARCHED, _MARGIN = 4_000, 1_000
-"""Characters of a message that are searched for secrets, and how many of these at the end are left out."""
+"""Characters of a message that are searched for secrets, and how many at their end are then left out."""
 
 _TEXT_MAX = 300
-"""The longest body, neither JSON nor markup, that is taken for a message."""
+"""The longest body that counts as a message, if it is neither JSON nor markup."""
 
 _BY_STATUS: dict[int, ModelErrorKind] = {
     400: "invalid_request",
@@ -58,7 +58,7 @@ _BY_PARAMETER: dict[str, ModelErrorKind] = {
     "input_text": "too_large",
     "input_tokens": "too_large",
 }
-"""Values of `param` by which vLLM names a measured length: no request has a parameter of these names."""
+"""Values of `param` by which vLLM names a measured length. No request has parameters of these names."""
 
 _BY_CODE_ALONE: dict[str, ModelErrorKind] = {
     "api_error": "server",
@@ -118,7 +118,7 @@ OF_SERVICE: frozenset[ModelErrorKind] = frozenset(("overloaded", "server", "time
 ELSEWHERE: frozenset[ModelErrorKind] = PASSING | frozenset[ModelErrorKind](
     ("authentication", "permission", "not_found")
 )
-"""Failures after which another model may answer: those that pass, and those of one account or one model."""
+"""Failures after which another model may answer: temporary ones, and those of one account or one model."""
 
 
 def kind_of_status(status: int) -> ModelErrorKind:
@@ -138,7 +138,7 @@ def model_error(
     Args:
         error: the error.
         secrets: values that must not appear in the message.
-        beginning: the first bytes of the answer, if it was to be streamed; they explain an answer that cannot be read.
+        beginning: the first bytes of a streamed answer. They explain an answer that cannot be read.
     """
     known_error = next((cause for cause in _chain(error) if isinstance(cause, ModelError)), None)
     if known_error is None:
@@ -162,9 +162,8 @@ def model_error(
 
 def shortened(message: str, secrets: Secrets = NO_SECRETS) -> str:
     """Return a message on one line, without secrets, cut to `MESSAGE_MAX` characters."""
-    message = secrets.hide_undecoded(
-        message
-    )  # as a whole, since half a secret beside a cut would not be recognised
+    # as a whole, since half a secret beside a cut would not be recognised
+    message = secrets.hide_undecoded(message)
     safe = secrets.hide(message[:_SEARCHED], deep=True)
     if len(message) > _SEARCHED:
         safe = safe[:-_MARGIN]  # it may end with the beginning of a secret
@@ -183,7 +182,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _about_connection(error: Exception, message: str) -> str:
-    """Return the message of a lost or refused connection, with its cause and the address, without credentials."""
+    """Return the message of a lost or refused connection: its cause, and the address without credentials."""
     links = list(_chain(error))
     url = next(filter(None, map(_requested_url, links)), None)
     if url is None:
@@ -214,7 +213,7 @@ def shown_url(url: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return how many seconds response headers (names in lower case) ask to wait: a number or an HTTP date."""
+    """Return how many seconds response headers ask to wait, as a number or an HTTP date. Names are in lower case."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * unit
@@ -234,7 +233,7 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
 
 
 def _status(error: Exception) -> int | None:
-    """Return the HTTP status; for a failure in the middle of an answer, the status code in its body."""
+    """Return the HTTP status, or the status code in the body for a failure in the middle of an answer."""
     codes = [body.get("code") for body in _bodies(error)]
     for status in (getattr(error, "status_code", None), *codes):
         if isinstance(status, int) and 400 <= status < 600:
@@ -260,7 +259,7 @@ def _kind(error: Exception, status: int | None) -> ModelErrorKind:
     cause = error.__cause__
     kind = _kind(cause, _status(cause)) if isinstance(cause, Exception) else "unknown"
     if kind == "unknown" and any(cls.__name__ == "ModelAPIError" for cls in type(error).__mro__):
-        return "unparsable"  # the meaning that remains: a response that is not an answer
+        return "unparsable"  # the only meaning left: a response that is not an answer
     return kind
 
 
@@ -317,9 +316,9 @@ def _is_page(body: str) -> bool:
 
 
 def about_page(body: str, status: int | None) -> str:
-    """Return a description of a page of markup that came in place of an answer: its status and its title.
+    """Return a description of a page of markup instead of an answer: its status and its title.
 
-    A title of more than 100 characters is left out: a part of it could end with half of a secret.
+    A title of more than 100 characters is left out. A part of it could end with half of a secret.
     """
     title = re.search(r"<title[^>]*>([^<]{1,100})<", body[:_SEARCHED], re.IGNORECASE)
     from html import unescape  # its tables are large, and few errors are pages
@@ -329,7 +328,7 @@ def about_page(body: str, status: int | None) -> str:
 
 
 def _about_text(body: str, status: int | None) -> str:
-    """Return a short text, such as proxies send, as it is; for JSON or a long text, a description."""
+    """Return a short text, such as a proxy's, as it is. For JSON or a long text, return a description."""
     if len(body) <= _TEXT_MAX and body.lstrip()[:1] not in ("{", "["):
         return body
     return f"{_answered(status)} without a message, and a body of {len(body):,} characters"

@@ -60,12 +60,12 @@ MEANINGS: Final[Mapping[str, Finish]] = {
     "malformed_tool_use": "error",
     "malformed_model_output": "error",
 }
-"""What each word means, in lower case. A word that is not here means `unknown`: no action follows from it."""
+"""The meanings of finish reasons in lower case. Any other word means `unknown`: no action follows from it."""
 
 OF_SERVICE: Final = frozenset(
     ("error", "abort", "failed", "cancelled", "network_error", "insufficient_system_resource")
 )
-"""The words for a failure of the service, which may pass; other errors are those of the model."""
+"""The words for a failure of the service, which may pass. Other errors are those of the model."""
 
 
 def meaning(word: str, own: Mapping[str, Finish]) -> Finish | None:

@@ -1,4 +1,4 @@
-"""The first bytes of a streamed answer: they show an answer in place of a stream of events.
+"""The first bytes of a streamed answer, which show whether it is a stream of events.
 
 The SDKs skip lines other than events, so such an answer looks empty to them. The content type does not help: some
 servers send a stream as `application/json`.
@@ -40,7 +40,7 @@ class FirstBytes:
             self._bytes += piece[: _MOST - len(self._bytes)]
 
     def problem(self) -> str | None:
-        """Return the text in place of a stream of events; None if nothing was sent, or events that are JSON."""
+        """Return the text that is not a stream of events; None for events in JSON or an empty response."""
         text = self._bytes.decode("utf-8", "replace").removeprefix("\ufeff").strip()
         if not text:
             return None
@@ -67,7 +67,7 @@ class FirstBytes:
 
 
 first_bytes: Final[ContextVar[FirstBytes | None]] = ContextVar("first_bytes", default=None)
-"""Where the first bytes of the next response go; None: nowhere."""
+"""The store for the first bytes of the next response, or None."""
 
 _EVENTS: Final = lazy_pattern(r"(data|event|id|retry)\s*(:|$)|:", re.MULTILINE)
 

@@ -1,7 +1,7 @@
-"""Framed messages, kept from request to request: a conversation is sent again each turn, and framed once.
+"""A cache of framed messages. A conversation is sent again each turn, but framed once.
 
-An entry is found by the nonce of the message's first frame, and counts only for the very message that it was made of.
-The oldest entries go when their texts come to more than `MOST_CHARS` together.
+An entry's key is the nonce of the message's first frame. It counts only for the same message object. The oldest entries
+are dropped when all texts together exceed `MOST_CHARS`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from treadle.core.framing import framed_message
 from treadle.core.messages import Message, Text, ToolResult
 
 MOST_CHARS: Final = 8_000_000
-"""How many characters of framed messages a process keeps."""
+"""The most characters of framed messages that a process keeps."""
 
 
 class FramedMessages:
-    """A cache of framed messages; for any number of threads.
+    """A cache of framed messages, safe from any thread.
 
     Args:
-        most: how many characters it keeps.
+        most: the most characters that it keeps.
     """
 
     def __init__(self, most: int = MOST_CHARS) -> None:
@@ -30,7 +30,7 @@ class FramedMessages:
         self._lock = Lock()
 
     def of(self, message: Message) -> Message:
-        """Return a message with its untrusted content in frames; itself if it has none."""
+        """Return a message with its untrusted content in frames, or the message itself if it has none."""
         if message.role == "assistant" or not (nonce := _first_nonce(message)):
             return framed_message(message)
         entry = self._entries.get(nonce)
@@ -64,4 +64,4 @@ def _first_nonce(message: Message) -> str | None:
 
 
 FRAMED: Final = FramedMessages()
-"""That of the process: models are made anew for each client, and conversations outlive them."""
+"""The cache of the process. Conversations outlive the models, which are made anew for each client."""

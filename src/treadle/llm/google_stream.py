@@ -29,7 +29,7 @@ def prepare_answers() -> None:
 
 
 class GeminiModel(GoogleModel):
-    """Google's model, without hidden second requests, and with settings that pydantic-ai has no name for.
+    """Google's model, without hidden second requests, and with settings unknown to pydantic-ai.
 
     Args:
         name: the model.
@@ -48,7 +48,7 @@ class GeminiModel(GoogleModel):
 
     @asynccontextmanager
     async def request_stream(self, *args: Any, **options: Any) -> AsyncGenerator[StreamedResponse]:
-        """Stream as the parent class does, but close streams at once that an error left half read."""
+        """Stream as the parent class does, but close a stream at once if an error left it half read."""
         half_read: list[AsyncGenerator[str]] = []
         _reading.set(half_read)
         try:
@@ -74,7 +74,7 @@ class GeminiModel(GoogleModel):
         return cast("list[Any]", contents), config
 
     async def _resolve_file(self, file: Any) -> Any:
-        # Google fetches files that have an address: a message must not make this process fetch them.
+        # Google fetches files that have an address. A message must not make this process fetch them.
         if isinstance(file, FileUrl) and not file.force_download:
             return "file", file.url, file.media_type
         return await super()._resolve_file(file)
@@ -97,7 +97,7 @@ def gemini(name: str, api_key: str, base_url: str | None, *, connect: float, sil
     """
 
     async def limit(request: httpx2.Request) -> None:
-        # The SDK has one timeout for all phases; a connection has a shorter one than an answer.
+        # The SDK has one timeout for all phases, but a connection needs a shorter one than an answer.
         request.extensions["timeout"] = httpx2.Timeout(silence, connect=connect).as_dict()
 
     async def read_as_events(response: httpx2.Response) -> None:
@@ -125,7 +125,7 @@ _reading: ContextVar[list[AsyncGenerator[str]]] = ContextVar("reading")
 async def _lines(response: httpx2.Response) -> AsyncGenerator[str]:
     """Yield the lines of a stream of events, as the SDK expects them.
 
-    The SDK takes comments and other fields than `data` for data, and ends lines at Unicode separators inside text.
+    The SDK reads comments and fields other than `data` as data, and ends lines at Unicode separators inside text.
     """
     partial: list[bytes] = []
     async with aclosing(response.aiter_bytes()) as chunks:

@@ -27,11 +27,11 @@ class Loading:
 
 
 def begin(home: str) -> Loading:
-    """Begin to load a model class, unless that began before; after a failure, begin again.
+    """Begin to load a model class, unless that has begun. After a failure, begin again.
 
     Args:
-        home: the module of the model class. If it is ours, its `NEEDED` names modules that its client would import
-            during the first request; its `prepare_answers` builds the readers of answers.
+        home: the module of the model class. In a module of Treadle, `NEEDED` names the modules that the client would
+            import during its first request. Its `prepare_answers` builds the readers of answers.
     """
     with _state.lock:
         loading = _state.loadings.get(home)
@@ -93,7 +93,7 @@ def _nothing() -> None: ...
 
 
 _SHARED: Final = ("httpx2", "pydantic_ai.messages", "treadle.llm.mapping", "anyio._backends._asyncio")
-"""Modules that all providers need; in steps, so that a process that ends does not wait for all of them."""
+"""Modules that all providers need, in steps: a process that ends does not wait for all of them."""
 
 
 def _import(name: str) -> None:

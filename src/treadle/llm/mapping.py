@@ -1,4 +1,4 @@
-"""Map our messages to those of pydantic-ai, whose model classes speak to the providers, and back."""
+"""Map messages to those of pydantic-ai, whose model classes call the providers, and back."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def their_messages(request: ModelRequest, *, files_in_results: bool = False) -> 
 
     Args:
         request: the request.
-        files_in_results: whether a result can hold untrusted images and files; else they follow the results.
+        files_in_results: whether a result can hold untrusted images and files. Otherwise they follow the results.
     """
     if (messages := files_apart(request.messages, all_results=not files_in_results)) is not request.messages:
         request = replace(request, messages=messages)
@@ -105,8 +105,8 @@ def their_parameters(
 
     Args:
         request: the request.
-        native_output: whether the model keeps to a schema.
-        decides: whether the model only fills in answers; the one tool of its request is that of the typed answer.
+        native_output: whether the model obeys a schema.
+        decides: whether the model only fills in answers. The one tool of its request is then that of the typed answer.
     """
     tools = [_tool(spec) for spec in request.tools]
     if decides and len(tools) == 1:
@@ -163,7 +163,7 @@ def _content(part: Text | Image | File) -> str | theirs.MultiModalContent:
         fallback = "image/png" if isinstance(part, Image) else "application/octet-stream"
         return theirs.BinaryContent(part.data, media_type=part.media_type or fallback)
     if part.url is None:
-        # A path in a stored message is not read: the author of the message could read any file with it.
+        # A path in a stored message is not read: its author could read any file with it.
         raise ModelError(f"the file {part.path!r} was not read before it was sent", kind="invalid_request")
     if isinstance(part, Image):
         return theirs.ImageUrl(part.url, media_type=part.media_type)
@@ -173,9 +173,9 @@ def _content(part: Text | Image | File) -> str | theirs.MultiModalContent:
 
 
 def _response(message: Message, ids: _WireIds) -> theirs.ModelResponse | None:
-    """Return an answer as it is sent back; None for one that says nothing, which providers refuse.
+    """Return an answer as it is sent back; None for an empty answer, which providers refuse.
 
-    Reasoning alone says nothing either: providers take it with the text or the call that it led to.
+    Reasoning alone is empty too: providers accept it only with the text or the call that it led to.
     """
     calls = any(isinstance(part, ToolCall) for part in message.parts)
     mapped = [_response_part(part, ids, calls=calls) for part in message.parts]
@@ -193,7 +193,7 @@ def _response_part(part: Part, ids: _WireIds, *, calls: bool) -> theirs.ModelRes
         return theirs.TextPart(clean(part.text), **_fields(meta, ("id", "provider_name", "provider_details")))
     if isinstance(part, Reasoning):
         if meta in (IN_WORDS, UNSEEN):
-            # Reasoning that the model wrote as text goes back as text: no provider has it as reasoning.
+            # Reasoning that the model wrote as text goes back as text: the provider did not mark it as reasoning.
             return theirs.TextPart(clean(part.text)) if calls and meta == IN_WORDS else None
         if foreign := _fields(meta, ("part",)):
             return _foreign_part(foreign["part"])
@@ -212,7 +212,7 @@ def _response_part(part: Part, ids: _WireIds, *, calls: bool) -> theirs.ModelRes
 
 
 class _WireIds:
-    """The ids under which the calls of a conversation are sent: ours, as in the journal.
+    """The ids under which the calls of a conversation are sent: those of the journal.
 
     If the items of an answer have ids of their own, a call keeps the provider's call id.
     """
@@ -235,7 +235,7 @@ class _WireIds:
         return provider_id
 
     def of(self, call_id: str) -> str:
-        """Return the id under which the call with our id is sent."""
+        """Return the id under which a call of the journal is sent."""
         return self._provider_ids.get(call_id) or wire_id(call_id)
 
 
@@ -249,7 +249,7 @@ def wire_id(call_id: str) -> str:
 
 
 def _foreign_part(dumped: Json) -> theirs.ModelResponsePart | None:
-    """Return a part of a kind that only pydantic-ai has, or None if the installed version does not have it."""
+    """Return a part of a kind that only pydantic-ai has; None if the installed version lacks it."""
     try:
         return _RESPONSE_PART.validate_python(dumped)
     except ValidationError:
@@ -286,7 +286,7 @@ def our_answer(
     finish = our_finish(response, wire, streamed=streamed, words=words)
     if finish == "error" and not any(isinstance(part, theirs.ToolCallPart) for part in response.parts):
         reason = (response.provider_details or {}).get("finish_reason")
-        raise ModelError(f"the provider says that the answer went wrong: {reason}", kind=_error_kind(reason))
+        raise ModelError(f"the provider reports a failed answer: {reason}", kind=_error_kind(reason))
     truncated = finish not in WHOLE
     without_parameters = {spec.name for spec in request.tools if not spec.parameters.get("properties")}
     no_arguments = () if wire is None else wire.no_arguments
@@ -334,7 +334,7 @@ def _our_part(
     if isinstance(part, theirs.FilePart):
         kind = Image if part.content.is_image else File
         return kind(data=part.content.data, media_type=part.content.media_type, meta=_meta(part, _PART_META))
-    # A part of a kind that we do not have, such as a provider's own tools, is sent back as it came.
+    # A part of an unknown kind, such as a provider's own tools, is sent back as it came.
     return Reasoning("", meta={"part": _RESPONSE_PART.dump_python(part, mode="json")})
 
 
@@ -383,7 +383,7 @@ def our_delta(event: object, calls: list[int]) -> ModelDelta | None:
 
     Args:
         event: any event of a streamed response; unknown kinds add nothing.
-        calls: the indices of the tool calls seen so far; the caller makes one list for each stream.
+        calls: the indices of the tool calls seen so far. The caller makes one list for each stream.
     """
     if isinstance(event, theirs.PartStartEvent):
         part = event.part
@@ -419,12 +419,14 @@ def our_finish(
     streamed: bool = True,
     words: Mapping[str, Finish] = {},
 ) -> Finish:
-    """Return why a response ended; raises `ModelError` if it broke off. The only place that maps finish reasons.
+    """Return why a response ended; raises `ModelError` if it broke off.
+
+    This is the only place that maps finish reasons.
 
     Args:
         response: the assembled response.
-        wire: the wire format, if it is known: then a stream that states no reason was cut.
-        streamed: whether it was streamed; a whole response without a finish reason is not an answer.
+        wire: the wire format, if it is known. A stream without a reason was then cut.
+        streamed: whether it was streamed. A whole response without a finish reason is not an answer.
         words: the meanings of finish reasons that only this server uses.
     """
     details = response.provider_details or {}
@@ -450,13 +452,13 @@ def our_finish(
     if finish != "tool_calls":
         return finish
     if any(isinstance(part, theirs.TextPart) and part.content.strip() for part in response.parts):
-        return "stop"  # some servers say so of every answer to a request with tools
+        return "stop"  # some servers give this reason for every answer to a request with tools
     problem = "the finish reason of the answer is a tool call, but it calls no tool"
     raise ModelError(problem, kind="unparsable", usage=our_usage(response))
 
 
 def our_usage(response: theirs.ModelResponse) -> Usage | None:
-    """Return the tokens that a response reports; None if it reports none, or impossible counts."""
+    """Return the tokens that a response reports; None if it reports none or impossible counts."""
     usage: Any = response.usage
     counts = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
     if usage.output_tokens <= 0 or min(counts) < 0:
@@ -493,7 +495,7 @@ _THINKING = ("reasoning_tokens", "thinking_tokens", "thoughts_tokens")
 
 
 def clean(value: Any) -> Any:
-    """Return a value whose text can be encoded: a lone half of a surrogate pair becomes U+FFFD."""
+    """Return a value whose text can be encoded. A lone half of a surrogate pair becomes U+FFFD."""
     if isinstance(value, str):
         return (
             value if _encodes(value) else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""OpenAI's chat stream as servers send it in practice: several calls under one index, with ids or without."""
+"""OpenAI's chat stream as servers really send it: several calls under one index, with ids or without."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _SeparatedCalls(OpenAIStreamedResponse):
 
 
 class _EventsUntilDone:
-    """The events of a stream; knows whether `[DONE]` was one of them, which the SDK does not tell.
+    """The events of a stream. It knows whether `[DONE]` was one of them, which the SDK does not report.
 
     Args:
         events: returns the events that the SDK reads.
@@ -95,7 +95,7 @@ class _EventsUntilDone:
 
 
 def _begins_another(call: _OpenCall, call_id: str, more: str) -> bool:
-    """Whether a delta that names a function begins another call: some servers repeat the name in each delta."""
+    """Whether a delta that names a function begins another call. Some servers repeat the name in each delta."""
     if call_id and call.id:
         return call_id != call.id
     return bool(more) and _is_complete(call.arguments)
@@ -112,7 +112,7 @@ _OPENAI_WORDS = ("stop", "length", "tool_calls", "content_filter", "function_cal
 
 
 class ChatModel(OpenAIChatModel):
-    """OpenAI's chat model; its streams separate calls that share an index, and their end may lack a finish reason."""
+    """OpenAI's chat model. Its streams separate calls that share an index, and may end without a finish reason."""
 
     async def _process_streamed_response(self, response: Any, *args: Any, **options: Any) -> Any:
         # The SDK does not pass `[DONE]` on, so its input is watched; there is no public way.

@@ -1,4 +1,4 @@
-"""The clients of other providers: pydantic-ai makes them; here they lose retries and redirects, and get deadlines."""
+"""The clients of other providers. pydantic-ai makes them; here they lose retries and redirects, and get deadlines."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def make(
         provider: the provider's name, as pydantic-ai knows it.
         name: the model.
         home: the module whose import the responses wait for.
-        key: the secret to send; None: the provider's package looks for credentials.
+        key: the secret to send. None: the provider's package looks for credentials.
         url: where the server is, or None for the provider's own address.
         connect: seconds a connection may take.
         silence: seconds an answer may be silent.
 
     Raises:
-        ModelError: something that the provider needs is missing; the message names it.
+        ModelError: a requirement of the provider is missing; the message names it.
     """
     connections = _connections(provider, home, connect, silence)
     try:
@@ -78,7 +78,7 @@ def _connections(provider: str, home: str, connect: float, silence: float) -> An
     import httpx
 
     timeout = httpx.Timeout(silence, connect=connect)
-    # The package of Hugging Face reads the text of an error from a response that has to be loaded by then.
+    # The package of Hugging Face reads the text of an error from a response, which has to be loaded by then.
     hooks = {"response": [_load_error]} if provider == "huggingface" else {}
     return httpx.AsyncClient(**settings_of(httpx, home, timeout=timeout, event_hooks=hooks))
 
@@ -129,7 +129,7 @@ def _provider(
 
 
 def _in_one_request(provider: Any) -> Any:
-    """Return a provider of Bedrock that repeats no request, and whose package follows no redirect and names it."""
+    """Return a provider of Bedrock that repeats no request. Its package follows no redirect, and names it."""
     events = provider.client.meta.events
     events.unregister("needs-retry.bedrock-runtime", unique_id="retry-config-bedrock-runtime")
 
@@ -173,7 +173,7 @@ def _huggingface(key: str | None, url: str | None, connections: Any) -> Any:
 
 
 def _with_our_stream(model: Any, name: str, provider: Any, connections: Any) -> Any:
-    """Return a model with our own additions to its wire format, unless its provider has a class here."""
+    """Return a model with Treadle's additions to its wire format, unless its provider has a class here."""
     kind = f"{type(model).__module__}:{type(model).__name__}"
     if kind.endswith(":OpenAIChatModel"):
         from treadle.llm.openai_stream import ChatModel

@@ -1,4 +1,4 @@
-"""The providers that pydantic-ai knows and that have no class here: by name, with their requirements."""
+"""The providers of pydantic-ai without a class here: by name, with their requirements."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class OtherProvider(NamedTuple):
-    """What the models of a provider need.
+    """The requirements of a provider's models.
 
     Args:
-        keys: environment variables that hold the key, the first one that is set counts; empty: the provider's package
+        keys: environment variables that hold the key; the first one that is set counts. Empty: the provider's package
             looks for its credentials itself.
         extra: the extra that installs the packages.
         packages: the packages that have to be installed beside pydantic-ai.
@@ -101,7 +101,7 @@ OTHER_PROVIDERS: Final[Mapping[str, OtherProvider]] = {
     "xai": OtherProvider(("XAI_API_KEY",), "xai", ("xai_sdk",), "pydantic_ai.models.xai"),
     "zai": OtherProvider(("ZAI_API_KEY",)),
 }
-"""What each provider needs, by the name in front of the model's."""
+"""The requirements of each provider, by the name in front of the model's."""
 
 
 @explains_arguments

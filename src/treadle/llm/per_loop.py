@@ -1,4 +1,7 @@
-"""Values that belong to one event loop, such as HTTP clients: made in it at first use, closed when it ends."""
+"""Values that belong to one event loop, such as HTTP clients.
+
+The loop makes one at first use and closes it when it ends.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ T = TypeVar("T")
 class PerLoop(Generic[T]):
     """One value for each event loop.
 
-    A value is closed when its loop shuts its async generators down (as `asyncio.run` does at its end), or soon after
-    this object is garbage-collected.
+    A value is closed when its loop shuts down its async generators, as `asyncio.run` does at its end. It is also closed
+    soon after this object is garbage-collected.
 
     Args:
         make: makes the value, in its loop.
@@ -49,7 +52,7 @@ class PerLoop(Generic[T]):
 async def _close_with_loop(
     value: T, closed: list[bool], close: Callable[[T], Awaitable[None]]
 ) -> AsyncGenerator[None]:
-    # An event loop closes its async generators before it ends: the one hook that all runners of loops support.
+    # An event loop closes its async generators before it ends. It is the one hook that all runners of loops support.
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The cost of answers: by configured prices, else by the prices that providers publish, from genai-prices.
+"""The cost of answers: by configured prices, else by the published prices of genai-prices.
 
 The cost of a model without a price is `None`, never 0. The published table is imported at its first use, and used only
 for a model that is named `provider:model`.
@@ -24,7 +24,7 @@ MILLION: Final = 1_000_000
 
 Dollars: TypeAlias = Decimal | float | str
 PriceFunction: TypeAlias = Callable[[str, Usage], Decimal | float | None]
-"""From a model's name, `provider:model`, and the usage of one answer to US dollars; None if there is no price."""
+"""Maps a model's name, `provider:model`, and the usage of one answer to US dollars; None without a price."""
 
 
 @frozen
@@ -77,8 +77,8 @@ def pricing(stated: PriceFunction | Mapping[str, Price] | None) -> Callable[[str
     """Return the function that prices an answer.
 
     Args:
-        stated: a function, which is then the only source of prices; or prices by model (`provider:model`, or
-            `provider:*` for all models of a provider), with published prices for all other models.
+        stated: a function, which is then the only source of prices. Or prices by model: `provider:model`, or
+            `provider:*` for all models of a provider. Other models then have published prices.
 
     Raises:
         ConfigurationError: `stated` is neither, or holds an invalid name or price.
@@ -96,7 +96,7 @@ def pricing(stated: PriceFunction | Mapping[str, Price] | None) -> Callable[[str
 
 
 def published_price(model: str, usage: Usage) -> Decimal | None:
-    """Return the cost of an answer in US dollars by its provider's published prices; None if there is no price.
+    """Return the cost of an answer in US dollars by its provider's published prices; None without a price.
 
     Args:
         model: `provider:model`.
@@ -129,7 +129,7 @@ _UNKNOWN: Final = set[str]()
 
 
 def load() -> None:
-    """Import the published prices; slow, so call it in a thread."""
+    """Import the published prices. This is slow, so call it in a thread."""
     published_price("openai:gpt-5", Usage(1, 1))
 
 
@@ -173,7 +173,7 @@ def _from_table(table: dict[str, Price], model: str, usage: Usage) -> Decimal | 
 
 
 def _from_function(function: PriceFunction, model: str, usage: Usage) -> Decimal | None:
-    """Return the cost that a function returns; if it fails, the cost is unknown and the answer is kept."""
+    """Return the cost that a function returns. If it fails, the cost is unknown and the answer is kept."""
     try:
         cost = function(model, usage)
     except Exception:  # noqa: BLE001  an error of a user's function must not lose the answer

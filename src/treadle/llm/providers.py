@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from treadle.ports import OutputMode
 
 CONNECT, SILENCE = 10.0, 300.0
-"""Seconds that a connection may take and that an answer may be silent, unless a layer sets other limits."""
+"""Seconds that a connection may take and an answer may be silent, unless a layer sets other limits."""
 
 
 @explains_arguments
@@ -51,9 +51,9 @@ class PydanticAIModel:
     """A model class of pydantic-ai as a Treadle model.
 
     Args:
-        model: an instance; the caller makes and closes its HTTP client.
+        model: an instance. The caller makes and closes its HTTP client.
         name: `provider:model`; by default the name of the instance.
-        stream: whether answers are streamed; else each arrives whole, at its end.
+        stream: whether answers are streamed. Otherwise each arrives whole, at its end.
         finish_reasons: see `NamedModel`.
     """
 
@@ -81,7 +81,7 @@ class PydanticAIModel:
 
     @property
     def output_mode(self) -> OutputMode:
-        """How the model should be asked for a typed answer."""
+        """The way to ask the model for a typed answer."""
         profile = _profile(self._model)
         if wire_format_of(self._model) is not None and profile.get("supports_json_schema_output"):
             return "native"
@@ -182,17 +182,17 @@ class PydanticAIModel:
 
 @explains_arguments
 class NamedModel(PydanticAIModel):
-    """A model of a provider by its name. It makes its client at the first request, one for each event loop.
+    """A model of a provider by its name. At the first request it makes its client, one for each event loop.
 
     Args:
         name: the provider's name for the model.
         base_url: the address of the server, if it is not the provider's own.
         api_key: the secret to send; by default from the environment.
-        stream: whether answers are streamed, which some servers do not support; else each arrives whole, at its end,
-            and a limit on silence is a limit on the whole answer.
-        idempotency_header: the header in which a gateway takes an idempotency key, such as `Idempotency-Key`: the same
-            for each attempt at one question. None of the providers has one for answers.
-        finish_reasons: the meanings of finish reasons that only this server uses, such as `{"eot": "stop"}`; an answer
+        stream: whether answers are streamed, which some servers do not support. Otherwise each arrives whole, at its
+            end, and a limit on silence is a limit on the whole answer.
+        idempotency_header: the header in which a gateway takes an idempotency key, such as `Idempotency-Key`. The key
+            is the same for each attempt at one question. No provider has such a header for answers.
+        finish_reasons: the meanings of finish reasons that only this server uses, such as `{"eot": "stop"}`. An answer
             with an unknown finish reason leads to no action.
 
     Raises:
@@ -251,7 +251,7 @@ class NamedModel(PydanticAIModel):
 
     @property
     def service(self) -> str:
-        """The service whose failures count together: the provider, and the address if it is not the provider's own."""
+        """The service whose failures count together: the provider, and the address unless it is the provider's own."""
         url = self._url()
         if url is None:
             return self.provider
@@ -267,9 +267,11 @@ class NamedModel(PydanticAIModel):
     _silence: float = SILENCE
 
     def limit_waits(self, connect: float | None, silence: float | None) -> None:
-        """Limit the seconds for a connection (the shortest limit counts) and for a silence (the longest limit counts).
+        """Limit the seconds for a connection and for a silence.
 
-        Holds for clients that are made from now on; None sets no limit.
+        The shortest limit on a connection counts, and the longest on a silence.
+
+        The limits hold for clients that are made from now on; None sets no limit.
         """
         if connect is not None:
             self._connect = connect if self._connect is None else min(connect, self._connect)
@@ -277,17 +279,17 @@ class NamedModel(PydanticAIModel):
             self._silence = max(self._silence, silence + 5.0)
 
     def require(self) -> None:
-        """Raise `MissingExtra` if packages of this model are not installed; imports none of them."""
+        """Raise `MissingExtra` if packages of this model are not installed. Imports none of them."""
         if not all(map(installed, ("pydantic_ai", *self.packages))):
             raise MissingExtra(self.extra, f"The model {self.name}")
 
     def preload(self) -> None:
-        """Begin to load the packages of the first request in a thread; the request reports a missing package."""
+        """Begin to load the packages of the first request in a thread. The request reports a missing package."""
         if not loading.has_begun(self.home) and all(map(installed, ("pydantic_ai", *self.packages))):
             loading.begin(self.home)
 
     async def until_loaded(self) -> None:
-        """Wait until the packages of the first request and its answer are loaded; the request reports a failure."""
+        """Wait until the packages of the first request and its answer are loaded. The request reports a failure."""
         self.preload()
         if loading.has_begun(self.home):
             with suppress(Exception):
@@ -360,7 +362,7 @@ class _AtOpenAI(NamedModel):
 class OpenAI(_AtOpenAI):
     """A model with OpenAI's Responses API, also of other servers.
 
-    The provider stores nothing (`store` is false unless the agent's settings say otherwise): the journal holds the
+    The provider stores nothing: `store` is false unless the agent's settings say otherwise. The journal holds the
     conversation with the model's encrypted reasoning, and each request carries all of it.
 
     Args:
@@ -402,7 +404,7 @@ class OpenAIChat(_AtOpenAI):
 
 
 class Ollama(OpenAIChat):
-    """A model that runs on this machine, or at `OLLAMA_BASE_URL`, under Ollama; needs no key.
+    """A model that Ollama runs on this machine or at `OLLAMA_BASE_URL`. It needs no key.
 
     Args:
         name: the model, such as `qwen3:4b`.
@@ -415,7 +417,7 @@ class Ollama(OpenAIChat):
     def _settings(self, wire: WireFormat | None, request: ModelRequest) -> dict[str, Any]:
         settings = super()._settings(wire, request)
         if (longest := settings.pop("max_tokens", None)) is not None:
-            # Ollama ignores `max_completion_tokens`, the name that the package sends it by.
+            # Ollama ignores `max_completion_tokens`, the name that the package sends.
             settings["extra_body"] = {"max_tokens": longest, **settings.get("extra_body", {})}
         return settings
 
@@ -503,7 +505,7 @@ def is_header(name: object) -> bool:
 
 
 def idempotency_key(request: ModelRequest) -> str:
-    """Return the key of a question: the same for each attempt at it, in any process."""
+    """Return the key of a question, which is the same for each attempt at it, in any process."""
     parts = (
         (request.task_id, request.step, request.call, request.turn),
         (list(request.messages), request.instructions, list(request.tools), request.tool_choice),
@@ -513,7 +515,7 @@ def idempotency_key(request: ModelRequest) -> str:
 
 
 def url_problem(url: object) -> str | None:
-    """Return the problem with the address of a server; None if it is an HTTP address."""
+    """Return the problem with the address of a server; None for an HTTP address."""
     if not isinstance(url, str):
         return f"must be text, got {url!r}"
     shown = re.sub(r"//[^/@]*@", "//", url)
@@ -565,4 +567,4 @@ PROVIDERS: Final[Mapping[str, type[NamedModel]]] = {
     "google": Google,
     "ollama": Ollama,
 }
-"""The classes of the providers that have one of their own, by the provider in the name."""
+"""The classes of providers that have their own, by the provider in the name."""

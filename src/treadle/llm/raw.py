@@ -1,4 +1,4 @@
-"""The chunks that a provider sends, recorded on their way for callers that ask for raw chunks."""
+"""The chunks that a provider sends, recorded for callers that ask for raw chunks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from treadle.core.messages import Json
 
 
 class ChunkRecorder:
-    """A provider's stream that records each chunk until `take` is called; in all else it is the stream itself.
+    """A provider's stream that records each chunk until `take` is called. Otherwise it acts as the stream itself.
 
     Args:
         source: the stream.

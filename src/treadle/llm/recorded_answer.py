@@ -1,4 +1,4 @@
-"""Answers that are sent again, from a cache, a recording or a script: a copy of the message, and its deltas."""
+"""Answers sent again, from a cache, a recording or a script: a copy of the message, and its deltas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The providers by name: `openai:gpt-5.4-mini` to a model without layers, and the models that can be used here."""
+"""The providers by name, which map `openai:gpt-5.4-mini` to a model without layers, and the usable models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES = "openai:gpt-5.4-mini, anthropic:claude-sonnet-5-5, google:gemini-3.1-
 
 
 def bare_model(model: str | Model | TheirModel) -> Model:
-    """Return a model without adding layers; the packages that it needs may be missing.
+    """Return a model without adding layers. The packages that it needs may be missing.
 
     Raises:
         ModelUnknown: no provider has that name, or the object is not a model.
@@ -40,7 +40,7 @@ def bare_model(model: str | Model | TheirModel) -> Model:
 
 
 def check_name(model: str) -> None:
-    """Raise `ModelUnknown` unless a text names a provider and a model; the packages may be missing."""
+    """Raise `ModelUnknown` unless a text names a provider and a model. The packages may be missing."""
     _named(model)
 
 
@@ -79,7 +79,7 @@ def _usual_name(provider: str) -> str:
 
 
 def _probable_name(model: str) -> str | None:
-    """Return the name that a text without a colon probably means: in another notation, or of a known family."""
+    """Return the name that a text without a colon probably means, in another notation or of a known family."""
     from treadle.llm.other_providers import OTHER_PROVIDERS
     from treadle.llm.providers import PROVIDERS
 
@@ -166,7 +166,7 @@ def local_ollama(timeout: float = 0.25, *, url: str = "http://127.0.0.1:11434") 
 
 
 def _get(url: str, path: str, deadline: float) -> bytes:
-    """Return the body of a GET under one deadline for all of it: the timeout of `urllib` holds for each read."""
+    """Return the body of a GET under one deadline. The timeout of `urllib` holds only for each read."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)

@@ -27,7 +27,7 @@ class _RecordedCall:
     """A recorded model call: the failures before its answer, and the answer if there was one."""
 
     failures: list[e.ModelFailed | e.AnswerHeld]
-    """the failed attempts; of those whose answers guardrails refused, the answers"""
+    """the failed attempts; for those that guardrails refused, their answers"""
 
     answer: e.ModelReturned | e.AnswerHeld | None = None
     held: e.AnswerHeld | None = None
@@ -42,26 +42,26 @@ class _Position:
     """the turn, or the number of the call in the step"""
     step: str | None = None
     agent: str = ""
-    """the agent that made it, if the conversation had moved to another one than the task was created for"""
+    """the agent that made it, if the conversation had moved from the agent that the task was created for"""
 
 
 _NUMBER: Final = re.compile(r"(.+)-m(\d+)")
-"""The id of a step function's model call: its step and a number. A crash may leave numbers out."""
+"""The id of a step function's model call: its step and a number. A crash may leave gaps."""
 
 
 class ReplayModel:
     """A journalled task as a model: for each turn, the recorded failures and then the recorded answer.
 
-    The model has no cursor. It finds an answer by the turn and attempt of the request (`request.turn`,
-    `request.attempt`), or by the request's number in a step function. So resume, fork, undo and concurrent tasks each
-    get the answer of their position. After a partial undo, the answers are those of the last branch.
+    The model has no cursor. It finds an answer by the request's `turn` and `attempt`, or by its number in a step
+    function. So resume, fork, undo and concurrent tasks each get the answer of their position. After a partial undo,
+    the answers are those of the last branch.
 
     Args:
         events: the events of a task from its first one, as `treadle.replay.recording.journal_of` returns them.
         name: the name of the model; by default that of the recorded one.
         output_mode: how to ask for a typed answer; by default as in the recording.
-        agent: the agent whose answers are repeated, if the conversation moved to it; by default those of the agent that
-            the task was created for.
+        agent: the agent whose answers are repeated, if the conversation moved to it. The default is the agent that the
+            task was created for.
 
     Raises:
         ConfigurationError: the first event is not the creation of a task.
@@ -163,7 +163,7 @@ def _agent_of(state: TaskState) -> str:
 
 
 def _refused(call: _RecordedCall, event: e.ModelFailed, pieces: dict[str, Json]) -> e.AnswerHeld:
-    """Return an answer that guardrails refused: the one that they held, or as far as it was written."""
+    """Return an answer that guardrails refused: the held answer, or the part that was written."""
     if call.held is not None:
         return call.held
     text = Text(as_text(pieces.get("text")))
@@ -183,7 +183,7 @@ def _mode(events: Sequence[e.Event]) -> str:
 
 
 def _error(failed: e.ModelFailed) -> ModelError:
-    """Return a recorded failure as an error; a recorded retry is repeated without its wait."""
+    """Return a recorded failure as an error. A recorded retry is repeated without its wait."""
     error = failed.error
     return ModelError(
         error.message,

@@ -1,4 +1,4 @@
-"""The stream of OpenAI's Responses in order: deltas that arrive before their call wait, lost ones are an error."""
+"""The stream of OpenAI's Responses in order. Deltas that arrive before their call wait; lost ones are an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ITEM_DONE = "response.output_item.done"
 
 
 def prepare_answers() -> None:
-    """Build the validators of stream events, which takes half a second at the first event otherwise."""
+    """Build the validators of stream events, which would otherwise take half a second at the first event."""
     for kinds in (ResponseStreamEvent, ResponseOutputItem):
         for kind in get_args(get_args(kinds)[0]):
             kind.model_rebuild()
@@ -63,7 +63,7 @@ class _OrderedEvents:
         ended = False
         async for event in self._stream:
             if ended:
-                continue  # a repeated end would count twice; a connection that is read to its end can be reused
+                continue  # a repeated end would count twice; a connection read to its end can be reused
             ended = event.type in _ENDS
             item_id, full_arguments = _call_of(event)
             if item_id is None:

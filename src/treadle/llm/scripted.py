@@ -1,4 +1,4 @@
-"""A model that answers from a script: for tests, demonstrations and benchmarks."""
+"""A model that answers from a script, for tests, demonstrations and benchmarks."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def call(name: str, /, *by_position: Never, **arguments: Json) -> Turn:
     """Return a turn that calls a tool with these arguments, each by its name."""
     if by_position:
         raise WrongArguments(
-            f"call takes the tool and then its arguments by name: {by_position[0]!r:.80} is one too many by position; "
+            f"call takes arguments by name: {by_position[0]!r:.80} is one too many by position; "
             "write call('add', a=1), or call('add', **{'a': 1})"
         )
     return Turn(parts=(ToolCall("", name, arguments),))
 
 
 def call_raw(name: str, raw: str) -> Turn:
-    """Return a turn that calls a tool with arguments as raw text, which may be cut off or invalid JSON."""
+    """Return a turn that calls a tool with raw text as arguments, which may be cut off or invalid JSON."""
     return Turn(parts=(parsed_call("", name, raw),))
 
 
@@ -114,7 +114,7 @@ def turn(
         calls: the tool calls, each built by `call` or `call_raw`.
         reasoning: the reasoning before the text.
         usage: tokens; by default 10 of input and one of output for each four characters.
-        finish: why the answer ends; its calls count as truncated unless it is `stop` or `tool_calls`.
+        finish: why the answer ends. Its calls count as truncated unless it is `stop` or `tool_calls`.
         delay: seconds before the first chunk.
         chunk: characters of a streamed chunk; text is cut at spaces.
         pause: seconds between two chunks.
@@ -182,12 +182,12 @@ class _Prepared:
 class ScriptedModel:
     """A model that answers from a script and records its requests.
 
-    The model has no cursor: a list is indexed by `request.turn`, so resume, fork, undo and concurrent tasks each get
-    the answer of their turn. Failures in the list come before the next answer, one for each `request.attempt`.
+    The model has no cursor: `request.turn` indexes the list. So resume, fork, undo and concurrent tasks each get the
+    answer of their turn. Failures in the list come before the next answer, one for each `request.attempt`.
 
     Args:
-        script: a list of turns (a text, a `Turn`, or several joined in a list) and failures; or a function of the
-            request, plain or async, that returns one of these.
+        script: a list of turns and failures. A turn is a text, a `Turn`, or a list of several to join. Or a function of
+            the request, plain or async, that returns one of these.
         name: the name of the model.
         keep: how many of the newest requests are recorded.
     """
@@ -304,7 +304,7 @@ def _deltas(item: Turn) -> list[ModelDelta]:
 
 
 def _chunks(text: str, size: int) -> list[str]:
-    """Return a text cut at spaces into chunks of at most `size` characters; a longer word stays whole."""
+    """Return a text cut at spaces into chunks of at most `size` characters. A longer word stays whole."""
     if len(text) <= size:
         return [text] if text else []
     chunks = [""]

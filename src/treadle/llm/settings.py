@@ -18,10 +18,10 @@ class WireFormat(NamedTuple):
     Args:
         name: the prefix of the settings that only this provider has.
         settings: the class of its settings, as `module:class`.
-        no_arguments: values that mean "no arguments"; with other formats, an empty text means that text got lost.
-        parallel: whether the provider can be told to make one call at a time.
+        no_arguments: values that mean "no arguments". With other formats, an empty text means that text got lost.
+        parallel: whether a setting makes the provider send one call at a time.
         retries: whether the package can be told for each request not to retry it.
-        finish_word: whether the response tells the provider's own word for why it ended.
+        finish_word: whether the response holds the provider's own finish reason.
         files_in_results: whether a result of a tool can hold images and files.
     """
 
@@ -68,12 +68,12 @@ _FORMATS = {
 
 
 def wire_format_of(model: TheirModel) -> WireFormat | None:
-    """Return the wire format of a model class, or None if it is not known here."""
+    """Return the wire format of a model class, or None if it is unknown."""
     return next((_FORMATS[cls.__name__] for cls in type(model).__mro__ if cls.__name__ in _FORMATS), None)
 
 
 def can_stream(model: TheirModel) -> bool:
-    """Return whether a model class can stream answers: some of them, or of their versions, cannot."""
+    """Return whether a model class can stream answers. Some classes, or some versions of them, cannot."""
     from pydantic_ai.models import Model
 
     return type(model).request_stream is not Model.request_stream
@@ -85,7 +85,7 @@ def is_decider(model: TheirModel) -> bool:
 
 
 def their_settings(wire: WireFormat | None, request: ModelRequest) -> dict[str, Any]:
-    """Return pydantic-ai's settings for a request; the provider's own names go to where they have an effect."""
+    """Return pydantic-ai's settings for a request. The provider's own names go where they have an effect."""
     own_settings = request.settings
     settings: dict[str, Any] = {}
     if own_settings.temperature is not None:

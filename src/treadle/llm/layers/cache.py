@@ -33,17 +33,17 @@ FREE: Final = Usage()
 class Cache(Layer):
     """A model whose answers are cached in memory: the same request gets the same answer, at no cost.
 
-    Of equal requests at the same time one is sent; the others wait, and get its answer whole. If none comes that can be
+    Of concurrent equal requests one is sent. The others wait, and get its answer whole. If that answer cannot be
     cached, each of them is sent.
 
     Two requests are the same if everything that reaches the model is equal: messages, instructions, tools, settings,
-    the schema of the answer, the model and the account. Only whole answers are cached. A request that a fork or an
-    undo repeats is the same request too. `ModelSettings(use_cache=False)` asks again and replaces the cached answer.
+    answer schema, model and account. Only whole answers are cached. A request that a fork or an undo repeats is the
+    same request too. `ModelSettings(use_cache=False)` asks again and replaces the cached answer.
 
     Args:
         model: the model inside.
-        entries: how many answers are cached; the one not used for longest goes first.
-        seconds: how long each is cached; None: until it has to make room.
+        entries: how many answers are cached. The least recently used one goes first.
+        seconds: how long each is cached. None: until it has to make room.
         clock: returns the time in seconds.
     """
 
@@ -94,7 +94,7 @@ class Cache(Layer):
             await close(inner)
 
     def _sent_or_own(self, key: bytes) -> tuple[Future[None] | None, Future[None] | None]:
-        """Return a future that the caller has to end, or that of an equal request which was sent before."""
+        """Return a new future that the caller has to end, or that of an equal request under way."""
         with self._lock:
             if (sent := self._sent.get(key)) is not None:
                 return None, sent

@@ -1,4 +1,4 @@
-"""A layer that reads answers that are calls written as text, for servers that do not tell these from text."""
+"""A layer that reads calls written as text, for servers that do not tell calls from text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from treadle.ports import Model
 
 @explains_arguments
 class CallsInText(Layer):
-    """A model whose answers are read as calls of tools where the whole text of one is such calls.
+    """A model whose answers are read as tool calls if their whole text is calls.
 
-    For local servers that are started without their template for tools, and for models that leave out its tags. Only a
-    whole answer counts that is one JSON object, or a list of them, each with the `name` of a tool of the request and an
-    object of `arguments`; it may be in a `<tool_call>` tag or in a code fence. All else stays text: an answer that was
-    cut off, or is not valid JSON, never becomes an action. Text that begins like such a call is streamed once it is
-    known to be none.
+    For local servers that were started without their template for tools, and for models that leave out its tags. An
+    answer counts only as a whole: it must be one JSON object, or a list of objects. Each object has the `name` of a
+    tool of the request and an object of `arguments`. A `<tool_call>` tag or a code fence may enclose the answer.
+
+    All else stays text: an answer that was cut off, or is not valid JSON, never becomes an action. Text that begins
+    like a call is streamed once it is known not to be a call.
 
     Args:
         model: the model inside.
@@ -59,7 +60,7 @@ class CallsInText(Layer):
 
 
 def _read(answer: ModelAnswer, names: set[str]) -> ModelAnswer | None:
-    """Return an answer whose text is calls with these as calls; None for every other one."""
+    """Return an answer with the calls in its text as tool calls; None if its text is not calls."""
     parts = answer.message.parts
     if answer.finish not in WHOLE or any(type(part) not in (Text, Reasoning) for part in parts):
         return None
@@ -73,5 +74,5 @@ def _read(answer: ModelAnswer, names: set[str]) -> ModelAnswer | None:
 
 
 def _calls_of(answer: ModelAnswer) -> list[ModelDelta]:
-    """Return the deltas of an answer's calls; its reasoning was streamed as it came."""
+    """Return the deltas of an answer's calls. Its reasoning was streamed as it came."""
     return [delta for delta in deltas_of(answer.message) if type(delta) is ToolCallDelta]

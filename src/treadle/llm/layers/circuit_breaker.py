@@ -1,4 +1,4 @@
-"""Circuit breakers: a service that keeps failing gets no requests for a while, from any task of the process."""
+"""Circuit breakers: a service that keeps failing gets no requests from this process for a while."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from treadle.ports import Model
 CircuitState = Literal["closed", "open", "half_open"]
 
 PROBE_CHECK_SECONDS = 1.0
-"""The longest wait in seconds of a request while all probes are running, before it looks again."""
+"""The longest time in seconds until a request checks again while all probes are running."""
 
 
 @frozen(kw_only=True)
@@ -45,12 +45,13 @@ class BreakerState:
 class CircuitBreaker(Layer):
     """A model whose service gets no requests for a while after several failures in a row.
 
-    All breakers of a process with the same arguments around models of one service share one state, for all runners,
-    agents, event loops and threads. While the breaker is open, a request fails at once with a `ModelError` of the kind
-    `not_sent`, whose `retry_after` is the time until the next probe. After that, a few requests pass as probes: one
-    answer closes the breaker, one failure opens it again. Only failures of the service count (connections, deadlines,
-    5xx); a refusal shows that the service works. Requests that were sent before the breaker opened or closed change
-    nothing when they end.
+    While the breaker is open, a request fails at once with a `ModelError` of the kind `not_sent`. Its `retry_after` is
+    the time until the next probe. Then a few requests pass as probes: one answer closes the breaker, one failure opens
+    it again. Only failures of the service count: connections, deadlines and 5xx. A refusal shows that the service
+    works. Requests sent before the breaker opened or closed change nothing when they end.
+
+    All breakers of a process with the same arguments around models of one service share one state. It holds for all
+    runners, agents, event loops and threads.
 
     Args:
         model: the model inside.
@@ -113,7 +114,7 @@ class CircuitBreaker(Layer):
             await close(inner)
 
     def _circuit(self) -> Circuit:
-        # Looked up at first use: the environment may get a provider's address after the model was made.
+        # Looked up at first use: a provider's address may be set in the environment after the model was made.
         if self._shared is None:
             key = (self.service, self.failures, self.within, self.open_for, self.probes, self._clock)
             self._shared = _circuits.get(key, lambda: Circuit(*key))
@@ -121,7 +122,7 @@ class CircuitBreaker(Layer):
 
 
 class Admission:
-    """A request that may be sent; a probe has a lease, the time until which it counts as running."""
+    """A request that may be sent. A probe has a lease, the time until which it counts as running."""
 
     __slots__ = ("epoch", "lease")
 

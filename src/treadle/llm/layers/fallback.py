@@ -1,4 +1,4 @@
-"""Fallback models: which model is asked first, and which one after a failure."""
+"""Fallback models: the order in which models are asked."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Fallback(Layer):
     """The first of several models that is ready; when it fails, the next one.
 
     Layers around each model come first: a model whose layers want a retry within `patience` seconds is retried. Then
-    the request goes to the next model, as an attempt of its own. That holds also after streaming began: watchers are
-    asked to discard the text (`ModelRestarted`). The failure of the last model is the failure of all.
+    the request goes to the next model, as an attempt of its own. It does so even after streaming began:
+    `ModelRestarted` asks watchers to discard the text. The failure of the last model is the failure of all.
 
     Args:
-        models: the models, in order; each a model object, or `provider:model` for a model without layers.
-        on: the kinds of failure after which the next model is asked; see `ModelError.kind`.
+        models: the models, in order. Each is a model object, or `provider:model` for a model without layers.
+        on: the kinds of failure, as in `ModelError.kind`, after which the next model is asked.
         patience: the longest wait in seconds for a retry while there is another model.
     """
 
@@ -95,7 +95,7 @@ class Fallback(Layer):
         return soonest
 
     def _set_route(self, error: ModelError, index: int) -> None:
-        """Set in a failure the model that failed, and the route of the next attempt."""
+        """Set the failed model and the route of the next attempt in a failure."""
         error.model = error.model or self.models[index].name
         error.route = _joined(index, error.route)
         is_last = index + 1 == len(self.models)
@@ -111,7 +111,7 @@ def _joined(index: int, inner_route: str) -> str:
 
 
 def _request_for(request: ModelRequest, index: int, inner_route: str) -> ModelRequest:
-    """Return the request for one of the models: with the failed attempts of that model only."""
+    """Return the request for one of the models, with the failed attempts of that model only."""
     if not request.route and not request.failures:
         return request
     asked_at, own_failures = request.asked_at, list[FailedAttempt]()

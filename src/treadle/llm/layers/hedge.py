@@ -1,4 +1,4 @@
-"""A second request when the first is slow to begin: the sooner one is the answer, both are counted and paid."""
+"""A second request if the first is slow to begin. The faster one is the answer; both are counted and paid."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from treadle.ports import Model
 
 @explains_arguments
 class Hedge(Layer):
-    """A model that gets a second request when it has not begun to answer after a while; the first to begin answers.
+    """A model that gets a second request if it is slow to answer; the first to begin answers.
 
     The other request is cancelled. It is counted and paid for like every request, with an estimated usage. No second
-    request is sent when the limits on model calls leave no room for it.
+    request is sent if the limits on model calls leave no room for it.
 
     Args:
         model: the model inside.
-        after: seconds without any part of an answer after which the second request is sent.
-        other: the model that gets the second request; None: the same model.
+        after: seconds without any part of an answer until the second request is sent.
+        other: the model that gets the second request. None: the same model.
     """
 
     numbers = ("after",)
@@ -96,7 +96,7 @@ class Hedge(Layer):
 
 
 class _SecondRequest:
-    """The second request: sent by a timer, in a task of its own. When it begins to answer, the first is cancelled."""
+    """The second request. A timer sends it in a task of its own. When it begins to answer, the first is cancelled."""
 
     def __init__(self, model: Model, request: ModelRequest, scope: CancelScope) -> None:
         self.model = model
@@ -110,7 +110,7 @@ class _SecondRequest:
         self._texts: list[str] = []
 
     def send_in(self, seconds: float) -> None:
-        """Send the request after some time, unless `end` is called before."""
+        """Send the request after some time, unless `end` is called first."""
         self._timer = asyncio.get_running_loop().call_later(seconds, self._send)
 
     @property
@@ -127,7 +127,7 @@ class _SecondRequest:
         return (SideCall(self.model.name, _estimated(self._request, "".join(self._texts))),)
 
     async def answer(self, lost: tuple[SideCall, ...]) -> AsyncIterator[ModelDelta | ModelAnswer]:
-        """Yield the stream of this request, whose answer or failure then also counts the calls that lost."""
+        """Yield the stream of this request. Its answer or failure also counts the calls that lost."""
         stream = self._stream()
         try:
             async for item in stream:

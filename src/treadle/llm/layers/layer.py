@@ -1,6 +1,6 @@
-"""The base of all layers: a model around a model, which passes on everything that it does not change.
+"""The base of all layers: a model around a model, which delegates everything that it does not change.
 
-Cancel the wait of the current task for a model, and tell that cancellation from any other one.
+Cancel the current task's wait for a model, and tell that cancellation from any other.
 
 State that all layers of a process share, such as the circuit of a service: one object for each key.
 
@@ -84,7 +84,7 @@ class Shared(Generic[T]):
     """One object for each key, for all event loops and threads of the process.
 
     Args:
-        limit: how many objects are held; the one not used for longest goes first. A layer that uses it keeps it.
+        limit: how many objects are held. The least recently used one goes first; a layer that uses it keeps it.
     """
 
     def __init__(self, limit: int = 1_000) -> None:
@@ -110,9 +110,10 @@ class Shared(Generic[T]):
 
 
 class CancelScope:
-    """Cancels the task in which it is made while it waits for a model, and takes the cancellation back afterwards.
+    """Cancels the current task's wait for a model, and takes the cancellation back afterwards.
 
-    The owner sets `waiting` while it waits for the model, and only then. The model has to be asked in one task.
+    The owner makes it in the task that waits, and sets `waiting` only while that task waits for the model. The model
+    has to be asked in one task.
     """
 
     __slots__ = ("_cancelled", "_earlier_requests", "_task", "waiting")
@@ -141,7 +142,7 @@ class Layer:
     """A model around a model, or around several; the first has its name, service and account.
 
     Args:
-        models: the models inside; each a model object, or `provider:model` for the provider's model without layers.
+        models: the models inside. Each is a model object, or `provider:model` for the provider's model without layers.
     """
 
     numbers: ClassVar[tuple[str, ...]] = ()
@@ -190,15 +191,15 @@ class Layer:
                 await model.prepare()
 
     def ready_in(self) -> float:
-        """Return after how many seconds the model would take a request; 0 if it takes one now."""
+        """Return the seconds until the model would take a request; 0 if it takes one now."""
         return ready_in(self.model)
 
     def choose(self, route: str) -> tuple[str, str]:
-        """Return the name of the model that a request with a route goes to, and the route with all choices made."""
+        """Return the name of the model for a request's route, and the route with all choices made."""
         return chosen_model(self.model, route)
 
     def limit_waits(self, connect: float | None, silence: float | None) -> None:
-        """Limit how long a connection may take and an answer may be silent, in seconds, for clients made inside."""
+        """Limit the seconds of a connection and of a silence in an answer, for clients made inside."""
         for model in self.models:
             if has_part(model, "limit_waits"):
                 model.limit_waits(connect, silence)
@@ -229,7 +230,7 @@ def account_of(model: Model) -> str:
 
 
 def ready_in(model: Model) -> float:
-    """Return after how many seconds a model would take a request; 0 for a model without limits."""
+    """Return the seconds until a model would take a request; 0 for a model without limits."""
     return model.ready_in() if has_part(model, "ready_in") else 0.0
 
 

@@ -16,23 +16,24 @@ from treadle.ports import Model
 
 @explains_arguments
 class RateLimit(Layer):
-    """A model that gets no more than so many requests, or tokens, in any second or minute.
+    """A model with a limit on its requests, or tokens, in any second or minute.
 
-    The limits hold for every sliding window: no second sees more than `requests_per_second` requests, also after a
-    pause. Requests of a second are spread evenly; those of a minute leave as they come. Both limits may be set. All
-    rate limits of a process with the same arguments around models of one account (the service and its key) are one,
-    for all runners, agents, event loops and threads. The model call whose first attempt is oldest goes first. A request
-    that would wait longer than `hold` fails at once with a `ModelError` of the kind `not_sent` with `again_in`, so that
-    the wait is journalled and blocks nothing.
+    The limits hold for every sliding window: no second sees more than `requests_per_second` requests, even after a
+    pause. Requests of a second are spread evenly; those of a minute leave as they come. Both limits may be set. The
+    model call whose first attempt is oldest goes first. A request that would wait longer than `hold` fails at once with
+    a `ModelError` of the kind `not_sent`. It has `again_in`, so the wait is journalled and blocks nothing.
+
+    All rate limits of a process with the same arguments around models of one account are one. They share it between all
+    runners, agents, event loops and threads. An account is a service and its key.
 
     Args:
         model: the model inside.
         requests_per_second: how many requests may be sent in any second.
         requests_per_minute: how many requests may be sent in any minute.
         tokens_per_minute: how many tokens the requests of any minute may use, answers included. A request is estimated
-            by its size and the longest answer it allows, and corrected by its usage. A larger request is sent alone.
+            by its size and its longest allowed answer, and corrected by its usage. A larger request is sent alone.
         hold: the longest time in seconds that a request waits inside the layer.
-        clock: returns the time in seconds; the same for all threads.
+        clock: returns the time in seconds, the same for all threads.
     """
 
     numbers = ("requests_per_second", "requests_per_minute", "tokens_per_minute", "hold")
@@ -92,7 +93,7 @@ class RateLimit(Layer):
             await close(inner)
 
     def _rate_window(self) -> RateWindow:
-        # Looked up at first use: the environment may get a key after the model was made.
+        # Looked up at first use: a key may be set in the environment after the model was made.
         if self._shared is None:
             self._shared = rate_window_of(
                 self.account,

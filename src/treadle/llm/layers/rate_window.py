@@ -1,23 +1,25 @@
-"""The queue of a rate limit: requests pass as sliding windows allow it, in the order in which their calls began.
+"""The queue of a rate limit: sliding windows let requests pass in the order in which their calls began.
 
 Theory of operation
 -------------------
 
 A `SlidingWindow` counts the requests and tokens of the last second or minute. A `RateWindow` holds the windows of one
-account and the requests that wait for them; event loops and threads share it under one lock.
+account and the requests that wait for them. Event loops and threads share it under one lock.
 
     acquire --> waiting --called--> first, and all windows allow it? --yes--> passed (counted at this moment)
                    ^                        |
                    +----------no------------+      --would wait longer than `hold`--> refused (`ModelError`)
 
-Only the first waiter is called: at once if the windows allow it to pass, else by a timer in its own event loop. A
-waiter that leaves the queue has the next one called. Invariant: while a waiter that can still run is in the queue, the
-first one is called, has a timer, or is called by the periodic check of another waiter. The periodic check exists
-because another event loop may stand still or be closed: a called waiter that does not pass within `CALL_SECONDS` is
-removed, and joins the queue again, at its old place, if it wakes up after all.
+Only the first waiter is called. If the windows allow it to pass, that is at once, else a timer in its own event loop
+does it. A waiter that leaves the queue calls the next one.
+
+Invariant: while a runnable waiter is in the queue, the first waiter is called, has a timer, or is called by another
+waiter's periodic check. The periodic check exists because another event loop may be blocked or closed. A called waiter
+that does not pass within `CALL_SECONDS` is removed. If it wakes up after all, it joins the queue again at its old
+place.
 
 Example: two requests a second, three callers at time 0. `GROUPS` makes a window of one request in 0.525 s. The first
-passes; the second and third wait; the second has a timer for 0.525, passes, and has a timer set for the third at 1.05.
+passes; the second and third wait. The second has a timer for 0.525, passes, and sets a timer for the third at 1.05.
 """
 
 from __future__ import annotations
@@ -35,18 +37,20 @@ from treadle.errors import ModelError
 from treadle.llm.layers.layer import Shared
 
 SLACK = 0.05
-"""Seconds by which a window is longer than a second or a minute: one request may travel that much longer than the next,
-and the provider, which counts arrivals, still sees no more of them."""
+"""Seconds by which a window is longer than a second or a minute.
+
+The provider counts arrivals, and one request may travel that much longer than the next.
+"""
 
 GROUPS = 20
 """The number of groups into which the requests of a second are divided, if there are as many."""
 
 CALL_SECONDS = 1.0
-"""Seconds within which a waiter that is called has to pass, before the next one is called."""
+"""Seconds within which a called waiter has to pass, before the next one is called."""
 
 
 class Slot:
-    """A request that passed: at which time, and how much it counts for in a window."""
+    """A request that passed: its time, and its amount in a window."""
 
     __slots__ = ("amount", "time")
 
@@ -56,12 +60,12 @@ class Slot:
 
 
 class SlidingWindow:
-    """A limit on the amount that passes in any stretch of so many seconds; a larger amount passes alone.
+    """A limit on the amount that passes in any stretch of time. A larger amount passes alone.
 
     Args:
         limit: the largest amount in any such stretch.
         seconds: the length of the stretch.
-        of_tokens: whether the amount is of tokens; else it is of requests.
+        of_tokens: whether it counts tokens, not requests.
     """
 
     __slots__ = ("_limit", "_passed", "_seconds", "_sum", "of_tokens")
@@ -74,7 +78,7 @@ class SlidingWindow:
         self.of_tokens = of_tokens
 
     def wait(self, now: float, amount: int, ahead: int = 0) -> float:
-        """Return after how many seconds an amount may pass, when another amount passes before it."""
+        """Return the seconds until an amount may pass, if another amount passes before it."""
         passed = self._passed
         while passed and passed[0].time + self._seconds <= now:
             self._sum -= passed.popleft().amount
@@ -175,9 +179,11 @@ class Waiter:
 
 
 class RateWindow:
-    """Lets requests pass as its windows allow, in the order in which their model calls began. Safe from any thread.
+    """Lets requests pass as its windows allow, in the order in which their model calls began.
 
-    A request is counted at the moment in which it passes, however long its event loop took to wake it.
+    Safe from any thread.
+
+    A request counts from the moment it passes, however late its event loop wakes it.
 
     Args:
         name: the account, for error messages.
@@ -206,11 +212,11 @@ class RateWindow:
 
         Args:
             tokens: the estimated tokens of the request.
-            asked_at: when the first attempt of its model call began; earlier ones go first.
+            asked_at: when the first attempt of its model call began. Earlier ones go first.
             hold: the longest wait, in seconds.
 
         Raises:
-            ModelError: its turn comes later than in `hold` seconds.
+            ModelError: its turn is more than `hold` seconds away.
         """
         waiter = Waiter((asked_at, next(self._numbers)), tokens)
         try:
@@ -244,14 +250,14 @@ class RateWindow:
         self._call_first()
 
     def refund(self, slots: list[Slot]) -> None:
-        """Take a request back that was not sent after all."""
+        """Take back a request that was not sent after all."""
         with self._lock:
             for window, slot in zip(self._windows, slots, strict=True):
                 window.change(slot, 0)
         self._call_first()
 
     def ready_in(self) -> float:
-        """Return after about how many seconds a further request would pass."""
+        """Return the approximate seconds until a further request would pass."""
         with self._lock:
             tokens = sum(waiter.tokens for waiter in self._waiting)
             return self._wait(self._clock(), 1, len(self._waiting), tokens)
@@ -268,7 +274,7 @@ class RateWindow:
         return self._add(now, waiter.tokens)
 
     def _check(self, waiter: Waiter, remaining: float) -> None:
-        """Call the first waiter again, since its event loop may be gone; end the waiter's own wait in time."""
+        """Call the first waiter again, since its event loop may be gone, and end the own wait in time."""
         self._call_first()
         if remaining <= 0.0:
             waiter.is_late = True
@@ -348,7 +354,7 @@ def rate_window_of(
     def make() -> RateWindow:
         windows: list[SlidingWindow] = []
         if per_second is not None:
-            # In groups, not all at once: many requests sent at one moment arrive at any moment.
+            # In groups, not all at once: requests sent at one moment do not arrive at one moment.
             group = max(1, per_second // GROUPS)
             windows.append(SlidingWindow(group, group / per_second * (1.0 + SLACK)))
         if per_minute is not None:

@@ -19,19 +19,19 @@ DAY = 86_400.0
 class Retry(Layer):
     """A model that is retried when it fails for a temporary reason.
 
-    The layer does not wait. It sets `ModelError.again_in` to the seconds until the next attempt; the engine journals
-    the failed attempt, waits, and sends the request again. Each wait is exponential back-off with full jitter, added
-    to the wait that the provider asked for.
+    The layer does not wait. It sets `ModelError.again_in` to the seconds until the next attempt. The engine journals
+    the failed attempt, waits, and sends the request again. Each wait is exponential back-off with full jitter, added to
+    the wait that the provider asked for.
 
     Args:
         model: the model inside.
         attempts: how many requests may be sent for one model call, the first included.
-        base: the upper bound of the first wait, in seconds; it doubles with each attempt.
+        base: the upper bound of the first wait, in seconds. It doubles with each attempt.
         cap: the highest upper bound of a wait, in seconds.
-        max_seconds: seconds after which no attempt starts, counted from the first attempt, or from the end of a
+        max_seconds: seconds after which no attempt starts. They count from the first attempt, or from the end of a
             longer wait that the provider asked for.
-        max_wait: the longest wait in seconds that a provider may ask for; if it asks for more, the model has failed.
-        on: the kinds of failure that are retried; see `ModelError.kind`.
+        max_wait: the longest wait in seconds that a provider may ask for. If it asks for more, the model has failed.
+        on: the kinds of failure, as in `ModelError.kind`, that are retried.
         chance: returns a random number from 0 to 1.
     """
 
@@ -101,7 +101,7 @@ class Retry(Layer):
 
 
 def backoff(base: float, cap: float, attempt: int, chance: float) -> float:
-    """Return how many seconds to wait after a failed attempt: exponential back-off with full jitter.
+    """Return the seconds to wait after a failed attempt: exponential back-off with full jitter.
 
     Args:
         base: the upper bound after the first attempt, in seconds.
@@ -113,7 +113,7 @@ def backoff(base: float, cap: float, attempt: int, chance: float) -> float:
 
 
 def _spent(request: ModelRequest, longest: float) -> float:
-    """Return the seconds from the first attempt, or the last wait longer than `longest`, to the newest failure."""
+    """Return the seconds to the newest failure, from the first attempt or the last wait longer than `longest`."""
     if not request.failures or not request.asked_at:
         return 0.0
     first_at = before = request.asked_at

@@ -1,4 +1,4 @@
-"""Deadlines on a model: for the first part of its answer, for each silence in it, and for all of it."""
+"""Deadlines on a model: for the first part of its answer, each silence, and the whole answer."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from treadle.ports import Model
 class Timeout(Layer):
     """A model that answers in time, or fails with a `ModelError` of the kind `timeout` that names the deadline.
 
-    The attempt is cancelled and closed first. Only the time spent waiting for the model counts, not the time in which
-    the caller handles its deltas.
+    The attempt is cancelled and closed first. Only the wait for the model counts, not the time in which the caller
+    handles its deltas.
 
     Args:
         model: the model inside.
         connect: seconds a connection may take; passed to models that make their own clients.
-        first_byte: seconds until the first text, reasoning or call; long enough for a model that thinks silently.
+        first_byte: seconds until the first text, reasoning or call. Allow for models that think silently.
         between: seconds of silence within an answer.
-        total: seconds for the whole answer. None, for each of the four, sets no such deadline.
+        total: seconds for the whole answer. For each of the four, None sets no deadline.
     """
 
     numbers = ("connect", "first_byte", "between", "total")
@@ -73,7 +73,7 @@ class Timeout(Layer):
 
 
 class _Watchdog(CancelScope):
-    """One timer for all deadlines of an attempt: a delta only notes the time, which the timer checks later."""
+    """One timer for all deadlines of an attempt. A delta only stores its time, which the timer checks later."""
 
     __slots__ = ("_ends", "_timeout", "_timer", "has_begun", "limit", "loop", "missed", "since", "time")
 
@@ -117,7 +117,7 @@ class _Watchdog(CancelScope):
         self.take_back()  # the model may have answered in spite of the cancellation
 
     def error(self) -> ModelError:
-        """Return the error that names the deadline which was missed."""
+        """Return the error that names the missed deadline."""
         timeout = self._timeout
         if self.missed == "first_byte":
             missed = f"did not begin to answer within {timeout.first_byte:g} s"
