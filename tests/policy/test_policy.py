@@ -251,7 +251,7 @@ def test_an_explanation_names_the_allow_rules_that_nearly_held() -> None:
         "taken back; rule tidy does not allow it, as only a rule with the name delete_mail, and no pattern, allows "
         "a tool that spends or is destructive; rule first would allow it where arguments.number is 1 (2)."
     )
-    assert "tool delete_*  (no tool that spends or is destructive: that needs its name in a rule)" in str(
+    assert "tool delete_*  (no tool that spends or is destructive: that needs the name of the tool)" in str(
         policy
     )
     assert str(policy).count("needs the name") == 1

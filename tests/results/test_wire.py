@@ -150,7 +150,7 @@ def test_a_field_that_this_version_does_not_know_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ([], "an event is an object"),
+        ([], "an event must be an object"),
         ({"format": 1}, "with a `kind`"),
         ({"format": 3, "kind": "resumed"}, "format 3.*upgrade"),
         ({"format": "1", "kind": "resumed"}, "format '1'"),

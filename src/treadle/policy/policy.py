@@ -389,7 +389,7 @@ def _rule_line(rule: Rule, default: Default) -> str:
     reason = f'  "{rule.reason}"' if rule.reason else ""
     notes = [] if rule.enabled else ["not enabled"]
     if default == "strict" and rule.verdict == "allow" and _is_by_pattern(rule):
-        notes.append("no tool that spends or is destructive: that needs its name in a rule")
+        notes.append("no tool that spends or is destructive: that needs the name of the tool")
     return f"{rule}{reason}" + (f"  ({'; '.join(notes)})" if notes else "")
 
 

@@ -103,9 +103,9 @@ class TaskSummary(Displayed):
     the process that owns the task. `forked_at` is the last event that it shares with the task it was forked from.
 
     `pending` is the number of requests that wait for a person, its caller or a ticket, children included. While the
-    task is driven, it is None instead of 0. `tenant` owns the task. `deleted` is true only in `changes()`, for a deleted
-    task. The other fields are then those of the last time it was yielded. If it was never yielded, only its id and
-    tenant are known.
+    task is driven, it is None instead of 0. `tenant` owns the task. `deleted` is true only in `changes()`, for a
+    deleted task. The other fields are then those of the last time it was yielded. If it was never yielded, only its id
+    and tenant are known.
     """
 
     task_id: str
