@@ -149,7 +149,20 @@ def test_the_source_distribution_holds_docs_tests_and_changelog(tmp_path: Path):
 
 
 def test_the_version_is_that_of_the_project():
-    assert treadle.__version__ == PROJECT["project"]["version"]
+    assert treadle.__version__ == PROJECT["project"]["version"], (
+        "the environment is older: run `uv sync --locked`"
+    )
+
+
+def test_each_change_since_the_last_release_has_an_area():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = changelog.partition("\n## [Unreleased]\n")[2].partition("\n## ")[0]
+    areas = re.findall(r"^### (.*)$", section, re.MULTILINE)
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"} & set(areas)
+    assert not kinds, f"write these lines under their area, marked New, Changed, Fixed or Security: {kinds}"
+    assert len(areas) == len(set(areas)), "an area appears twice"
+    lines = re.findall(r"^- .*$", section, re.MULTILINE)
+    assert len(lines) == len(set(lines)), "a line appears twice"
 
 
 def test_every_tested_python_is_a_classifier_and_every_minor_is_tested():
