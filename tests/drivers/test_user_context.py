@@ -159,7 +159,7 @@ async def test_a_class_defined_twice_is_told_from_a_wrong_one(runner: Runner) ->
         Session.__qualname__ = "Session"
         return Session("Ada")
 
-    with pytest.raises(ConfigurationError, match="one name and are not the same"):
+    with pytest.raises(ConfigurationError, match="the same name but differ"):
         await runner.run(asker(), "?", context=again())
 
 

@@ -303,7 +303,7 @@ async def test_a_task_does_not_change_between_step_functions_and_other_workers(r
     for first, other, output in ((functions, calls, "seen"), (calls, functions, "done")):
         task = await runner.create_task(first, "go")
         await runner.run_step(task)
-        with pytest.raises(VersionRefused, match="such; go on with the agent it began with"):
+        with pytest.raises(VersionRefused, match="functions; use the agent that it began with"):
             await runner.resume(task, agent=other)
         result = await sound(runner, await runner.resume(task, agent=first))
         assert (result.state, result.output) == ("completed", output)

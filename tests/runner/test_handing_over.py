@@ -269,7 +269,7 @@ async def test_a_handoff_that_is_gone_does_not_show_what_its_filter_hid(tmp_path
         await runner.run_step(await runner.create_task(hidden, "go", task_id="t"))
     renamed = triage(Handoff(billing(), name="to_billing"))
     async with Runner(store, agents=[renamed]) as runner:
-        with pytest.raises(VersionRefused, match="which that has no longer"):
+        with pytest.raises(VersionRefused, match="which no longer has that handoff"):
             await runner.resume("t")
 
 

@@ -1,1 +1,1 @@
-"""The tasks of this process: caching, ownership, driving, release and adoption. Uses ports alone."""
+"""The tasks of this process: caching, ownership, driving, release and adoption, over ports alone."""

@@ -1,32 +1,31 @@
-"""Adoption: find tasks that need a driver and have none, and drive them, a limited number at a time.
+"""Find tasks that need a driver and have none, and drive a limited number of them at a time.
 
-Theory of operation
--------------------
+Theory of operation -------------------
 
 An *orphan* is one of these tasks:
 
 - a task whose driver crashed, or let its lease pass;
 - a task that was released to be continued: after a shutdown, after a settlement, or at a due time;
-- a task with an unread inbox, whose sender crashed before it could carry out its command.
+- a task with an unread inbox, whose sender crashed before it carried out its command.
 
 A task that a person paused or interrupted is not an orphan.
 
-The adopter of a process *scans*: soon after the store or this process reports news, and also every `SCAN_SECONDS`,
-since an expiring lease causes no news. Each orphan that it takes is driven to its next stop by an asyncio task of its
-own, at most `at_most` at a time. Claims decide between the adopters of several processes.
+The adopter of a process *scans* soon after the store or this process reports news. It also scans every `SCAN_SECONDS`,
+since an expiring lease causes no news. It drives each orphan to its next stop in an asyncio task of its own, at most
+`at_most` at a time. Claims decide between the adopters of several processes.
 
 A scan does not read the backlog of tasks that this process may not take. It makes three queries:
 
 - `adoptable`, as long as there is room: orphans for that room, and `AHEAD` more. The query leaves out agents and
   formats that this process does not know, tenants at their cap, and tasks that are driven here or backed off. The tasks
   of dead drivers come first. Then the tenants take turns, each with its oldest task.
-- `orphans(indirect=True)`, one page: children, whose parents are notified, and tasks that only have unread items.
-  The next scan reads the page after it.
+- `orphans(indirect=True)`, one page: children, whose parents are notified, and tasks that only have unread items. The
+  next scan reads the page after it.
 - `unadoptable`, every `LEFT_OUT_SECONDS`: one task of each agent and format that the first query excludes, to report.
 
-A task that this process releases to be continued at once is *handed over* to its adopter by name, and taken without a
-scan, unless others wait for room: it does not overtake them. If a handover is lost, the next scan finds the task, and a
-claim shows whether it still needs a driver.
+A task that this process releases to be continued at once is *handed over* to its adopter by name. The adopter takes it
+without a scan, unless other tasks wait for room: it does not overtake them. If a handover is lost, the next scan finds
+the task. A claim shows whether it still needs a driver.
 
     orphan --- no agent of that name here, or a newer format ---> left alone, reported once
       |
@@ -40,26 +39,25 @@ claim shows whether it still needs a driver.
       |
       +--- driven ---> stopped | lost to another driver | failed: retried later, paused after TRIES
 
-Poison tasks
-------------
+Poison tasks ------------
 
 A task may crash its drivers: it kills the process, or keeps it from renewing its lease. The journal shows it. A task's
-`progress` is the last epoch that made progress: with an event that drivers do not repeat. So `epoch - progress` is the
+`progress` is the last epoch that made progress, by an event that drivers do not repeat. So `epoch - progress` is the
 number of drivers in a row that lost the task without progress. From `SUSPECT` on it is a *suspect*. When one process
 crashes, all its tasks lose a driver, so most suspects are innocent. Therefore an adopter drives one suspect at a time,
-for at most `ALONE_SECONDS` unless it makes progress. Innocent tasks make progress and are cleared, and only the poison
-task crashes its driver. After `GIVEN_UP` lost drivers, the task is paused for a person to inspect.
+for at most `ALONE_SECONDS` unless it makes progress. Innocent tasks make progress and are cleared. Only the poison task
+crashes its driver. After `GIVEN_UP` lost drivers, the task is paused for a person to inspect.
 
-Two facts excuse a task. A driver that stalled and lost its lease reports that it is alive (`ownership`), so it did not
-crash. And if a child of the task made progress in its last epoch, so did the task, though its own journal does not show
-it.
+Two facts excuse a task. A driver that stalled and lost its lease reports that it is alive (see `ownership`), so it did
+not crash. And if a child of the task made progress in the child's last epoch, so did the task, though its own journal
+does not show it.
 
-Invariant: a task is paused as poison only if at least `GIVEN_UP` drivers in a row lost it without progress in its tree
-and without a report from any of them, and the last half of them drove no other suspect in parallel.
+Invariant: a task is paused as poison only if at least `GIVEN_UP` drivers in a row lost it, without progress in its
+tree and without a report. The last half of these drivers drove no other suspect in parallel.
 
 Example: a process drives a hundred tasks, and task `bomb` kills it, five times in a row. All tasks that made no
-progress between two crashes are suspects now. The next adopter drives one of them, then the next; when it comes to
-`bomb` it crashes, and only `bomb` counts a sixth driver. After the tenth `bomb` is paused and the others have ended.
+progress between two crashes are suspects now. The next adopter drives one of them after the other. `bomb` crashes it,
+and only `bomb` counts a sixth driver. After the tenth, `bomb` is paused and the others have ended.
 """
 
 from __future__ import annotations
@@ -103,46 +101,46 @@ from treadle.ports import AT_ONCE, AdoptionQuery, TaskRow
 from treadle.results.states import state_at_rest
 
 SCAN_SECONDS: Final = 0.5
-"""How often to scan without news.
+"""Seconds between two scans without news.
 
-An orphan must be driven within a second, on a busy machine too: that leaves half of it for claiming and loading.
+An orphan must be driven within a second, on a busy machine too. That leaves half of it for claiming and loading.
 """
 
 STALL_SECONDS: Final = 1.0
-"""The time between two scans from which on this process or its store has stalled, and may have lost its leases."""
+"""Seconds between two scans after which this process or its store has stalled, and may have lost its leases."""
 
 PAUSE_SECONDS: Final = 0.2
-"""The least pause between two scans, however much news there is."""
+"""Minimum number of seconds between two scans."""
 
 AT_MOST: Final = 100
-"""How many adopted tasks are driven at the same time."""
+"""Maximum number of adopted tasks that are driven at the same time."""
 
 PAGE: Final = 200
-"""How many rows a query of a scan returns at most."""
+"""Maximum number of rows that a query of a scan returns."""
 
 AHEAD: Final = 32
-"""How many orphans a scan reads beyond its room, so that `waited` counts from the time they were first seen."""
+"""Number of orphans that a scan reads beyond its room, so that `waited` counts from their first sight."""
 
 LEFT_OUT_SECONDS: Final = 5.0
-"""How often to look for excluded agents and formats."""
+"""Seconds between two searches for excluded agents and formats."""
 
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""How long a task is left alone after it could not be driven, by the number of failures."""
+"""Seconds for which a task is left alone after a failed try to drive it, by the number of failures."""
 
 TRIES: Final = 5
-"""How often one adopter tries to drive a task whose own code raises before the task begins; then it is paused."""
+"""Number of tries to drive a task whose own code raises before the drive begins; then the adopter pauses it."""
 
 REPORT_EVERY: Final = 60
-"""After how many tries (about an hour) a task is reported again that perhaps only another driver can drive."""
+"""Number of tries, about an hour, between two reports of a task that perhaps only another driver can drive."""
 
 SUSPECT: Final = 5
-"""How many drivers in a row lose a task without progress until it is suspected of crashing them."""
+"""Number of drivers in a row that lose a task without progress until it is suspected of crashing them."""
 
 GIVEN_UP: Final = 10
-"""How many until it is paused instead of being driven again: the last half of them drove no other suspect."""
+"""Number of these drivers after which the task is paused; the last half of them drove no other suspect."""
 
 ALONE_SECONDS: Final = 30.0
-"""How long a suspect without progress blocks the next suspect."""
+"""Seconds for which a suspect without progress blocks the next suspect."""
 
 _Task = tuple[str, str]
 """A task: its tenant and its id."""
@@ -169,19 +167,18 @@ class Adoption:
     """An action or observation of an adopter.
 
     Args:
-        kind: `adopted` when it begins to drive a task; `stopped` when that has stopped, in `state`; `lost` when another
-            driver took it over; `failed` when it could not be driven and is tried again later; `suspect`, once for each
-            epoch, when it waits for another suspect, since it may crash its driver; `given_up` when it is paused, since
-            it crashed several drivers in a row, or could not be driven repeatedly; `unknown_agent`, once for each, for
-            an agent that this process does not have; `too_new`, once for each epoch, for a task that only a newer
-            version of Treadle may drive, one for each agent and format; `scan_failed` when the store could not be read;
-            `outdated` when a newer version migrated the store beyond this version: the adopter releases its tasks and
-            takes no more.
+        kind: `adopted`: it begins to drive a task. `stopped`: the task stopped, in `state`. `lost`: another driver
+            took the task over. `failed`: the task could not be driven and is tried again later. `suspect`, once for
+            each epoch: the task may crash its driver, and waits for another suspect. `given_up`: the task is paused,
+            since it crashed several drivers in a row or could not be driven repeatedly. `unknown_agent`, once for each
+            agent: this process does not have it. `too_new`, once for each epoch, agent and format: only a newer version
+            of Treadle may drive the task. `scan_failed`: the store could not be read. `outdated`: a newer version
+            migrated the store beyond this version. The adopter releases its tasks and takes no more.
         task_id: the task, if there is one.
         agent: the agent's name.
         epoch: the epoch in which the task is, or was, driven.
         state: the state of the task.
-        waited: for an adopted task, the seconds since this adopter first saw that it had no driver.
+        waited: for an adopted task, seconds since this adopter first saw it without a driver.
         text: the description, as a sentence.
         tenant: the tenant of the task.
     """
@@ -209,14 +206,14 @@ def log(adoption: Adoption) -> None:
 
 @mutable
 class _Tries:
-    """How often a task could not be driven, and the time of the next try, in seconds of the loop's clock."""
+    """The number of failed tries to drive a task, and the time of the next one, in seconds of the loop's clock."""
 
     count: int
     again: float
 
 
 class _Reports:
-    """The reports of an adopter, some of them made once: of an agent, or of a task in its epoch."""
+    """The reports of an adopter; some are made once for each agent, or for each epoch of a task."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -231,7 +228,7 @@ class _Reports:
         owned: OwnedTask | None = None,
         waited: float | None = None,
     ) -> None:
-        """Report an action or an observation, of a task if there is a row."""
+        """Report an action or an observation; `row` is that of its task, if any."""
         epoch = owned.writer.epoch if owned is not None else row.epoch if row is not None else None
         state = state_at_rest(owned.state) if owned is not None else None
         if row is None:
@@ -253,18 +250,18 @@ class _Reports:
             self._tell(Adoption("unknown_agent", text, agent=agent))
 
     def forget_all_but(self, current: Set[_Ownership]) -> None:
-        """Keep the facts about some ownerships alone."""
+        """Forget the facts about all other ownerships."""
         self._once = {(kind, key) for kind, key in self._once if key in current}
 
 
 class Adopter:
-    """Adopts tasks of all tenants for one runner, in the event loop in which it is started, until it is stopped.
+    """Adopts tasks of all tenants for one runner, in the event loop that started it, until it is stopped.
 
     Args:
         drivers: the drivers of the tenants.
-        at_most: the most tasks at the same time.
-        per_tenant: the most of them for one tenant; None for all.
-        tell: is called with each `Adoption`; by default it is logged.
+        at_most: maximum number of tasks at the same time.
+        per_tenant: maximum number of these for one tenant; None for no limit.
+        tell: called with each `Adoption`; by default they are logged.
     """
 
     def __init__(
@@ -312,10 +309,10 @@ class Adopter:
         self._left_out_at = float("-inf")
 
         self._handed_over: deque[_Task] = deque()
-        """tasks that were released here to be continued at once, at most as many as there is room for"""
+        """tasks that were released here to be continued at once; no more than there is room for"""
 
         self._taken: set[_Task] = set()
-        """the tasks driven here since the last scan began: that scan may have read them earlier"""
+        """the tasks driven here since the last scan began, which may have read them earlier"""
 
         self._context = copy_context()  # not that of the caller that released a task
         self._tries: dict[_Task, _Tries] = {}
@@ -335,19 +332,19 @@ class Adopter:
         self._scanning = self._loop.create_task(self._run())
 
     async def stop(self, grace: float = 0.0) -> None:
-        """Take no further tasks, and return when all adopted ones are released; call it from any loop.
+        """Take no further tasks, and return when all adopted ones are released; callable from any loop.
 
-        Calls in flight may end within `grace` seconds; then they are stopped.
+        Calls in flight get `grace` seconds to end; then they are stopped.
         """
         if self._stopped.done() or self._loop.is_closed():
             return
-        self._at_most = 0  # no room for tasks that are handed over now
+        self._at_most = 0  # no room for tasks that are handed over
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._stop(grace)))
             await asyncio.wrap_future(self._stopped)
 
     def _on_outdated(self, error: StoreFormatError) -> None:
-        """Stop adopting, and release driven tasks, since a newer version migrated the store; from any thread."""
+        """Stop adopting and release driven tasks: a newer version migrated the store. Callable from any thread."""
 
         def leave() -> None:
             self._reports.add("outdated", f"nothing is adopted any more: {error}")
@@ -381,7 +378,7 @@ class Adopter:
         return driver.owned.tasks.get(task_id) if driver is not None else None
 
     def _on_news(self, released: _Task | None) -> None:
-        """Scan soon; take at once a task that was released here to be continued. From any thread."""
+        """Scan soon, and take at once a task that was released here to be continued; callable from any thread."""
         with suppress(RuntimeError):  # its loop is closed
             if released is not None and len(self._handed_over) < self._at_most:
                 self._handed_over.append(released)
@@ -392,7 +389,7 @@ class Adopter:
     # ------------------------------------------------------------------------------------- handing over
 
     def _take_over(self) -> None:
-        """Adopt the task that was handed over first, unless others wait for its place."""
+        """Adopt the task that was handed over first, unless other tasks wait for room."""
         task = self._handed_over.popleft()
         tenant, _ = task
         if task in self._adopting:
@@ -424,7 +421,7 @@ class Adopter:
             self._news.clear()
             begun = self._loop.time()
             if begun - scanned > STALL_SECONDS:
-                # Tasks whose lease has expired take up room here, and may have been released by their new driver.
+                # A task with an expired lease takes up room here, and its new driver may have released it.
                 for driver in self._drivers.all():
                     driver.owned.check()
             try:
@@ -432,7 +429,7 @@ class Adopter:
                 scanned = begun
             except Exception as error:  # noqa: BLE001  any error of a store: the next scan may succeed
                 self._reports.add(
-                    "scan_failed", f"looking for tasks to adopt failed, and is tried again: {error}"
+                    "scan_failed", f"the search for tasks to adopt failed, and is repeated: {error}"
                 )
             await asyncio.sleep(PAUSE_SECONDS)
             with suppress(TimeoutError):
@@ -441,9 +438,9 @@ class Adopter:
                     await self._news.wait()
 
     async def _scan(self) -> None:
-        """Begin to adopt orphans while there is room: of dead drivers first, then tenants in turn, oldest first."""
+        """Begin to adopt orphans while there is room: first those of dead drivers, then those of tenants in turn."""
         now = self._loop.time()
-        # Tasks are also due that would be so if the clock had not been set back since this adopter began.
+        # If the clock was set back since this adopter began, tasks are due as if it had not been.
         elapsed = int((now - self._began_at) * 1e6)
         self._until = max(self._clock(), self._began + elapsed)
         orphans: set[_Ownership] = set()
@@ -469,7 +466,6 @@ class Adopter:
 
     @property
     def _room(self) -> int:
-        """How many more tasks may be adopted now."""
         return max(self._at_most - len(self._adopting), 0)
 
     def _query(self, limit: int) -> AdoptionQuery:
@@ -492,7 +488,7 @@ class Adopter:
         return frozenset([tenant for tenant, n in self._of_tenants.items() if n >= self._per_tenant])
 
     def _take(self, page: list[TaskRow], orphans: set[_Ownership]) -> int:
-        """Begin to adopt the tasks of a page while there is room; return how many."""
+        """Begin to adopt the tasks of a page while there is room; return their number."""
         count = 0
         for row in page:
             key, task = _key(row), _task(row)
@@ -556,7 +552,7 @@ class Adopter:
         adopting.add_done_callback(partial(self._adopted, task))
 
     async def _adopt(self, row: TaskRow) -> None:
-        """Drive an orphan to its next stop; its errors do not reach other tasks."""
+        """Drive an orphan to its next stop; its errors do not affect other tasks."""
         driver = self._drivers.of(row.tenant)
         try:
             if row.parent is not None:
@@ -570,7 +566,7 @@ class Adopter:
         except (TaskBusy, TaskNotFound, Fenced):
             return  # another driver was faster
         except TaskTooNew:
-            return  # its row has the format now, and the next scan reports it
+            return  # its row names the format now, so the next scan reports it
         except Exception as error:  # noqa: BLE001  a task that cannot be driven must not stop others
             await self._back_off(driver, row, error)
 
@@ -586,7 +582,7 @@ class Adopter:
         self._news.set()
 
     async def _attend_child(self, driver: TaskDriver, row: TaskRow, parent_id: str) -> None:
-        """Read a child's inbox, and notify its parent: a child is never driven alone."""
+        """Read a child's inbox and notify its parent; a child is never driven alone."""
         self._parents_told.add(_key(row))
         if row.driver is None and not row.due_at:
             async with driver.ownership.acquire(row.task_id):
@@ -599,8 +595,8 @@ class Adopter:
     async def _is_overdue(self, driver: TaskDriver, row: TaskRow) -> bool | None:
         """Return whether a task is due only by the time that passed for this adopter; None if it must wait.
 
-        That time counts after the clock was set back if the task's journal ends later than the clock: then the task was
-        released before that. Any other task may have been released since, and is due by the clock.
+        That time counts if the task's journal ends later than the clock: then the task was released before the clock
+        was set back. Any other task may have been released since, and is due by the clock.
         """
         clock = self._clock()
         if not clock < row.due_at <= self._until or await driver.store.inbox(row.task_id):
@@ -633,7 +629,7 @@ class Adopter:
                 return
             agent = self._agents.with_task(state, self._agents.of(row.agent, None, row.task_id))
             goal: Goal = "undo" if state.undo is not None else "end"
-            # Fallible calls come first: until it is driven, the task is as its last driver left it.
+            # Calls that may fail come first: until the drive begins, the task is as its last driver left it.
             if goal == "end":
                 check_version(state, agent, from_json(state.options))
             context = await driver.contexts.of_drive(owned, agent, None, needed=goal == "end")
@@ -652,7 +648,7 @@ class Adopter:
     async def _back_off(self, driver: TaskDriver, row: TaskRow, error: Exception) -> None:
         """Leave a task that could not be driven alone for a while; after some tries, pause it for a person to inspect.
 
-        The store, or another version of the agent, may be available for the next try or for another driver: a task is
+        A missing store or version of the agent may be available at the next try or to another driver. So a task is
         never paused for these, but reported again from time to time.
         """
         count = self._tries[_task(row)].count + 1 if _task(row) in self._tries else 1
@@ -673,7 +669,7 @@ class Adopter:
                 self._tries.pop(_task(row), None)
 
     async def _give_up(self, driver: TaskDriver, row: TaskRow, owned: OwnedTask, reason: str) -> None:
-        """Pause a task that must not be driven again before a person has inspected it, and report it."""
+        """Pause a task until a person has inspected it, and report it."""
         owned.writer.record(e.PauseRequested(RUNNER, reason))
         await driver.read_inbox(owned)
         text = f"{_named(row)} is paused: {reason}; find out why before you resume it"
@@ -682,7 +678,7 @@ class Adopter:
     # -------------------------------------------------------------------------------------- poison tasks
 
     async def _may_drive(self, driver: TaskDriver, row: TaskRow) -> bool:
-        """Return whether to drive a task now: a suspect waits for the one that is being driven."""
+        """Return whether to drive a task now; a suspect waits for another one that is being driven."""
         if row.driver is None or row.epoch < SUSPECT:
             return True
         state = (await driver.cache.load(row.task_id)).state
@@ -692,8 +688,8 @@ class Adopter:
             suspect = self._owned(self._suspect)
             if suspect is None or suspect.state.progress < suspect.writer.epoch:
                 text = (
-                    f"{_named(row)} waits: {row.epoch} drivers had it, and the last ones crashed, perhaps because "
-                    "of it"
+                    f"{_named(row)} waits: {row.epoch} drivers had it, and the last ones crashed, perhaps "
+                    "because of it"
                 )
                 self._reports.add_once("suspect", text, row)
                 self._leave_alone(row, 2 * SCAN_SECONDS)  # others are taken in the meantime
@@ -702,7 +698,7 @@ class Adopter:
         return True
 
     async def _is_excused(self, driver: TaskDriver, state: TaskState) -> bool:
-        """Return whether a driver that lost a task is alive, or a task below made unseen progress."""
+        """Return whether the driver that lost a task is alive, or a task below made progress."""
         inbox = await driver.store.inbox(state.task_id)
         return any(item.kind == SURVIVED for item in inbox) or await self._has_progress_below(driver, state)
 

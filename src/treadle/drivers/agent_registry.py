@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from treadle.engine.typed_answers import TypedAnswers
 
 MAX_VERSIONS: Final = 256
-"""How many agents, counting each version of one name, a registry holds."""
+"""Maximum number of agents in a registry; each version of a name counts."""
 
 UNKNOWN_HERE: Final = "which this process was not given"
-"""The clause about an unknown agent in errors, before the advice."""
+"""Part of the errors about an unknown agent, before the advice."""
 
 
 class AgentRegistry:
@@ -71,7 +71,7 @@ class AgentRegistry:
         self._runtimes: OrderedDict[tuple[Agent[Any], Agent[Any]], tuple[Json, AgentRuntime]] = OrderedDict()
 
     def register(self, agent: Agent[Any]) -> None:
-        """Register an agent by its name, and the agents that it reaches whose names are free."""
+        """Register an agent by its name, and the agents it can reach whose names are free."""
         arguments.agent("agent", agent)
         self._agents[agent.name] = agent
         for other in _targets_of(agent) if agent.handoffs_by_tool else agent.subagents_by_tool.values():
@@ -84,21 +84,20 @@ class AgentRegistry:
             self._versions.popitem(last=False)
 
     def registered(self) -> list[Agent[Any]]:
-        """Return the registered agents, by name; the newest version of each."""
+        """Return the newest version of each registered agent, by name."""
         return [self._agents[name] for name in sorted(self._agents)]
 
     def has(self, name: str) -> bool:
-        """Return whether an agent of this name is registered."""
         return name in self._agents
 
     def with_task(self, state: TaskState, agent: Agent[Any], offered: Agent[Any] | None = None) -> Agent[Any]:
-        """Return the present agent of a task: in the offered version, else in the task's own version.
+        """Return the present agent of a task, in the offered version, else in the task's own version.
 
-        Agents of one name may differ from task to task, for instance in a fork and its parent. Raises `AgentUnknown` if
-        the conversation moved to an agent that is not registered.
+        Agents of one name may differ from task to task, for instance in a fork and its parent. Raises `AgentUnknown`
+        after a handoff to an agent that is not registered.
 
         Args:
-            state: of the task.
+            state: the state of the task.
             agent: the registered agent that the task was created for.
             offered: the caller's agent for it, if any.
         """
@@ -108,7 +107,7 @@ class AgentRegistry:
         return self._with_override(state, offered or self._versions.get(state.fingerprint, agent))
 
     def _with_override(self, state: TaskState, agent: Agent[Any]) -> Agent[Any]:
-        """Return an agent with the overrides of a fork, if they are about this agent."""
+        """Return an agent with the overrides of a fork that concern it."""
         override = state.override
         if override is None or override.agent != agent.name:
             return agent
@@ -121,9 +120,9 @@ class AgentRegistry:
         return overridden
 
     def check_caller_tools(self, agent: Agent[Any] | str, options: RunOptions) -> None:
-        """Raise `ConfigurationError` if an agent, or one it hands over to, has a tool with the name of a caller's tool.
+        """Raise `ConfigurationError` if a caller's tool has the name of a tool of an agent or of one it hands over to.
 
-        An agent that is only named and not registered is not checked here, but by its driver.
+        An agent that is named but not registered is checked by its driver instead.
         """
         first = self.found(agent) if options.caller_tools else None
         team = [] if first is None else [first]
@@ -151,12 +150,12 @@ class AgentRegistry:
         return cached[1]
 
     def member(self, state: TaskState, agent: Agent[Any], name: str) -> Agent[Any]:
-        """Return a former or present agent of a task's conversation; raises `AgentUnknown`.
+        """Return a former or present agent of a task's conversation; raise `AgentUnknown`.
 
         Args:
-            state: of the task.
-            agent: an agent of the task: agents that it reaches come before others of the same name.
-            name: of the wanted agent; the version that the task knows comes first.
+            state: the state of the task.
+            agent: an agent of the task; agents that it can reach precede others of the same name.
+            name: the name of the wanted agent; the version that the task knows precedes others.
         """
         version = state.versions.get(name)
         version_agent = self._versions.get(version.fingerprint) if version is not None else None
@@ -195,8 +194,8 @@ class AgentRegistry:
         if handoff is None:
             raise VersionRefused(
                 f"task {state.task_id} came to agent {team.agent!r} by the handoff {team.tool} of agent "
-                f"{team.previous!r}, which that has no longer: what the agent may see of the conversation is not "
-                "known; undo the handoff, or fork the task with agent=",
+                f"{team.previous!r}, which no longer has that handoff: its filters decide which messages "
+                "the agent sees; undo the handoff, or fork the task with agent=",
                 task_id=state.task_id,
             )
         return handoff.filters
@@ -217,7 +216,7 @@ class AgentRegistry:
         return typed_answers(agent, agent.typed, self._model_in_dialect(agent))
 
     def typed_named(self, name: str) -> TypedAnswers | None:
-        """Return those of the agent of this name; None for text, or if the agent is not known."""
+        """Return the request and parser of the agent of this name; None for text or an unknown agent."""
         agent = self._agents.get(name)
         return self.typed_of(agent) if agent is not None else None
 
@@ -250,7 +249,7 @@ class AgentRegistry:
         return agent
 
     def named(self, name: str, caller: Agent[Any]) -> Agent[Any]:
-        """Return an agent that another agent may call by its name; raises `AgentUnknown`."""
+        """Return an agent that another agent may call by its name; raise `AgentUnknown`."""
         agent = self._agents.get(name)
         if agent is None:
             raise AgentUnknown(
@@ -260,7 +259,7 @@ class AgentRegistry:
         return agent
 
     def model_of(self, agent: Agent[Any]) -> Model:
-        """Return the agent's model, else the runner's; text is resolved once.
+        """Return the agent's model, else the runner's; a name is resolved once.
 
         Raises `ConfigurationError` if there is neither.
         """
@@ -278,7 +277,7 @@ class AgentRegistry:
         return "" if model is None else str(model) if isinstance(model, str) else model.name
 
     def model_named(self, name: str) -> Model:
-        """Return the model of a name such as `provider:model`, which is resolved once; raises `ModelUnknown`."""
+        """Return the model of a name such as `provider:model`, resolved once; raise `ModelUnknown`."""
         model = self._models.get(name)
         if model is None:
             model = self._models[name] = self._resolve_model(name)
@@ -308,9 +307,9 @@ class AgentRegistry:
         state: TaskState | None = None,
         breakpoints: Sequence[Breakpoint] | None = None,
     ) -> None:
-        """Raise `PriceUnknown` for a limit or breakpoint on cost if a model that may be asked has no known price.
+        """Raise `PriceUnknown` for a limit or breakpoint on cost if a model of the task has no known price.
 
-        A limit on time counts from here on, so the packages of all models that may be asked are loaded first.
+        A limit on time counts from here on, so the packages of all models of the task are loaded first.
         """
         if limits.seconds is not None:
             for each in self.reachable(agent):
@@ -320,7 +319,7 @@ class AgentRegistry:
             await check_prices(self._price, dict.fromkeys(models), state)
 
     def reachable(self, agent: Agent[Any]) -> list[Agent[Any]]:
-        """Return an agent and all registered agents that it may call or hand over to, directly or not."""
+        """Return an agent and all registered agents that it may call or hand over to, directly or indirectly."""
         reachable = [agent]
         for caller in reachable:
             called = [self.found(other) for other in _targets_of(caller)]
@@ -328,7 +327,7 @@ class AgentRegistry:
         return reachable
 
     def found(self, subagent: Agent[Any] | str) -> Agent[Any] | None:
-        """Return an agent that another agent may call; None if it is only named and not registered."""
+        """Return an agent that another agent may call; None if it is named but not registered."""
         return self._agents.get(subagent) if isinstance(subagent, str) else subagent
 
     def _model_in_dialect(self, agent: Agent[Any]) -> Model:
@@ -393,14 +392,14 @@ class AgentRegistry:
 
 
 def _targets_of(agent: Agent[Any]) -> list[Agent[Any] | str]:
-    """Return the agents, or their names, that an agent may call or hand over to."""
+    """Return the agents that an agent may call or hand over to, some of them by name."""
     # A handoff refers to its agent by a protocol that only agents implement.
     targets = [cast("Agent[Any] | str", handoff.agent) for handoff in agent.handoffs_by_tool.values()]
     return [*agent.subagents_by_tool.values(), *targets]
 
 
 def with_caller_tools(agent: Agent[Any], options: RunOptions) -> Agent[Any]:
-    """Return an agent with the caller's tools from options; its version is the same.
+    """Return an agent with the caller's tools from options; its version stays the same.
 
     Raises:
         ConfigurationError: a tool of the agent has the name of one of them.

@@ -1,4 +1,4 @@
-"""The version of its agent that a task goes on with, and the instructions."""
+"""Check and record the version and the instructions of the agent that a task goes on with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_version(state: TaskState, agent: Agent[Any], options: RunOptions) -> b
     """Return whether an agent's version differs from the task's; nothing is recorded.
 
     Args:
-        state: of the task.
+        state: the state of the task.
         agent: the agent for the task.
         options: the task's options.
 
@@ -36,7 +36,7 @@ def check_version(state: TaskState, agent: Agent[Any], options: RunOptions) -> b
     if options.on_version_change == "refuse":
         message = (
             f"task {state.task_id} began with version {state.fingerprint} of agent {agent.name!r} and this is "
-            f"version {agent.fingerprint}; options say on_version_change='refuse'"
+            f"version {agent.fingerprint}; its options have on_version_change='refuse'"
         )
         raise VersionRefused(message, task_id=state.task_id)
     _check_kind_of_worker(state, agent)
@@ -46,9 +46,9 @@ def check_version(state: TaskState, agent: Agent[Any], options: RunOptions) -> b
 async def record_agent(
     owned: OwnedTask, agent: Agent[Any], context: Any, options: RunOptions, vault: Vault
 ) -> e.Failure | None:
-    """Record the agent's version and instructions, if they differ from those of the task.
+    """Record the agent's version and instructions if they differ from those of the task.
 
-    Return the failure of the instructions function, if any: then nothing is recorded, and it is called again later.
+    Returns the failure of the instructions function, if any. Then nothing is recorded, and it is called again later.
     """
     state, record = owned.state, owned.writer.record
     changed = check_version(state, agent, options)
@@ -116,7 +116,7 @@ def _check_kind_of_worker(state: TaskState, agent: Agent[Any]) -> None:
     if runs_functions != has_functions and (has_functions or state.steps or state.step is not None):
         are, runs = ("are", "does not run") if has_functions else ("are not", "runs")
         message = (
-            f"task {state.task_id}: its steps {are} functions, and the worker of agent {agent.name!r} {runs} such; "
-            "go on with the agent it began with, or begin a new task in its thread"
+            f"task {state.task_id}: its steps {are} functions, and the worker of agent {agent.name!r} {runs} "
+            "functions; use the agent that it began with, or begin a new task in its thread"
         )
         raise VersionRefused(message, task_id=state.task_id)

@@ -1,8 +1,8 @@
-"""Check callers' arguments before any effect: a wrong value is named at once, not where it would fail later.
+"""Check callers' arguments before any effect, so that errors name a wrong value at once.
 
-`ArgumentChecks` checks the arguments of a verb by the names of its parameters, the same way for all verbs; `_CHECKS`
-has the check for each name. Text with a lone surrogate is refused everywhere: no store can hold it, and the stored text
-would differ from the argument.
+`ArgumentChecks` checks the arguments of a verb by the names of its parameters. `_CHECKS` has the check for each name,
+the same for all verbs. Text with a lone surrogate is refused everywhere: the stored text would differ from the
+argument.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from treadle.results.states import StateWord
 from treadle.results.tasks import Task, TaskSummary
 
 MAX_PAGE: Final = 1_000
-"""How many tasks a page may hold."""
+"""Maximum number of tasks in a page."""
 
 MAX_ID: Final = 500
-"""The longest id, in characters: an index of every store can hold it."""
+"""Maximum length of an id in characters, which an index of every store can hold."""
 
 MAX_TASK_ID: Final = 200
-"""The longest id of a new task, in characters: those of its children are longer."""
+"""Maximum length of the id of a new task, in characters; the ids of its children are longer."""
 
 MAX_COMMAND_ID: Final = 200
-"""How many characters the id of a command may have."""
+"""Maximum length of the id of a command, in characters."""
 
 MAX_TENANT: Final = 100
-"""The longest name of a tenant, in characters: it precedes each of its ids."""
+"""Maximum length of the name of a tenant, in characters; it precedes each of its ids."""
 
 _QUOTING: Final = frozenset("'\"`\\")
 
@@ -52,23 +52,23 @@ NEWEST: Final = "last"
 """The name of the newest task on the command line."""
 
 _DOT_SEGMENTS: Final = frozenset((".", ".."))
-"""Segments that HTTP clients remove from a path, even if quoted: no URL can end in one (RFC 3986, 5.2.4)."""
+"""Segments that HTTP clients remove from a path, even if quoted, so no URL can end in one (RFC 3986, 5.2.4)."""
 
 _UNTYPED: Final = frozenset(("Cc", "Zl", "Zp"))
 """The categories of control characters and of line ends."""
 
 MAX_TEXT: Final = 10_000
-"""How many characters a name, a reason or the like may have."""
+"""Maximum length of a name or a reason, in characters."""
 
 LATEST: Final = 253_402_300_799_999_999
 """The last microsecond of the year 9999, counted from 1970, UTC."""
 
 MAX_SHOWN: Final = 80
-"""The most characters of a wrong value in its error."""
+"""Maximum number of characters of a wrong value in its error."""
 
 
 def parts_of(value: Any, name: str = "input") -> tuple[Content, ...]:
-    """Return a caller's input as content parts; raises `ConfigurationError` for anything else."""
+    """Return a caller's input as content parts; raise `ConfigurationError` for any other value."""
     parts: tuple[Any, ...] = ()
     if isinstance(value, (str, Text, Image, File, list, tuple)):
         parts = content(cast("Any", value))
@@ -81,12 +81,12 @@ def parts_of(value: Any, name: str = "input") -> tuple[Content, ...]:
         _content_part(name, part)
         says_something = says_something or not isinstance(part, Text) or bool(part.text.strip())
     if not says_something:
-        raise ConfigurationError(f"{name} must say something, got {shown(value)}")
+        raise ConfigurationError(f"{name} must not be empty, got {shown(value)}")
     return parts
 
 
 def _input_advice(value: Any) -> str:
-    """Return the advice for a value that is not an input, if its type shows the intention."""
+    """Return the advice for a value that is not an input, if its type shows the caller's intention."""
     parts = cast("list[Any]", [*value] if isinstance(value, (list, tuple)) else [value])
     first: Any = next(iter(parts), None)
     if isinstance(first, (dict, Message)):
@@ -133,7 +133,7 @@ def _content_part(name: str, part: Content) -> None:
             )
     for field in fields:
         if field is not None and not isinstance(field, (str, os.PathLike)):
-            raise ConfigurationError(f"{name}: a part holds what should be text, got {shown(field)}")
+            raise ConfigurationError(f"{name}: the text of a part must be a str, got {shown(field)}")
         if isinstance(field, str):
             _storable(f"{name}: text", field)
     json_value(f"{name}: meta", part.meta)
@@ -156,7 +156,7 @@ def json_value(name: str, value: Json) -> None:
 
 
 def conversation(name: str, messages: Any) -> tuple[Message, ...]:
-    """Return messages to import; raises `ConfigurationError` for messages that no model accepts."""
+    """Return messages to import; raise `ConfigurationError` for messages that no model accepts."""
     if not isinstance(messages, (list, tuple)) or not messages:
         raise ConfigurationError(f"{name}: messages must be a list of Message, got {shown(messages)}")
     open_calls: list[str] = []
@@ -193,7 +193,7 @@ def conversation(name: str, messages: Any) -> tuple[Message, ...]:
 
 
 def path(name: str, value: Any, expected: str = "a path") -> Path:
-    """Return a path; raises `ConfigurationError` for any other value."""
+    """Return a path; raise `ConfigurationError` for any other value."""
     file = Path(cast("Any", value)) if isinstance(value, (str, os.PathLike)) and value != "" else None
     try:
         if file is not None and b"\0" not in os.fsencode(file):
@@ -277,9 +277,7 @@ class ArgumentChecks:
         code, name = verb.__code__, verb.__name__
         parameters = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
         checks = _CHECKS | _CHECKS_OF.get(name, {})
-        defaults = (
-            verb.__defaults__ or ()
-        )  # of the last ones; `signature` would take longer than all else here
+        defaults = verb.__defaults__ or ()  # of the last ones; `signature` would take longer than all checks
         values = dict(
             zip(code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount], defaults, strict=True)
         )
@@ -311,7 +309,7 @@ _UNKNOWN: Final = ("", None, None)  # Python itself says that there is no such p
 
 
 def task(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless the value is a task or an id; the error names a verb that was not awaited."""
+    """Raise `ConfigurationError` unless the value is a task or an id. The error names a verb that was not awaited."""
     task_id: Any = value if isinstance(value, str) else getattr(value, "task_id", None)
     if isinstance(value, (str, Task, TaskSummary)):
         identifier(name, task_id, "a Task or its id")
@@ -352,7 +350,7 @@ def text(name: str, value: Any) -> None:
 
 
 def step_or_index(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless the value may name a step by id or number; it may name none."""
+    """Raise `ConfigurationError` unless the value may be the id or the number of a step, existing or not."""
     whole = isinstance(value, int) and not isinstance(value, bool) and -WHOLE < value < WHOLE
     if not whole and not isinstance(value, str):
         raise ConfigurationError(f"{name} must be an id or a whole number, got {shown(value)}")
@@ -407,7 +405,7 @@ def flag(name: str, value: Any) -> None:
 
 
 def observer_list(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless the value is a list; its entries are checked when they become observers."""
+    """Raise `ConfigurationError` unless the value is a list. Its entries are checked when they become observers."""
     if not isinstance(value, (list, tuple)):
         form = f"[{value!r}]" if isinstance(value, str) else "[function]"
         raise ConfigurationError(f"{name} must be a list: observers={form}, got {shown(value)}")
@@ -481,7 +479,7 @@ def _input(name: str, value: Any) -> None:
 
 
 def _new_task_id(name: str, value: Any) -> None:
-    """Raise `ConfigurationError` unless a new task may have this id: people type it, and print it on one line."""
+    """Raise `ConfigurationError` unless a new task may have this id, which people type and print on one line."""
     identifier(name, value, most=MAX_TASK_ID)
     _path_segment(name, value)
     if value == NEWEST:
@@ -542,7 +540,7 @@ _CHECKS: Final[dict[str, Check | None]] = {
     "role": role,
     **dict.fromkeys(("since", "until", "updated_since"), moment),
 }
-"""The checks of arguments by name, for any verb; an argument that is its parameter's default is not checked."""
+"""The checks of arguments by name, for any verb. An argument equal to the default is not checked."""
 
 _OF_LISTS: Final[dict[str, Check | None]] = {
     "agent": text,
@@ -565,12 +563,12 @@ _CHECKS_OF: Final[dict[str, dict[str, Check | None]]] = {
     "export_tasks": {"to": None},
     "fork": {**_OF_NEW_THREADS, "instructions": _instructions, "model": text},
 }
-"""Verbs in which a parameter of that name has another meaning."""
+"""The checks of verbs in which a parameter of that name has another meaning."""
 
 # ------------------------------------------------------------------------- schemas of the checks
 
 Bounds = Mapping[str, Mapping[str, Json]]
-"""The bounds of values by JSON type, in keywords of JSON Schema; those of a list's items under `items`."""
+"""The bounds of values by JSON type, in keywords of JSON Schema; `items` has those of a list's items."""
 
 _CHECKED_INSIDE: Final[dict[str, Callable[..., object]]] = {
     "limit": page,
@@ -579,7 +577,7 @@ _CHECKED_INSIDE: Final[dict[str, Callable[..., object]]] = {
     "context_tokens": count,
     "messages": conversation,
 }
-"""The checks of arguments that a verb converts first, or checks with others."""
+"""The checks of arguments that a verb converts first, or checks together with others."""
 
 _NAME_PATTERN: Final = "^[^\\u0000\\u001f]*$"
 _ONE_LINE: Final = r"^[^\u0000-\u001f\u007f-\u009f\u2028\u2029]*$"

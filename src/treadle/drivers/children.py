@@ -1,7 +1,7 @@
 """Run called agents as tasks of their own: begin, continue, pause and end them.
 
 A child has its own journal, named by its parent and its call. So a begun call is never in doubt: the driver of the
-parent continues that journal. Only the drive of its parent drives a child.
+parent continues that journal. A child is driven only by the drive of its parent.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ChildTasks:
         above: Account | None,
         passed_on: Callable[[], Inherited],
     ) -> Family:
-        """Return the children of a drive; raises `AgentUnknown` for one that is only named and not registered."""
+        """Return the children of a drive; raise `AgentUnknown` for an agent that is named but not registered."""
         state, agent = owned.state, runtime.agent
         agents = dict[str, Agent[Any]]()
         for name, child in agent.subagents_by_tool.items():
@@ -101,9 +101,9 @@ class ChildTasks:
         return Family(self, account, agents, terms, owned.channel, unseen, passed_on, labels, owned.observers)
 
     async def spent_below(self, state: TaskState) -> tuple[dict[str, tuple[SpentBy, ...]], int]:
-        """Return the spending of a task's open children, and for how many microseconds they ran unrecorded by it.
+        """Return the spending of a task's open children, and the microseconds that they ran and it has not recorded.
 
-        The figures come from their own journals: after a kill the journal of the parent is behind theirs.
+        The figures come from their own journals, since after a kill the parent's journal has older ones.
         """
         spent, unseen = dict[str, tuple[SpentBy, ...]](), 0
         for call in state.open_children():
@@ -157,12 +157,12 @@ class ChildTasks:
                 may_exist = True
 
     async def pause(self, task_id: str, item_id: str, reason: str | None) -> None:
-        """Post the pause of a parent to its child, under a stable id, so that a repeat is the same pause."""
+        """Post the pause of a parent to its child, with a stable id, so that a repeat is the same pause."""
         data = {"by": PARENT, "reason": reason}
         try:
             await self.store.post(task_id, InboxItem(item_id, "pause", data, self.clock()))
         except TaskNotFound:
-            return  # it is about to be created, and will see its parent's pause
+            return  # it will see its parent's pause when it is created
         with suppress(TaskTooNew):  # a newer driver has it, and finds the pause
             await self.commands.attend(task_id)  # it may have stopped just before
 
@@ -182,14 +182,14 @@ class Family:
 
     Args:
         tasks: runs them.
-        account: the parent's.
+        account: the account of the parent.
         agents: the agents by the names of their tools.
         terms: the terms of the calls of some of them, by these names.
-        channel: the parent's, whose watchers get the events of its children.
-        unseen: microseconds that children ran before a crash and that only their own journals have.
+        channel: the channel of the parent, whose watchers get the events of its children.
+        unseen: microseconds that children ran before a crash, recorded only in their own journals.
         passed_on: returns the inheritance of a child that is called now.
-        labels: of the task, which its children get too; None: from its row.
-        observers: of the call that drives the parent.
+        labels: the labels of the task, which its children get too; None reads them from its row.
+        observers: the observers of the call that drives the parent.
     """
 
     def __init__(
@@ -215,13 +215,13 @@ class Family:
         self._terms = terms
         self.unseen = unseen
         self.resting: set[str] = set()
-        """the calls whose tasks stopped by themselves in this drive: they wait for a command"""
+        """the calls whose tasks stopped by themselves in this drive and wait for a command"""
 
         self.refused: e.LimitReached | None = None
-        """the limit that refused a call since the last request: the model is asked for an answer, not for more calls"""
+        """the limit that refused a call since the last request; the model then gets no tools and must answer"""
 
         self._states: dict[str, TaskState] = {}
-        """of the children that were driven here, by call"""
+        """the states of the children that were driven here, by call"""
 
         self._tools: dict[str, Mapping[str, ToolSpec]] = {}
         """the tools of these children's present agents, by call"""
@@ -230,7 +230,7 @@ class Family:
         """the parent's pauses in delivery to its children, by call"""
 
     def has_agent(self, name: str) -> bool:
-        """Return whether a tool of this name is an agent."""
+        """Return whether the tool of this name is an agent."""
         return name in self._agents
 
     def without_resting(self, effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
@@ -247,7 +247,7 @@ class Family:
         await self._tasks.pause(str(call.child), ids.child_pause_id(self.state.seq), self.state.stop_reason)
 
     async def note_resting(self, call: CallState, state: TaskState) -> None:
-        """Record that a call's task stopped by itself; one that stopped for its parent's pause continues with it."""
+        """Record that a call's task stopped by itself; a task that stopped for its parent's pause continues with it."""
         pause = self._pauses.pop(call.id, None)
         if pause is not None:
             await pause  # the pause must arrive before the child is continued
@@ -350,7 +350,7 @@ class Family:
     def _check(self, state: TaskState, call: CallState) -> None:
         if (state.parent, state.parent_call) != (self.state.task_id, call.id):
             raise TaskConflict(
-                f"task {state.task_id} is there already and is no child of task {self.state.task_id}",
+                f"task {state.task_id} exists already and is no child of task {self.state.task_id}",
                 task_id=state.task_id,
                 field="parent",
             )
@@ -360,11 +360,11 @@ class ChildRelay:
     """Relays the events of a child to the watchers of its parent, beside the child's own observers.
 
     Args:
-        own: the child's channel; its observers get events as before.
-        up: its parent's.
-        parent: its state; relayed events come after its last event.
+        own: the child's channel, whose observers get events as before.
+        up: the channel of the parent.
+        parent: the state of the parent; relayed events follow its last event.
         call: the parent's call of the child.
-        task_id, agent: the child's.
+        task_id, agent: those of the child.
     """
 
     def __init__(
@@ -397,7 +397,7 @@ class ChildRelay:
         path: tuple[str, ...],
         event: e.Event | e.Delta | e.ModelRestarted | e.ToolProgress,
     ) -> None:
-        """Relay an event of a task below to the watchers of every task above, with the agents on the path to it."""
+        """Relay an event to the watchers of every task above, with the agents on the path to its task."""
         origin = self._own.origin if path else getattr(event, "origin", None)
         path = (origin.agent_path[-1] if origin is not None else self._agent, *path)
         if self._up.watchers:

@@ -1,4 +1,4 @@
-"""Send commands to tasks through their inboxes, wherever the driver is, and wait for the outcomes."""
+"""Send commands to tasks through their inboxes, wherever their drivers are, and wait for the outcomes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from treadle.ports import InboxItem, JournalStore, TaskRow
 T = TypeVar("T")
 
 WINDOW: Final = 200
-"""How many events are read at a time, the newest first, to find the event of a command."""
+"""Number of events that are read at a time, newest first, to find the event of a command."""
 
 
 NOT_CONTENT: Final = frozenset({"by", "expect", "reason", "wanted"})
-"""Data of a command that may differ in a repeat: its caller, the caller's last event, the reason, and the driver."""
+"""Data of a command that may differ in a repeat: its caller, the caller's last event, the reason and the driver."""
 
 
 class CarriedOut(Exception):
-    """A command of this id was carried out before as `event`. A user never sees this."""
+    """A command of this id was carried out before, as `event`. Never raised to users."""
 
     def __init__(self, event: e.Event) -> None:
         super().__init__(f"it became event {event.seq}")
@@ -51,7 +51,7 @@ def encoded(parts: Sequence[Content]) -> list[Json]:
 
 
 def of_another(task_id: str, command_id: str | None, event: e.Event) -> ConfigurationError:
-    """Return the error for the id of another command that became an event."""
+    """Return the error for a command id that belongs to another command, which became an event."""
     return ConfigurationError(
         f"task {task_id}: command_id {command_id!r} belongs to another command, which became event "
         f"{event.seq}, {event.kind}: take another id"
@@ -62,7 +62,7 @@ class TaskCommands:
     """Sends commands to tasks of one store and waits for tasks to stop.
 
     Args:
-        store: where the inboxes are.
+        store: has the inboxes.
         cache: reads the tasks.
         owned: the tasks that this process drives.
         ownership: acquires a task without a driver to read its inbox.
@@ -101,10 +101,10 @@ class TaskCommands:
         command_id: str | None = None,
         number: int = 1,
     ) -> str:
-        """Post a command to a task's inbox and return its id there; it is carried out here if the task has no driver.
+        """Post a command to a task's inbox and return its id there; carry it out here if the task has no driver.
 
-        With `row`, the driver in the row reads it; the caller must look at the task again. With `command_id`, raises
-        `CarriedOut` if a command of that id was carried out before; `number` counts the sends, since a task that ends
+        With `row`, the driver in the row reads it, and the caller must read the task again. With `command_id`, raises
+        `CarriedOut` if a command of that id was carried out before. `number` counts the sends, since a task that ends
         dismisses unread items.
         """
         item_id = new_id() if command_id is None else ids.command_item_id(command_id, number)
@@ -132,17 +132,17 @@ class TaskCommands:
         carry_out: Callable[[], Awaitable[T]],
         repeated: Callable[[e.Event], Awaitable[T]],
     ) -> T:
-        """Carry a command out and return its result; for one that was carried out before, the result of `repeated`.
+        """Carry a command out and return its result; return that of `repeated` if it was carried out before.
 
-        A command that was carried out changed the task, so a repeat usually does not fit any more. Hence an error
-        counts only if no command of that id was carried out.
+        The first command changed the task, so a repeat usually does not fit any more. Hence an error counts only if no
+        command of that id was carried out.
 
         Args:
             task_id: the task.
             command_id: the id that the caller chose; None if it chose none.
-            kinds: the events of the command; with `CommandRejected` among them, `repeated` handles a rejection too.
+            kinds: the events of the command; if `CommandRejected` is one of them, `repeated` handles a rejection too.
             carry_out: carries it out; raises `CarriedOut` if it was carried out before.
-            repeated: receives the event that it became.
+            repeated: receives the event of the first command.
 
         Raises:
             ConfigurationError: a command of another kind had that id.
@@ -167,14 +167,15 @@ class TaskCommands:
     async def note(
         self, owned: OwnedTask, command_id: str | None, *, sent_as: str | None = None
     ) -> str | None:
-        """Record the id of a command that its caller carries out as the owner; return the inbox id for its events.
+        """Record the id of a command that the owner carries out itself; return the inbox id for its events.
 
-        The commit of an event that names the inbox id takes it from the inbox. If none is committed, it is dismissed.
+        The commit of an event that names the inbox id removes the item. If no such event is committed, the item is
+        dismissed.
 
         Args:
             owned: the task.
             command_id: the id that the caller chose; None if it chose none.
-            sent_as: the kind of item of the same command when it is sent to a driver, if it ever is.
+            sent_as: the kind of inbox item if the same command is sent to a driver; None if it never is.
 
         Raises:
             CarriedOut: a command of that id was carried out before.
@@ -191,7 +192,7 @@ class TaskCommands:
     async def _check_repeat(self, task_id: str, command_id: str | None, item: InboxItem) -> None:
         """Raise `CarriedOut` if the command of an item was carried out before.
 
-        Raises `ConfigurationError` if another command of its id is still unread.
+        Raises `ConfigurationError` if another command of this id is still unread.
         """
         # The inbox first: an item that has left it is in the journal by now.
         unread = [each for each in await self._store.inbox(task_id) if each.item_id == item.item_id]
@@ -205,20 +206,20 @@ class TaskCommands:
     def check_same(
         self, task_id: str, command_id: str | None, event: e.Event, recorded: Any, content: Any
     ) -> None:
-        """Raise `ConfigurationError` if a repeated command has other content than the first of its id.
+        """Raise `ConfigurationError` if a repeated command differs from the first one of its id.
 
         Args:
             task_id: the task.
-            command_id: the id of both.
+            command_id: the id of both commands.
             event: the event of the first one.
-            recorded: the content in the event, as JSON data.
+            recorded: the content of that event, as JSON data.
             content: the content of the repeated command.
         """
         if not is_same_json(recorded, self.without_secrets(content)):
             raise of_another(task_id, command_id, event)
 
     def without_secrets(self, data: Any) -> Any:
-        """Return the content of a command in its sent form: without the secrets that this process knows."""
+        """Return the content of a command without the secrets that this process knows, as it is sent."""
         return data if self._vault.hide_in is None else self._vault.known.hide_data(data)
 
     async def check_new(self, task_id: str, command_id: str | None) -> None:
@@ -228,7 +229,7 @@ class TaskCommands:
             raise CarriedOut(event)
 
     async def check_new_in(self, task_ids: Iterable[str], command_id: str | None) -> None:
-        """Raise `CarriedOut` if a command of this id was carried out before by any of several tasks."""
+        """Raise `CarriedOut` if any of several tasks carried out a command of this id before."""
         for task_id in task_ids if command_id is not None else ():
             await self.check_new(task_id, command_id)
 
@@ -236,7 +237,7 @@ class TaskCommands:
         """Return the event of a command of this id; None if it was not carried out yet."""
         row = await self._cache.row(task_id)
         upto = row.head
-        while upto > row.base_seq:  # earlier events belong to the task it was forked from
+        while upto > row.base_seq:  # earlier events belong to the forked task
             after = max(row.base_seq, upto - WINDOW)
             records = await self._store.read(task_id, after=after, upto=upto)
             for _, event in events_with_epochs(task_id, records, after=after, previous=None):
@@ -248,18 +249,18 @@ class TaskCommands:
     # --------------------------------------------------------------------------------------- reading
 
     async def attend(self, task_id: str) -> None:
-        """Have a task's inbox read: by its driver, or here and now if it has none."""
+        """Wake a task's driver to read its inbox; read it here if the task has no driver."""
         if self._owned.read_inbox_soon(task_id):
             return
         try:
             async with self._ownership.acquire(task_id) as owned:
                 await self._read_inbox(owned)
         except (TaskBusy, Fenced):
-            # Its driver, in this process or another, finds the command in the inbox.
+            # Its driver, in any process, finds the command in the inbox.
             self._owned.read_inbox_soon(task_id)
 
     async def tell_parents(self, row: TaskRow) -> None:
-        """Notify every task above a child that may go on or has ended, so that they continue with it."""
+        """Notify the tasks above a child that may go on or has ended, so that they continue with it."""
         while row.parent is not None:
             parent = await self._cache.row_or_none(row.parent)
             if parent is None or parent.state in END_STATES:
@@ -277,11 +278,11 @@ class TaskCommands:
     async def contradicted(
         self, task_id: str, item_id: str, kinds: tuple[str, ...], name: str
     ) -> InboxItem | None:
-        """Return an earlier item of the inbox that decides differently from a given one; None if there is none.
+        """Return an earlier inbox item that decides differently from a given one; None without one.
 
         Args:
             task_id: the task.
-            item_id: the id of an item that decides a request, or completes a ticket.
+            item_id: the id of the item that decides a request or completes a ticket.
             kinds: the kinds of such items.
             name: the field that names the request or the ticket.
         """
@@ -296,8 +297,8 @@ class TaskCommands:
     async def is_left_for_another(self, task_id: str, command_id: str) -> bool:
         """Return whether the owner of a busy task drives it for another command; False once the task may be acquired.
 
-        The owner gets an item that it dismisses when it reads its inbox: by then it has recorded its command.
-        Raises `CarriedOut` if it recorded the one of this id.
+        The owner gets an item, which it dismisses when it reads its inbox: by then it has recorded its command. Raises
+        `CarriedOut` if it recorded the command of this id.
         """
         await self.check_new(task_id, command_id)
         question = InboxItem(new_id(), NOTED, {}, self._clock())
@@ -319,7 +320,7 @@ class TaskCommands:
                 await task.changed()
 
     async def carried_out(self, task_id: str, item_id: str) -> None:
-        """Return once a command was carried out and the task has stopped, or the task has ended and dismissed it."""
+        """Return once the command was carried out and the task has stopped, or the task has ended and dismissed it."""
         await self.stopped(task_id)
         while await self.is_unread(task_id, item_id):
             # It arrived just after the driver had released or ended the task.
@@ -329,7 +330,7 @@ class TaskCommands:
     async def answer(self, task_id: str, item_id: str, *, after: int = 0) -> e.Event | None:
         """Return the event after `after` that an inbox item became, once it was read.
 
-        None if the task has no driver to read it, or if it came after the end.
+        None if the task has no driver to read it, or the item came after the end.
         """
         with self._owned.watching(task_id) as task:
             while True:
@@ -345,7 +346,7 @@ class TaskCommands:
         return None
 
     async def stopped(self, task_id: str, *, or_left: str | None = None) -> TaskRow:
-        """Return a task's row once the task has stopped; with `or_left`, also once it has left that state."""
+        """Return a task's row once the task has stopped or has left the state `or_left`."""
         with self._owned.watching(task_id) as task:
             while True:
                 task.skip()
@@ -356,7 +357,7 @@ class TaskCommands:
                 await task.changed()
 
     async def stopped_elsewhere(self, owned: OwnedTask, refusal: Fenced) -> TaskRow:
-        """Return the row of a task that was taken over from this process, once it has stopped.
+        """Return the row of a task that another process took over, once the task has stopped.
 
         Raises `refusal` if no other driver took it over.
         """
@@ -378,7 +379,7 @@ class TaskCommands:
 
 
 def _may_be_same(unread: InboxItem, item: InboxItem) -> bool:
-    """Return whether two items of one id may be the same command. A note has only the id of its command."""
+    """Return whether two items of one id may be the same command; a note has only the id of its command."""
     if NOTED in (unread.kind, item.kind):
         return True
     content = (unread.data.keys() & item.data.keys()) - NOT_CONTENT

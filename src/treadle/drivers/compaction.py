@@ -1,7 +1,8 @@
-"""Compaction: a separate task summarises a thread's older messages, and its answer replaces them from then on.
+"""Summarise a thread's older messages in a separate task, whose answer then replaces them.
 
-The task is journalled like any other, and named by the content that it summarises. After a crash the same compaction
-continues the same task, and an existing summary is not made again. Its end and its place in the thread are one commit.
+The task has a journal like any other. Its id follows from the content that it summarises. So after a crash a repeated
+compaction continues the task, and never summarises the same content twice. One commit ends the task and adds it to the
+thread.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Run = Callable[[NewRun], Awaitable[RunResult]]
 
 @mutable
 class CompactionRequest:
-    """A request to compact: how many of the newest turns (tasks) to keep, and the agent or model for the rest."""
+    """A request to compact a thread: the number of newest turns to keep, and the agent or model for the rest."""
 
     thread_id: str
     keep: int
@@ -57,9 +58,9 @@ class ThreadCompactor:
     """Summarises threads of one store.
 
     Args:
-        store: where the threads are.
+        store: has the threads.
         cache: reads their messages.
-        agents: where the agents of their tasks are registered.
+        agents: has the agents of their tasks.
         memory: prepares messages for the summarising model, and counts their tokens.
         run: runs a new task to its next stop.
     """
@@ -75,7 +76,7 @@ class ThreadCompactor:
         self._run = run
 
     async def compact(self, request: CompactionRequest) -> CompactionReport:
-        """Summarise all of a thread but its newest turns, in as many parts as their length needs."""
+        """Summarise a thread except its newest turns, in as many parts as their length requires."""
         thread_id = request.thread_id
         version, members = await self._store.thread(thread_id)
         turns = [member for member in members if not member.covers]
@@ -129,7 +130,7 @@ class ThreadCompactor:
     async def _summary_task(
         self, request: CompactionRequest, turns: list[ThreadMember], text: Text, scope: e.SummaryRequested
     ) -> NewRun:
-        """Return the task of a summary, named by its content; a failed one gets a successor."""
+        """Return the task of a summary, whose id follows from its content; a failed task gets a successor."""
         agent = request.agent or Agent(
             request.model or await self._model_of(turns), name="summary", instructions=INSTRUCTIONS
         )

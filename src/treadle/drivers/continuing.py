@@ -1,6 +1,6 @@
-"""Record changes in an owned task before it is continued: a new attempt, a lifted stop, options, its inbox.
+"""Record changes in an owned task before it continues: a new attempt, a lifted stop, options, its inbox.
 
-Commit to the store outside of a drive, without a journal writer.
+Commits outside of a drive, without a journal writer, are here too.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ async def commit(store: JournalStore, request: Commit) -> Committed:
 
 
 def check_not_a_child(task_id: str, parent: str | None) -> None:
-    """Raise `ChildTask` for a task that is driven with its parent only."""
+    """Raise `ChildTask` for a task that goes on only with its parent."""
     if parent is not None:
         raise ChildTask(
-            f"task {task_id} is a child of task {parent} and goes on with it, never alone: resume that one; to try "
-            "another path from here, fork this one",
+            f"task {task_id} is a child of task {parent} and goes on only with it: resume task {parent}, or fork "
+            "this one",
             task_id=task_id,
             parent=parent,
         )
@@ -80,7 +80,7 @@ def lift_stop(owned: OwnedTask, by: str | None = None) -> None:
 
 
 def change_options(owned: OwnedTask, options: RunOptions | None) -> None:
-    """Record the options of a resume: they override the stored ones, even if they loosen them."""
+    """Record the options of a resume, which override the stored ones, even if they loosen them."""
     if options is None:
         return
     stored = owned.state.options

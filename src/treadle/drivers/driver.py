@@ -1,4 +1,4 @@
-"""Driving owned tasks to a goal, and the assembly of the parts that drive tasks in this process."""
+"""Drive owned tasks to a goal, and assemble the parts that drive tasks in this process."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 
 
 def system_time() -> int:
-    """Return the time of the system's clock, in microseconds since 1970, UTC."""
+    """Return the system time, in microseconds since 1970, UTC."""
     return time.time_ns() // 1000
 
 
@@ -112,16 +112,16 @@ class Dependencies:
     """the tenant of the tasks; the two functions above take it"""
 
     observer_of: Callable[[str, Any], Observer] | None = None
-    """returns an entry of a list of observers as an observer; takes its label in errors; None if each is one already"""
+    """converts an entry of a list of observers; takes its label in errors too; None if entries need no conversion"""
 
 
 CACHED_OF_TENANT: Final = 32
-"""How many stopped tasks keep their state in memory, for each tenant with a name."""
+"""Number of stopped tasks whose state stays in memory, for each tenant with a name."""
 
 _NO_OBSERVERS: Final[AbstractContextManager[None]] = nullcontext()
 
 DRIVE_BEGIN_TRIES: Final = 100
-"""How many hundredths of a second to wait for the drive of a newly acquired task, so that it can be stopped."""
+"""Hundredths of a second to wait for the drive of a newly acquired task, so that it can be stopped."""
 
 
 class TaskDriver:
@@ -210,7 +210,7 @@ class TaskDriver:
         self.contexts = UserContexts(dependencies.context_factory, self.agents, self.cache, tenant, vault)
 
     def observing(self, verb: str, listed: Observers) -> AbstractContextManager[Listeners | None]:
-        """Provide the observers of one call for the length of a block; None for a call without any.
+        """Provide the observers of one call for the length of a block; None without any.
 
         Raises:
             ConfigurationError: an entry is neither a function, nor an observer, nor the name of one.
@@ -235,8 +235,8 @@ class TaskDriver:
     ) -> DriveLoop:
         """Drive an owned task to a goal and return the stopped drive; the owner releases the task.
 
-        With `only`, only steps of these ids run, in a task of step functions. `above` is the account of its parent, if
-        it is a child, and `inherited` the parent's inheritance.
+        `only` limits a task of step functions to the steps of these ids. For a child, `above` is the account of its
+        parent, and `inherited` the parent's inheritance.
         """
         runs = goal in ("end", "step")
         is_closing = False
@@ -278,7 +278,7 @@ class TaskDriver:
             task_log.tell_lost(owned.state, owned.writer.epoch)
             raise
         finally:
-            with suppress(ValueError):  # collected in another context, since its loop was closed under it
+            with suppress(ValueError):  # collected in another context, since its loop was closed
                 ENCLOSING_TASKS.reset(inside)
         return drive
 
@@ -322,9 +322,9 @@ class TaskDriver:
         record: Recorder,
         is_called: Callable[[], bool],
     ) -> tuple[DriveSpec, EffectContext | None] | None:
-        """Record the requested handoff; return the specification for the rest of the drive.
+        """Record the requested handoff and return the specification for the rest of the drive.
 
-        None if a command arrives for the drive while a toolset of that agent starts.
+        None if a command for the drive arrives while a toolset of that agent starts.
         """
         state = owned.state
         next_agent = state.team.next if state.team is not None else None
@@ -351,11 +351,11 @@ class TaskDriver:
         return in_tenant(self.tenant, owned.state.task_id)
 
     async def read_inbox(self, owned: OwnedTask) -> DriveLoop:
-        """Read the inbox of an owned task, and release the task once it is empty."""
+        """Read the inbox of an owned task, then release the task."""
         return await self.drive(owned, "attend", None, None)
 
     async def _is_commanded_to_stop(self, owned: OwnedTask) -> bool:
-        """Return whether a command in the inbox of a task stops it, so that it needs no tools."""
+        """Return whether a command in the inbox of a task stops it, in which case it needs no tools."""
         try:
             items = await self.store.inbox(owned.state.task_id)
         except TaskNotFound:
@@ -374,7 +374,7 @@ class TaskDriver:
             await owned.drive.stop(DRIVER_CLOSED, grace)
 
     def release_all(self, grace: float) -> None:
-        """Interrupt and release every owned task soon; from any thread."""
+        """Interrupt and release every owned task soon; callable from any thread."""
         for owned in list(self.owned.tasks.values()):
             loop = owned.writer.loop
 
@@ -399,13 +399,13 @@ class TaskDriver:
         self._policy.set(policy)
 
     def wake_for_policy(self) -> None:
-        """Make the drives of this tenant check the policy in force; from any thread."""
+        """Make the drives of this tenant check the policy in force; callable from any thread."""
         for owned in list(self.owned.tasks.values()):
             if (drive := owned.drive) is not None:
                 drive.judge_anew()
 
     def _callback_of(self, options: RunOptions) -> PendingCallback | None:
-        """Return the callback for requests for approval: the terminal's, if the run uses it and there is one."""
+        """Return the callback for requests for approval; that of the terminal if the run uses it and there is one."""
         if options.interaction == "interactive" and has_terminal():
             return self._at_terminal
         return self._on_pending
@@ -485,7 +485,7 @@ class TaskDriver:
     # ---------------------------------------------------------------------------- entering the thread
 
     def _admission(self, owned: OwnedTask, options: RunOptions) -> ThreadAdmission | None:
-        """Return the admission of a task to its thread; None if it has entered, or needs none for a summary."""
+        """Return the admission of a task to its thread; None if it has entered, or is a summary."""
         if owned.entered or owned.state.covers:
             return None
         state, writer = owned.state, owned.writer

@@ -1,4 +1,4 @@
-"""The start of a fork, a new task that shares another's journal up to a point; and the difference of two tasks."""
+"""Find the point at which a fork begins, and the first difference between two tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from treadle.results.tasks import state_value
 
 @frozen
 class ForkPoint:
-    """The start of a fork: the last shared event of its parent, and the fork's own first events."""
+    """The start of a fork: the last event shared with its parent, and the fork's own first events."""
 
     seq: int
     then: tuple[e.Event, ...] = ()
@@ -66,7 +66,7 @@ async def fork_point(
 
 
 def no_event(task_id: str, head: int, at: int) -> StepNotFound:
-    """Return the error for a sequence number without an event; `head` is that of the last event."""
+    """Return the error for a sequence number without an event; `head` is the last event."""
     return StepNotFound(f"task {task_id} has events 1 to {head}, not {at}")
 
 
@@ -75,7 +75,7 @@ def _last_ended_step(state: TaskState) -> StepState | None:
 
 
 async def _last_of_creation(store: JournalStore, state: TaskState) -> int:
-    """Return the last event of a task's creation; a fork's replaced results and messages are in its first record."""
+    """Return the last event of a task's creation; the first record of a fork includes its replaced results."""
     if state.forked_from is None:
         return 1
     records = await store.read(state.task_id, after=state.fork_seq, upto=state.fork_seq + 1)
@@ -87,7 +87,7 @@ async def _after_parallel_step(
 ) -> ForkPoint:
     """Return the start of a fork just after a step that may have had parallel steps.
 
-    If calls of theirs were open then, it begins at the task's present state, and undoes later steps.
+    If their calls were open then, the fork begins at the task's present state, and undoes later steps.
     """
     if graph.nodes[step.id].alone or not _is_busy(await state_at(store, state.task_id, step.ended_seq)):
         return ForkPoint(step.ended_seq)
@@ -123,15 +123,15 @@ async def _end_of_calls(
 
 
 async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepState, calls: set[str]) -> int:
-    """Return the event after which these calls of a function, and all others, had ended: it is re-entered there.
+    """Return the event after which these calls of a function, and all its others, had ended.
 
-    Its later requests may depend on their results.
+    The function is re-entered there, since its later requests may depend on their results.
     """
     past = start(state.task_id)
     for epoch, event in events_with_epochs(
         state.task_id, await store.read(state.task_id, upto=step.ended_seq - 1)
     ):
-        if event.seq == step.ended_seq:  # the record of the last call's end may continue after it
+        if event.seq == step.ended_seq:  # the record of the last call's end may have later events
             break
         loading.apply_checked(past, event, epoch)
         if type(event) is e.ToolEnded:
@@ -143,7 +143,7 @@ async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepStat
 
 
 async def _end_of_results(store: JournalStore, state: TaskState, step: StepState) -> int:
-    """Return the step's last event; for a step that ended in an answer or a flaw, its last result."""
+    """Return the step's last event, or its last result if it ended in an answer or a flaw."""
     place, mark = state.steps.index(step), step.checkpoint
     before = state.steps[place - 1].checkpoint if place else None
     assert mark is not None, "it has ended"
@@ -160,13 +160,13 @@ async def state_at(store: JournalStore, task_id: str, seq: int) -> TaskState:
     """Return the state of a task just after an event, without the earlier messages of its thread."""
     state = start(task_id)
     for epoch, event in events_with_epochs(task_id, await store.read(task_id, upto=seq)):
-        if event.seq <= seq:  # the record of the point may continue after it
+        if event.seq <= seq:  # the record of the point may have later events
             loading.apply_checked(state, event, epoch)
     return state
 
 
 async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
-    """Raise `ForkPointBusy` if a call is begun and not ended just after this event."""
+    """Raise `ForkPointBusy` if a call has begun and not ended just after this event."""
     state = await state_at(store, task_id, seq)
     if _is_busy(state) or state.undo is not None:
         raise _busy(task_id, seq)
@@ -175,19 +175,20 @@ async def check_rest(store: JournalStore, task_id: str, seq: int) -> None:
 async def at_rest(
     store: JournalStore, state: TaskState, point: ForkPoint, *, replaced: bool = False
 ) -> ForkPoint:
-    """Return the point at the end of a step of a task with tickets, with the ends of background calls.
+    """Return the start of a fork at the end of a step, with the ends of background calls.
 
     If the task has ended, for instance by `at_end="detach"`, the fork gets the results that have come since. The work
     itself belongs to that task: in the fork a call without a result is withdrawn.
 
     Args:
-        store: of the task.
+        store: the store of the task.
         state: the present state of the task.
-        point: at the end of a step.
-        replaced: whether the fork replaces results of calls: their outcomes must not be open.
+        point: the start without these ends.
+        replaced: whether the fork replaces results of calls, whose outcomes must not be open.
 
     Raises:
-        ForkPointBusy: a call is begun and not ended at that point, or in the background of a task that goes on.
+        ForkPointBusy: a call has begun and not ended at that point, or goes on in the background of an unfinished
+            task.
     """
     past = await state_at(store, state.task_id, point.seq)
     background_calls, past.deferred = past.deferred, {}
@@ -207,13 +208,13 @@ async def at_rest(
 
 def _busy(task_id: str, seq: int) -> ForkPointBusy:
     return ForkPointBusy(
-        f"task {task_id}: at event {seq} a call or an undo is begun and not ended; fork after a step, or later",
+        f"task {task_id}: at event {seq} a call or an undo has begun and not ended; fork after a step, or later",
         task_id=task_id,
     )
 
 
 def _is_busy(state: TaskState) -> bool:
-    """Return whether a call is in flight or in doubt: under a fork's own key, a repeat would be another call."""
+    """Return whether a call is in flight or in doubt. A repeat in a fork would have another key, so be another call."""
     return _is_at_work(state) or any(
         call.in_doubt or call.is_halfway for step in state.under_way() for call in step.open.values()
     )
@@ -228,7 +229,7 @@ def _is_at_work(state: TaskState) -> bool:
 
 
 def difference(a: TaskState, b: TaskState) -> Difference:
-    """Return the first step in which two tasks differ, with both values."""
+    """Return the first step in which two tasks differ, with both versions."""
     shared = _shared_events(a, b)
     steps_a, steps_b = all_steps(a), all_steps(b)
     for place in range(max(len(steps_a), len(steps_b))):

@@ -1,4 +1,4 @@
-"""New tasks: the request of a caller, and the creation in the store with the first commit."""
+"""Create tasks in the store, with their first commit, at the request of a caller."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class NewRun:
     """the content that it summarises"""
 
     untrusted: tuple[str, ...] = ()
-    """untrusted origins of its inherited content, without its thread's"""
+    """untrusted origins of its inherited content, without those of its thread"""
 
     exposed: tuple[str, ...] = ()
     """declared effects of the tools whose results its parent, or the summarised tasks, have seen"""
@@ -70,11 +70,11 @@ class TaskCreator:
     """Creates tasks that this process owns.
 
     Args:
-        store: where they are created.
+        store: receives the tasks.
         cache: begins a task with the messages of its thread.
-        owned: registers them.
+        owned: registers the tasks.
         ownership: releases a task whose creation failed.
-        agents: the registry of their agents.
+        agents: the registry of agents.
         load_parts: reads the local files of an input.
         options: defaults for every task.
         extra_state: initial extra state of every task, overridden by its own.
@@ -107,7 +107,7 @@ class TaskCreator:
     async def create(self, new: NewRun, unused_id: str | None = None, *, drives: bool = True) -> OwnedTask:
         """Return a new task that this process owns; its first commit creates it in the store.
 
-        With `unused_id` the caller has just generated the id, so that no other task can have it. With `drives` the
+        `unused_id` is an id that the caller has just generated, so that no other task can have it. With `drives` the
         agent's model is resolved before the task is created. Raises `TaskExists` only for an id in `new`.
         """
         agent, parent = new.agent, new.child_of
@@ -135,7 +135,7 @@ class TaskCreator:
             row.parent = parent.task_id
         enter: OnBusyThread | None = None
         if drives and new.summarises is None:
-            # A thread that is created with its task has no other.
+            # A thread that is created with its task has no other task.
             enter = "parallel" if new.thread_id is None else options.on_busy_thread or "enqueue"
         owned = self._owned.add(state, Lease(1, b"", row, enter), new.observers)
         owned.entered, owned.labels = enter == "parallel", row.labels
@@ -174,10 +174,10 @@ class TaskCreator:
             )
 
     async def _make(self, owned: OwnedTask, base: int) -> None:
-        """Return once a new task is in the store; if the caller is cancelled meanwhile, it is left there, released.
+        """Return once a new task is in the store; if the caller is cancelled meanwhile, it stays there, released.
 
-        With `base`, check whether a member was removed from its thread since that version was read: a deletion keeps no
-        data for a task that did not exist yet. Then the task begins with the present messages of the thread.
+        `base` is the version of its thread that was read. If a member was removed since, the task begins with the
+        present messages of the thread: a deletion keeps no data for a task that did not exist yet.
         """
         state = owned.state
         try:

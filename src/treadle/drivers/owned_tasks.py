@@ -1,4 +1,4 @@
-"""The tasks that this process owns, and the wake-ups of watchers, threads and the adopter."""
+"""Register the tasks that this process owns, and wake watchers, threads and the adopter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from treadle.ports import (
 )
 
 DRIVER_LOOK: Final = 0.5
-"""How many seconds a waiter for a task waits before it checks that the driving process is alive."""
+"""Seconds after which a waiter for a task checks that the driving process is alive."""
 
 BEING_IMPORTED: Final[list[str]] = []
 """The modules that this process is importing for their agents; none of them may drive a task."""
@@ -39,7 +39,7 @@ BEING_IMPORTED: Final[list[str]] = []
 
 @mutable
 class OwnedTask:
-    """A task that this process owns: it may record in it and drive it, and finally releases it."""
+    """A task that this process owns: the process may record in it and drive it, and finally releases it."""
 
     state: TaskState
     writer: JournalWriter
@@ -83,11 +83,11 @@ class TaskWatch:
         self._watcher = watcher
 
     def skip(self) -> None:
-        """Disregard changes until now: the caller is about to read the task."""
+        """Disregard changes until now, since the caller is about to read the task."""
         self._watcher.skip()
 
     async def changed(self) -> None:
-        """Return when the task changed, or after a while in which its driver may have crashed."""
+        """Return when the task has changed, or after a while in which its driver may have crashed."""
         await self._watcher.wait(self._tasks.patience(self._task_id))
 
 
@@ -97,7 +97,7 @@ class OwnedTasks:
     Safe to use from several event loops and threads.
 
     Args:
-        store: where the tasks are.
+        store: the store of the tasks.
         cache: caches the states of released tasks.
         clock: microseconds since 1970, UTC.
         observers: receive the events of the tasks.
@@ -123,10 +123,10 @@ class OwnedTasks:
         self.channels = Channels()
         self.thread_queue = ThreadQueue()
         self.on_news: Callable[[tuple[str, str] | None], None] | None = None
-        """called, from any thread, when another process wrote or a task was released here; see `TenantDrivers`"""
+        """called from any thread when another process wrote or a task was released here; see `TenantDrivers`"""
 
         self.on_outdated: Callable[[StoreFormatError], None] | None = None
-        """called, from any thread, when a newer version migrated the store beyond this one; see `TenantDrivers`"""
+        """called from any thread when a newer version migrated the store beyond this one; see `TenantDrivers`"""
 
         self.cache = cache
         self._clock = clock
@@ -138,19 +138,19 @@ class OwnedTasks:
         self._outdated = OutdatedFigures(lambda task_id: self._report_changes((task_id,)))
 
     def add(self, state: TaskState, lease: Lease, observers: Listeners | None = None) -> OwnedTask:
-        """Register a task that this process owns from now on; raises `TaskExists` if it is registered already.
+        """Register a task that this process owns from now on; raise `TaskExists` if it is registered already.
 
         Args:
-            state: of the task.
+            state: the state of the task.
             lease: its lease.
-            observers: receive its events until it is removed, beside those of all tasks.
+            observers: receive its events until it is removed, in addition to the observers of all tasks.
         """
         if BEING_IMPORTED:
             raise ConfigurationError(
-                f"{BEING_IMPORTED[-1]} runs a task while it is imported for its agent: put the lines that run it "
+                f"{BEING_IMPORTED[-1]} runs a task while it is imported for its agent: move the lines that run it "
                 'below `if __name__ == "__main__":`'
             )
-        self.watch_store()  # first: if the store cannot be watched, the task must not stay owned
+        self.watch_store()  # first, since the task must not stay owned if the store cannot be watched
         with self._lock:
             if self.is_owned(state.task_id):
                 raise TaskExists(state.task_id)
@@ -188,7 +188,7 @@ class OwnedTasks:
         """
         task_id, writer = owned.state.task_id, owned.writer
         if self.tasks.get(task_id) is not owned:
-            return  # it was removed when its event loop was found closed
+            return  # it was removed when its event loop was closed
         del self.tasks[task_id]
         if not writer.released and not isinstance(writer.failure, (Fenced, TaskExists, ThreadBusy)):
             # After a stall the task may have been driven elsewhere, and be owned here again in a newer epoch.
@@ -230,19 +230,19 @@ class OwnedTasks:
         return TaskStood("running", driven=True, live=True, head=owned.writer.head)
 
     def standing(self, row: TaskRow) -> TaskStood:
-        """Return the state of a task that this process does not drive, by its row."""
+        """Return the state of a task that this process does not drive, from its row."""
         driven = self.is_driven(row)
         return TaskStood("running" if driven else row.display_state, driven, live=False, head=row.head)
 
     def check(self) -> None:
-        """Have the store confirm every lease of this process; a drive that lost its lease stops."""
+        """Confirm every lease of this process with the store; a drive that lost its lease stops."""
         for owned in list(self.tasks.values()):
             if not owned.writer.is_new:
                 with suppress(RuntimeError):  # its loop is closed
                     owned.writer.loop.call_soon_threadsafe(owned.writer.check)
 
     def read_inbox_soon(self, task_id: str) -> bool:
-        """Let the task's driver read its inbox, from any thread; False if this process does not drive it."""
+        """Make the task's driver read its inbox; False if this process does not drive it. Callable from any thread."""
         owned = self.tasks.get(task_id) if self.is_owned(task_id) else None
         if owned is None:
             return False
@@ -262,10 +262,10 @@ class OwnedTasks:
             self.channels.unsubscribe(task_id, watcher)
 
     def patience(self, task_id: str) -> float | None:
-        """Return how many seconds to wait for news of a task before a check; None: news always arrives.
+        """Return the seconds to wait for news of a task before a check; None if news always arrives.
 
-        The store reports changes by another process, but not when that process is killed. Nor does an event loop in
-        another thread report that it was closed.
+        The store reports changes by another process, but not that the process was killed. An event loop in another
+        thread does not report that it was closed.
         """
         if self.is_owned(task_id) and self.tasks[task_id].writer.loop is asyncio.get_running_loop():
             return None
@@ -293,7 +293,7 @@ class OwnedTasks:
             self._notify()
 
     def on_changes(self, tell: OnChanges) -> Callable[[], None]:
-        """Call `tell`, from any thread, with the ids of changed tasks; return a function that ends this."""
+        """Call `tell` from any thread with the ids of changed tasks; return a function that ends this."""
         token = object()
         self._on_changes[token] = tell
         return lambda: self._on_changes.pop(token, None) and None

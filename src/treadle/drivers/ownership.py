@@ -1,10 +1,9 @@
-"""Own tasks: claim a task, release it when it has stopped, and retry a failed release.
+"""Claim tasks, release them when they have stopped, and retry failed releases.
 
-Theory of operation
--------------------
+Theory of operation -------------------
 
 A task has at most one owner, in any process: the holder of its *lease*. The store grants a lease by a claim and counts
-the claims of a task in its *epoch*; it refuses a commit of an older epoch (`Fenced`). So the store alone decides
+the claims of a task in its *epoch*. It refuses a commit of an older epoch (`Fenced`). So the store alone decides
 ownership. The copy in memory may be late but cannot do harm.
 
     free ----claim----> owned ----release----> free
@@ -17,25 +16,25 @@ ownership. The copy in memory may be late but cannot do harm.
 
 - *free*: the row has no driver, or a driver whose lease has passed. Any process may claim it.
 - *owned*: it is in `OwnedTasks`. Only its `JournalWriter` writes its journal, in the epoch of the claim. A caller owns
-  it for the length of a block (`acquire`); the block may drive it or only record events in it.
+  it for the length of a block (`acquire`). The block may drive it or only record events in it.
 - *releasing*: the inbox is read, then the next commit gives up the lease. The store refuses that commit while the inbox
-  has items (`InboxWaiting`), so a durable command is read by the present owner or a later one. An item that arrives
-  between that commit and the removal of the task from `OwnedTasks` was announced to a drive that had ended: the task is
-  claimed once more to read it.
+  has items (`InboxWaiting`). So a durable command is read by the present owner or a later one. An item may arrive
+  between that commit and the removal of the task from `OwnedTasks`, announced to a drive that has ended. Then the task
+  is claimed once more to read it.
 - *unreleased*: the release could not be written, and the row still names this process as the driver. The process lives,
   so its lease does not expire. `OwnedTasks.unreleased` has the epoch; a timer claims and releases the task again until
   it succeeds. Another claim by this process in the meantime continues that epoch.
 - *taken over*: this process stalled and its lease expired. The new owner counts each driver that lost the task without
-  progress as one that it may have crashed (see `adoption`). A driver that learns that it lost the task reports to the
-  inbox that it is alive, so that it is not counted.
+  progress as one that it may have crashed (see `adoption`). A driver that learns of its loss reports to the inbox that
+  it is alive, and is not counted.
 
 Invariant: while a task is in `OwnedTasks.tasks` no other code of this process claims it. When it leaves, it was
 released, is in `unreleased`, or belongs to another owner by the store's own answer.
 
 Example: a driver records the last step of task `t` in epoch 3, and the disk is full. Its writer fails, `release`
 removes `t` from `OwnedTasks`, and its entry in `unreleased` becomes 3. A timer calls `release_again` after 0, 0.1, 0.3
-seconds and so on. Once the disk has room, `t` is claimed in epoch 3 without a new claim of the store, loaded from its
-journal, marked as due at once, and released; an adopter continues it in epoch 4.
+seconds and so on. Once the disk has room, `t` is claimed in epoch 3 without a new claim of the store. It is loaded
+from its journal, marked as due at once, and released. An adopter continues it in epoch 4.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ from treadle.errors import (
 from treadle.ports import AT_ONCE, Claim, Commit, InboxItem, JournalStore, TaskExists
 
 RELEASE_SECONDS: Final = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""Seconds between tries to release a task whose store cannot be written; the last one is repeated."""
+"""Seconds between tries to release a task whose store cannot be written; the last value is repeated."""
 
 
 class TaskOwnership:
@@ -102,7 +101,7 @@ class TaskOwnership:
         self._retries: dict[
             str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle | asyncio.Task[bool]]
         ] = {}
-        """the next try to release each unreleased task, or the running one"""
+        """the running or next try to release each unreleased task"""
 
     # ---------------------------------------------------------------------------------------- claim
 
@@ -120,9 +119,8 @@ class TaskOwnership:
 
         With `enter`, it enters the queue of its thread at once, for a drive of a step or to the end. With `expect`,
         raises `TaskMoved` unless that is the last event of its journal. The `observers` receive its events meanwhile.
-
-        With `outside_undo`, raises `UndoUnfinished` while an undo has begun and not ended. The settlement of such an
-        undo may be unread in the inbox: the inbox is read first.
+        With `outside_undo`, raises `UndoUnfinished` while an undo has begun and not ended. The inbox is read first,
+        since it may have the settlement of that undo.
         """
         owned = await self._claim_or_retry(task_id, observers, enter=enter)
         if outside_undo and owned.state.undo is not None:
@@ -174,7 +172,7 @@ class TaskOwnership:
         return owned
 
     async def _undo_claim(self, task_id: str, claim: Claim, error: BaseException) -> None:
-        """Release a task that could not be loaded, so that the next claim finds it free, or in the same epoch."""
+        """Release a task that could not be loaded, so that the next claim gets it free or in the same epoch."""
         self._owned.unreleased[task_id] = claim.epoch
         back = Commit(task_id, claim.epoch, release=True, leave=True, due_at=claim.due_at)
         if isinstance(error, TaskTooNew):
@@ -183,7 +181,7 @@ class TaskOwnership:
             self._owned.unreleased.pop(task_id, None)
 
     async def _check_format(self, state: TaskState) -> None:
-        """Raise `TaskTooNew` if this version may not drive a task, or one of its unfinished children."""
+        """Raise `TaskTooNew` if this version may not drive a task or one of its unfinished children."""
         check_known(state)
         for call in state.open_children():
             with suppress(TaskNotFound):  # it was never made
@@ -192,7 +190,7 @@ class TaskOwnership:
                 await self._check_format((await self._cache.load(row.task_id, row)).state)
 
     async def _check_fork(self, state: TaskState) -> None:
-        """Raise `JournalCorrupt` if a task is a fork in its journal, and its row names another base or none."""
+        """Raise `JournalCorrupt` if a task is a fork by its journal, but its row names another base or none."""
         if state.forked_from is None:
             return
         if (differs := loading.contradicts(await self._store.row(state.task_id), state)) is not None:
@@ -259,7 +257,7 @@ class TaskOwnership:
                 await self._store.post(task_id, item)
 
     def _release_later(self, task_id: str, tries: int = 0) -> None:
-        """Release an unreleased task as soon as its store can be written again."""
+        """Release an unreleased task once its store can be written again."""
         if task_id not in self._owned.unreleased or (tries == 0 and task_id in self._retries):
             return
         seconds = RELEASE_SECONDS[min(tries, len(RELEASE_SECONDS) - 1)]
@@ -305,12 +303,12 @@ def check_unmoved(task_id: str, head: int, expect: int | None) -> None:
     Args:
         task_id: the task.
         head: the last event of its journal.
-        expect: the last event that the caller saw; None to accept any.
+        expect: the last event that the caller saw; None accepts any.
     """
     if expect is not None and head != expect:
         raise TaskMoved(
-            f"task {task_id} has moved: event {head} is the last of its journal, and event {expect} was expected; "
-            "look at the task again",
+            f"task {task_id} has moved: event {head} is the last of its journal, but event {expect} was expected; "
+            "read the task again",
             task_id=task_id,
             head=head,
         )
@@ -327,7 +325,7 @@ def _check_no_undo(state: TaskState) -> None:
 
 
 def recover(owned: OwnedTask) -> None:
-    """Mark the calls that the last driver left open: reads may run again; the outcome of writes is unknown."""
+    """Mark the calls that the last driver left open: reads may run again, and the outcome of writes is unknown."""
     state, writer = owned.state, owned.writer
     for step, request in state.begun_model_calls():
         writer.record(e.ModelStopped(step.id, "crash", request.id))

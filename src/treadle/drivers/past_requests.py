@@ -40,10 +40,10 @@ class PastRequests:
         self._vault = vault
 
     def made_again(self, state: TaskState, started: ModelStarted) -> PastRequest:
-        """Return a request as its model saw it. It may take long, and depends on its arguments alone.
+        """Return a request as its model saw it. It may take long, and depends on the arguments alone.
 
         Args:
-            state: of the task, just after the event.
+            state: the state of the task, just after the event.
             started: the event of the request.
         """
         step, call = next(
@@ -66,7 +66,7 @@ class PastRequests:
         except (ModelError, KeyError):  # the present agent lacks the tool, or room for its tools
             return self._without_agent(state, started)
         agent, is_bounded = runtime.agent, runtime.options.context_tokens is not None
-        # The former tools of a toolset are not known; a window may have begun later because of the tools of a request.
+        # The former tools of a toolset are not known, and the tools of a request may have moved the window.
         exact = agent.fingerprint == state.fingerprint and not agent.toolsets
         exact = exact and (agent.offer is None or not is_bounded)
         offered = tuple([OfferedTool(spec.name, spec.description, spec.parameters) for spec in request.tools])
@@ -83,7 +83,7 @@ class PastRequests:
         )
 
     def _agent_of(self, state: TaskState) -> Agent:
-        """Return the agent of a task at that time; raises `AgentUnknown`."""
+        """Return the agent of a task at that time; raise `AgentUnknown`."""
         agent = self._agents.with_task(state, self._agents.of(state.created_for, None, state.task_id))
         return self._agents.with_caller_tools(state, agent)
 
@@ -106,7 +106,7 @@ class PastRequests:
 
 
 async def _nothing() -> None:
-    """Do nothing, in place of a durability barrier."""
+    """Do nothing; used instead of a durability barrier."""
 
 
 def _from_journal(

@@ -1,4 +1,4 @@
-"""Random ids. `core.ids` builds the ids that follow from a place in a task."""
+"""Generate random ids. `core.ids` builds the ids that follow from a place in a task."""
 
 from __future__ import annotations
 

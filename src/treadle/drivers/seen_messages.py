@@ -1,4 +1,4 @@
-"""The messages of a conversation that an agent's model sees: all, those after a handoff's filters, or a window."""
+"""Select the messages that an agent's model sees: all, those that pass a handoff's filters, or a window."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def select_messages(
 
     Args:
         agents: has the filters of handoffs.
-        state: of the task.
-        runtime: of the task's present agent.
+        state: the state of the task.
+        runtime: the runtime of the task's present agent.
         open_window: returns the window of a conversation, if requests are bounded.
     """
     team, view = state.team, None

@@ -1,6 +1,4 @@
-"""Stop a task and wait until it has stopped as requested.
-
-The fate of a request to cancel, pause or interrupt a task, according to the task's journal.
+"""Cancel, pause or interrupt a task, and wait until it has stopped as requested.
 
 A request is an inbox item that the owner turns into an event. The call that sent it returns once it was obeyed:
 
@@ -8,8 +6,8 @@ A request is an inbox item that the owner turns into an event. The call that sen
     pause, interrupt     the request is in force and the task's calls have stopped; or the task has ended.
 
 A pause or an interrupt is in force until a `Resumed` event. If no call ran when that was recorded, the request was
-obeyed first and lifted afterwards: the caller gets the state in between. If a call still ran, the request was lifted
-before it was obeyed: the caller gets the state when the task stops next. A pause and an interrupt that are both in
+obeyed first and lifted afterwards. The caller gets the state in between. If a call still ran, the request was lifted
+before it was obeyed. The caller gets the state when the task stops next. A pause and an interrupt that are both in
 force are obeyed together, and the task is `paused`. A request that the owner never recorded came too late for its
 attempt: it is sent again if another attempt has begun.
 
@@ -46,8 +44,8 @@ class Fate:
     """The fate of a request.
 
     Args:
-        kind: `unrecorded`: it has no event; `refused`: the task is being cancelled; `in_force`; `lifted`, by the event
-            after `seq`; `ended`: the task ended at `seq`.
+        kind: `unrecorded`: it has no event. `refused`: the task is being cancelled. `in_force`. `lifted`: by the event
+            after `seq`. `ended`: the task ended at `seq`.
         seq: the last event under which the request was in force.
     """
 
@@ -56,7 +54,7 @@ class Fate:
 
 
 def fate_of(item_id: str, events: Iterable[e.Event]) -> Fate:
-    """Return the fate of the request with this inbox id, by the events since it was sent."""
+    """Return the fate of the request with this inbox id, from the events since it was sent."""
     request: e.Event | None = None
     for event in events:
         if request is None:
@@ -82,7 +80,7 @@ class TaskStopper:
     """Cancels, pauses and interrupts tasks of one store.
 
     Args:
-        store: where the journals are.
+        store: has the journals.
         cache: reads the tasks.
         owned: the tasks that this process drives.
         commands: sends the requests.
@@ -101,8 +99,8 @@ class TaskStopper:
     ) -> TaskState:
         """Cancel, pause or interrupt a task, and return its state when the request was obeyed.
 
-        For a task that has ended it is its final state. Callers must read it before they await anything, since it may
-        be shared. A repeated command is awaited like the first one.
+        A task that has ended returns its final state. Callers must read the state before they await anything, since it
+        may be shared. A repeated command waits like the first one.
 
         Raises:
             ConfigurationError: a command of another kind has that id.
@@ -123,7 +121,7 @@ class TaskStopper:
                 after = row.head
             state = await self._reached(task_id, kind, item_id, command_id, after=after)
             if state is None and command_id is not None:
-                # Its attempt has ended; it must not stop a later attempt.
+                # Its attempt has ended, and it must not stop a later one.
                 state = (await self._cache.load(task_id)).state
         return state
 
@@ -162,7 +160,7 @@ class TaskStopper:
         return self._owned.is_owned(task_id) and self._owned.tasks[task_id].state.ended is not None
 
     async def _end(self, seq: int, row: TaskRow) -> TaskState:
-        """Return the state of the task at its end; that is usually its present state."""
+        """Return the state of the task at its end, usually its present state."""
         state = await self._stopped_state(row) if row.state in END_STATES else None
         if state is not None and state.end_seq == seq:
             return state
@@ -179,7 +177,7 @@ class TaskStopper:
                     is_own = getattr(event, "inbox", None) == item_id
                     if is_own and not _may_have_become(
                         kind, event
-                    ):  # it is not a stop, so it cannot be obeyed or lifted
+                    ):  # it is no stop, so it cannot be obeyed or lifted
                         raise of_another(task_id, command_id, event)
                     yield event
 
@@ -205,14 +203,14 @@ def _may_have_become(kind: StopKind, event: e.Event) -> bool:
 
 
 def _lacks_driver(row: TaskRow, kind: StopKind, fate: Fate) -> bool:
-    """Return whether a recorded request has no driver to obey it: it crashed, or released the task early."""
+    """Return whether no driver will obey a recorded request, since it crashed or released the task early."""
     if row.state in END_STATES:
         return False
     return row.driver is not None or kind == "cancel" or fate.kind == "refused"
 
 
 def _is_obeyed(state: TaskState, kind: StopKind) -> bool:
-    """Return whether a stopped task is in the requested state: the stop may have been lifted since."""
+    """Return whether a stopped task is in the requested state, although the stop may have been lifted since."""
     if state.ended is not None:
         return True
     return state.pausing if kind == "pause" else state.interrupting

@@ -1,6 +1,6 @@
-"""Read and cache rows and states of tasks.
+"""Read rows of tasks, and read and cache states.
 
-The state of a stopped task is cached for a while, so that the next step of a long task reads only new events.
+The state of a stopped task is cached for a while. So the next step of a long task reads only new events.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from treadle.errors import ConfigurationError, JournalCorrupt, StoreUnavailable,
 from treadle.ports import ConversationWindow, JournalStore, TaskFilter, TaskRow
 
 CACHED_TASKS: Final = 128
-"""How many stopped tasks keep their state in memory."""
+"""Number of stopped tasks whose state stays in memory."""
 
 CACHED_STATES: Final = 4
-"""How many threads may each cache the state of one task."""
+"""Number of operating system threads that may each cache the state of one task."""
 
 _BASED: Final[frozenset[type[e.Event]]] = frozenset((e.TaskCreated, e.ThreadEntered))
-"""The events that may say which messages of its thread a task begins with."""
+"""The events that may name the messages of its thread that a task begins with."""
 
 _LOG: Final = logging.getLogger("treadle.threads")
 
 
 @contextmanager
 def _uncollected() -> Generator[None]:
-    """Keep the garbage collector from scanning a growing state repeatedly: it has no garbage."""
+    """Keep the garbage collector from scanning a growing state repeatedly, since it has no garbage."""
     if not gc.isenabled():
         yield
         return
@@ -73,8 +73,8 @@ class TaskCache:
     """Reads tasks of one store and caches their states; several event loops and threads may use it at once.
 
     Args:
-        store: where the tasks are.
-        most: how many stopped tasks keep their state in memory.
+        store: the store of the tasks.
+        most: maximum number of stopped tasks whose state stays in memory.
     """
 
     def __init__(self, store: JournalStore, most: int = CACHED_TASKS) -> None:
@@ -82,7 +82,7 @@ class TaskCache:
         self.history = ThreadHistory(store)
         self._store = store
         self._cached: OrderedDict[str, dict[int, CachedTask]] = OrderedDict()
-        """by task and loading thread: code in that thread may be reading the state at any moment"""
+        """by task and by loading thread, whose code may be reading the state at any moment"""
 
         self._readers: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = (
             WeakValueDictionary()
@@ -102,8 +102,8 @@ class TaskCache:
         """
         if LOADING in os.environ:
             raise ConfigurationError(
-                "a runner was used while the process of a tool loaded the file that defines the tool: put what the "
-                "file does as a program under `if __name__ == '__main__':`"
+                "a runner was used while the process of a tool loaded the file that defines the tool: move the code "
+                "that runs it under `if __name__ == '__main__':`"
             )
         if again:
             self._is_closed = False
@@ -124,7 +124,7 @@ class TaskCache:
             return None
 
     async def row(self, task_id: str) -> TaskRow:
-        """Return a task's row; raises `TaskNotFound`, with a hint if the id is that of a thread."""
+        """Return a task's row; raise `TaskNotFound`, with a hint if the id is that of a thread."""
         await self.open()
         try:
             return await self._store.row(task_id)
@@ -161,9 +161,9 @@ class TaskCache:
 
     @asynccontextmanager
     async def reading(self, task_id: str, row: TaskRow | None = None) -> AsyncGenerator[TaskState]:
-        """Lend a task's present state, unchanging, for the length of a block that may take long.
+        """Lend a task's present state, which stays unchanged for the length of a block that may take long.
 
-        Readers of one event loop wait for each other, so that each does not read a long journal.
+        Readers of one event loop wait for each other, so that a long journal is read once.
         """
         lock = self._readers.setdefault((asyncio.get_running_loop(), task_id), asyncio.Lock())
         async with lock:
@@ -180,7 +180,7 @@ class TaskCache:
         return loaded.state
 
     async def _catch_up(self, loaded: CachedTask, upto: int | None = None) -> None:
-        """Read a task's new events; raises `TaskTooNew` if a newer version wrote unreadable ones."""
+        """Read a task's new events; raise `TaskTooNew` if a newer version wrote unreadable ones."""
         try:
             await self._read_new_events(loaded, upto)
         except JournalCorrupt as error:
@@ -216,11 +216,11 @@ class TaskCache:
         if not state.seq:
             raise missing_tail(state.task_id, 0, 1)
         if records and records[-1].upto is not None:
-            # A fork without records of its own: its first will be chained to the cut record.
+            # A fork without records of its own: its first one will be chained to the cut record.
             loaded.digest = codec.branch_digest(records[-1].digest, records[-1].upto)
 
     async def _begin(self, state: TaskState, event: e.Event) -> None:
-        """Let a task begin with the messages of its thread that an event refers to, if it refers to any."""
+        """Begin a task with the messages of its thread that an event refers to, if any."""
         if isinstance(event, e.ThreadEntered) and event.base is not None:
             await self.begin_with_history(state, state.thread, event.base)
         elif isinstance(event, e.TaskCreated) and event.base:
@@ -242,7 +242,7 @@ class TaskCache:
         return history.version
 
     def keep(self, loaded: CachedTask) -> None:
-        """Cache a stopped task, unless a newer state is cached: a view may end after a parallel drive."""
+        """Cache a stopped task, unless a newer state is cached, since a view may end after a parallel drive."""
         task_id = loaded.state.task_id
         with self._lock:
             states = self._cached.setdefault(task_id, {})
@@ -272,7 +272,7 @@ _NOTHING: Final[dict[int, CachedTask]] = {}
 
 
 def _is_of_another_task(cached: CachedTask, row: TaskRow) -> bool:
-    """Return whether a row belongs to another task than the cache entry of its id."""
+    """Return whether a row belongs to another task than the cache entry with its id."""
     state, mark = cached.state, row.mark
     if state.seq > row.head or state.epoch > row.epoch:
         return True

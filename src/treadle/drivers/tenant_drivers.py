@@ -1,7 +1,7 @@
 """The drivers of one runner: one for each tenant with work, created on demand and dropped when idle.
 
-A driver is dropped once only this module refers to it. A scoped runner, a handle, a stream or a drive keeps its driver,
-so a process never has two drivers for one tenant. The tenant "" has the first driver, which stays.
+A driver is dropped once only this module refers to it. A scoped runner, a handle, a stream or a drive keeps its driver.
+So a process never has two drivers for one tenant. The tenant "" has the first driver, which stays.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from treadle.ports import TenantStores
 _LOG = logging.getLogger("treadle.tasks")
 
 KEPT_SECONDS: Final = 60.0
-"""How many seconds an unused driver without tasks is kept; checked when another one is created."""
+"""Seconds for which an unused driver without tasks is kept; checked when another one is created."""
 
 LEAVE_SECONDS: Final = 10.0
-"""How many seconds calls in flight may take to end after a newer version migrated the store."""
+"""Seconds that calls in flight get to end after a newer version migrated the store."""
 
 MOST_KEPT: Final = 100
-"""The most drivers without tasks that are kept: each caches states of tasks."""
+"""Maximum number of drivers without tasks that are kept, since each caches states of tasks."""
 
 
 class TenantDrivers:
@@ -39,8 +39,8 @@ class TenantDrivers:
 
     Attributes:
         first: the driver of the tenant "", whose agents, observers, toolsets and vault all share.
-        on_news: called, from any thread, when another process wrote or a task was released here; with the tenant and
-            the id of a task that was released to be continued at once, and None otherwise.
+        on_news: called from any thread when another process wrote or a task was released here. Its argument is the
+            tenant and the id of a task that was released to be continued at once, otherwise None.
         on_outdated: called once, from any thread, when a newer version migrated the open store beyond this version.
     """
 
@@ -91,7 +91,7 @@ class TenantDrivers:
         return driver
 
     def _drop_idle(self, now: float) -> None:
-        """Stop keeping idle drivers, the least recently used first; other references may keep them alive."""
+        """Drop idle drivers, the least recently used first; other references may keep them alive."""
         idle = [
             (tenant, last_used)
             for tenant, (driver, last_used) in self._kept.items()
@@ -106,7 +106,7 @@ class TenantDrivers:
         driver.owned.on_outdated = self._release_tasks
 
     def _release_tasks(self, error: StoreFormatError) -> None:
-        """Release all tasks of a store that a newer version migrated, since this version must not write it any more."""
+        """Release all tasks of a store that a newer version migrated: this version must not write it any more."""
         with self._lock:
             was_outdated, self._is_outdated = self._is_outdated, True
         if was_outdated:

@@ -14,7 +14,7 @@ from treadle.errors import ConfigurationError
 
 
 def has_terminal() -> bool:
-    """Return whether a person can be asked: standard input and standard error are a terminal that can be watched."""
+    """Return whether standard input and standard error are a terminal, so that a person can be asked."""
     try:
         return sys.stdin.isatty() and sys.stderr.isatty() and find_spec("termios") is not None
     except (AttributeError, ValueError):  # the streams were closed, or there are none
@@ -25,13 +25,13 @@ def check_interaction(options: RunOptions) -> None:
     """Raise `ConfigurationError` if a run must ask at a terminal and there is none."""
     if options.interaction == "interactive" and not has_terminal():
         raise ConfigurationError(
-            "RunOptions: interaction='interactive' asks on the terminal of this process, and standard input or "
-            "standard error is none: use 'external', and decide with `treadle approve` or `runner.approve`"
+            "RunOptions: interaction='interactive' asks on the terminal of this process, but standard input or "
+            "standard error is no terminal: use 'external', and decide with `treadle approve` or `runner.approve`"
         )
 
 
 def drop_typed() -> None:
-    """Drop unread input of the terminal: it was typed before the present question."""
+    """Drop unread input of the terminal, which was typed before the present question."""
     import termios  # missing on some systems
 
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
@@ -79,7 +79,7 @@ class TerminalLines:
         self._asked: asyncio.Future[None] | None = None
 
     async def read(self, mark: str) -> str:
-        """Return a line, without its end; raise `EOFError`, or `KeyboardInterrupt` if it is interrupted."""
+        """Return a line without its end; raise `EOFError`, or `KeyboardInterrupt` if it is interrupted."""
         self._write(mark)
         self._asked = asked = asyncio.get_running_loop().create_future()
         reading = asyncio.ensure_future(readable())

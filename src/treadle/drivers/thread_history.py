@@ -1,19 +1,18 @@
-"""The messages of a thread, and the first messages of a new task in it.
+"""Read the messages of a thread, and the first messages of a new task in it.
 
-Theory of operation
--------------------
+Theory of operation -------------------
 
-A thread is a list of members: tasks, in the order of their finalization. Its messages follow from their
-journals by one rule. Each member adds the messages of its own task:
+A thread is a list of members: tasks, in the order of their finalization. Its messages follow from their journals by one
+rule. Each member adds the messages of its own task:
 
 - a task created in the thread: everything from its input on, without the earlier messages of the thread;
 - a fork: everything after its fork point;
 - imported messages: those messages.
 
-The *first* member, if it is a fork, also brings the messages that it was forked with, since no other member has them:
-those of the tasks it shares a prefix with and, if the task at their root belongs to another thread, the first messages
-of that task there. The first messages of a root in the same thread are not included: the first member has no member
-before it, so the turns that the root began with were removed.
+If the *first* member is a fork, it also brings the messages that it was forked with, since no other member has them.
+These are the messages of the tasks it shares a prefix with. If the task at their root belongs to another thread, the
+first messages of that task there are included. The first messages of a root in the same thread are not: no member
+precedes the first one, so the turns that the root began with were removed.
 
     version  1        2        3        4        5
              one +    two +    two -    one -    two +
@@ -23,21 +22,19 @@ before it, so the turns that the root began with were removed.
 A summary is a member that *covers* a version. `messages` ignores it; for `begin` it replaces the members up to that
 version.
 
-A member that cannot be read is left out and reported as damaged. A store that does not answer is an error.
+An unreadable member is left out and reported as damaged. A store that does not answer is an error.
 
-The cache
----------
+The cache ---------
 
-There are two entries for each thread: a list of all turns with their messages, and a list of the turns after its newest
-summary. A later request reads only the members of later versions, on two conditions:
+Each thread has two entries: a list of all turns with their messages, and one of the turns after its newest summary. A
+later request reads only the members of later versions, on two conditions:
 
-- each version since then added a member that is still there, so none was removed: as many members are listed as there
-  are new versions;
-- the thread is the same one: the record of the newest cached turn has the same digest. A journal is chained, and a
+- No member was removed since then: there are as many new members as new versions.
+- The thread is the same one: the record of the newest cached turn has the same digest. A journal is chained, and a
   thread that was deleted and created again has none of its former journals.
 
-Otherwise the cached turns are compared with the thread's members, and the agreeing ones at the beginning are used. An
-entry is replaced, never changed. It can be dropped at any time; it is then read again.
+Otherwise the cached turns are compared with the thread's members, and the equal ones at the beginning are used. An
+entry is replaced, never changed. It can be dropped at any time, and is then read again.
 """
 
 from __future__ import annotations
@@ -65,22 +62,22 @@ from treadle.ports import JournalReader, Record, ThreadMember
 from treadle.results.threads import DamagedTurn
 
 CACHED_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes of journals are cached as messages, for all threads together."""
+"""Bytes of journals that are cached as messages, for all threads together."""
 
 CACHED_LISTS: Final = 256
-"""How many lists of turns are cached at most."""
+"""Maximum number of cached lists of turns."""
 
 Inside = tuple[tuple[str, int], ...]
-"""The versions of threads that are being read, each as the beginning of the one before."""
+"""The versions of threads that are being read; each one is the beginning of the one before."""
 
 
 @frozen
 class ThreadMessagesRead:
-    """Messages of a thread; the list is shared and must not be changed.
+    """Messages of a thread, in a shared list that must not be changed.
 
     Args:
         version: the version of the thread that has these messages.
-        messages: the oldest first.
+        messages: the messages, oldest first.
         damaged: the members that are left out.
         summarised: whether the first message is a summary of older ones.
         untrusted: untrusted origins in the tasks of the messages.
@@ -117,7 +114,7 @@ class TurnRead:
     Args:
         member: the member.
         messages: its messages.
-        digest: that of its last record; empty for a damaged member.
+        digest: the digest of its last record; empty for a damaged member.
         size: bytes of its journal.
         damaged: the unreadable parts of it, or of the messages that it brings.
         untrusted: untrusted origins in the task.
@@ -137,7 +134,7 @@ class TurnRead:
 class _Entry:
     """The turns of a thread after version `after`, as of version `at`, and their messages in one list.
 
-    `ends` and `sizes` have, for each turn, the numbers of messages, and bytes of journals, up to its end.
+    For each turn, `ends` and `sizes` have the number of messages and the bytes of journals up to its end.
     """
 
     after: int = 0
@@ -170,7 +167,7 @@ class _Entry:
 
 @frozen
 class _Listed:
-    """A version of a thread, compared with its cache entry: `shared` turns are the same, and `rest` follow."""
+    """A version of a thread, compared with its cache entry: `shared` turns are equal, and `rest` follow."""
 
     at: int
     shared: int
@@ -179,11 +176,11 @@ class _Listed:
 
 
 class ThreadHistory:
-    """Reads the threads of one store; several event loops and threads may use it at once.
+    """Reads the threads of one store; several event loops and operating system threads may use it at once.
 
     Args:
-        store: where the threads are.
-        most: how many bytes of journals to cache as messages.
+        store: the store of the threads.
+        most: maximum number of bytes of journals to cache as messages.
     """
 
     def __init__(self, store: JournalReader, most: int = CACHED_BYTES) -> None:
@@ -194,13 +191,13 @@ class ThreadHistory:
         self._size = 0
 
     async def messages(self, thread_id: str, version: int | None = None) -> ThreadMessagesRead:
-        """Return all messages of a thread, summarised ones included, at present or at an earlier version."""
+        """Return all messages of a thread, including summarised ones, at present or at an earlier version."""
         entry = self._cached(thread_id, 0)
         listed = await self._list(thread_id, version, entry)
         return await self._read(thread_id, entry, listed, ())
 
     async def labelled(self, thread_id: str) -> ThreadMessagesRead:
-        """Return all messages of a thread for use elsewhere: a model's text after untrusted content is labelled."""
+        """Return all messages of a thread for use elsewhere, with labels on a model's text after untrusted content."""
         entry = self._cached(thread_id, 0)
         listed = await self._list(thread_id, None, entry)
         entry = await self._entry(thread_id, entry, listed, ())
@@ -212,12 +209,12 @@ class ThreadHistory:
     async def begin(
         self, thread_id: str, version: int | None = None, inside: Inside = ()
     ) -> ThreadMessagesRead:
-        """Return the first messages of a task in a thread, at present or at a version: a summary replaces its members.
+        """Return the first messages of a task in a thread, at present or at a version; a summary replaces its members.
 
         Raises `JournalCorrupt` if this version begins with itself, which only a forged journal can do.
         """
         if version is not None and (thread_id, version) in inside:
-            text = f"version {version} of thread {thread_id!r} is said to begin with itself"
+            text = f"version {version} of thread {thread_id!r} begins with itself"
             raise JournalCorrupt(text, task_id="", seq=1)
         entry = self._cached(thread_id, None)
         listed = await self._list(thread_id, version, entry)
@@ -253,7 +250,7 @@ class ThreadHistory:
         return await self._turn(thread_id, member, first, ())
 
     async def summary(self, member: ThreadMember) -> SummaryRead:
-        """Return a summary; raises `JournalCorrupt` or `TaskNotFound`."""
+        """Return a summary; raise `JournalCorrupt` or `TaskNotFound`."""
         events = _events(member, await self._store.read(member.task_id, upto=member.seq))
         state = _folded(member, events)
         frame = nonce_of(state.frame_key, "summary")
@@ -267,7 +264,7 @@ class ThreadHistory:
     # -------------------------------------------------------------------------------------- the cache
 
     def _cached(self, thread_id: str, after: int | None) -> _Entry:
-        """Return the cache entry of a thread after a version; None: after its newest summary, else of all of it."""
+        """Return the cache entry of a thread after a version; None: after its newest summary, else all of it."""
         with self._lock:
             for summarised in (True, False) if after is None else (bool(after),):
                 entry = self._entries.get((thread_id, summarised))
@@ -327,7 +324,7 @@ class ThreadHistory:
         )
 
     async def _entry(self, thread_id: str, entry: _Entry, listed: _Listed, inside: Inside) -> _Entry:
-        """Read the members that are not in the cache, and cache them if the version is newer."""
+        """Read the members that are not cached, and cache them if the version is newer."""
         if listed.rest or listed.shared < len(entry.turns) or listed.at != entry.at:
             newer = _shared_turns(entry, listed)
             time_slice = TimeSlice()
@@ -393,7 +390,7 @@ def _shared_turns(entry: _Entry, listed: _Listed) -> _Entry:
 
 
 def _events(member: ThreadMember, records: list[Record]) -> list[tuple[int, e.Event]]:
-    """Return the events of a member up to its end in the thread, each with its epoch; raises `JournalCorrupt`."""
+    """Return the events of a member up to its end in the thread, each with its epoch; raise `JournalCorrupt`."""
     events = [entry for entry in events_with_epochs(member.task_id, records) if entry[1].seq <= member.seq]
     if len(events) < member.seq:
         raise missing_tail(member.task_id, len(events), member.seq)

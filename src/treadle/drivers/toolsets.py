@@ -1,4 +1,4 @@
-"""The toolsets of a driver process: each is connected once, and agents are bound to the tools that it lists."""
+"""Connect each toolset of a driver process once, and bind agents to its tools."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from treadle.errors import ConfigurationError
 from treadle.ports import HoldsCredentials, Tool, Toolset, ToolsetConnection
 
 LOOK_SECONDS: Final = 0.2
-"""How often a task that waits for its toolsets checks whether to stop."""
+"""Seconds between two checks whether a task that waits for its toolsets must stop."""
 
 MAX_BOUND: Final = 256
-"""How many bound agents are cached."""
+"""Maximum number of cached bound agents."""
 
 
 class ConnectedToolsets:
     """Connects toolsets for one runner, and binds agents to their tools.
 
     Args:
-        store_file: the file of the runner's store, beside which a toolset may keep persistent data; None if the store
-            is not a file.
+        store_file: the file of the runner's store; a toolset may keep persistent data beside it. None if the store is
+            not a file.
         vault: receives the credentials of the connections.
     """
 
@@ -36,7 +36,7 @@ class ConnectedToolsets:
         self._bound: OrderedDict[Agent[Any], tuple[list[Sequence[Tool]], Agent[Any]]] = OrderedDict()
 
     async def bind(self, agent: Agent[Any]) -> Agent[Any]:
-        """Return an agent with the present tools of its toolsets: the same object while these are the same.
+        """Return an agent with the present tools of its toolsets; the same object while these stay the same.
 
         Raises:
             ToolsetUnavailable: a toolset is not available.
@@ -59,11 +59,11 @@ class ConnectedToolsets:
     async def bind_unless_stopped(
         self, agent: Agent[Any], task_id: str, is_commanded: Callable[[], Awaitable[bool]]
     ) -> Agent[Any] | Literal["shutdown", "commanded"]:
-        """Return the result of `bind`, or the reason that ends the wait for it: a server may start slowly.
+        """Return the result of `bind`, or the reason that ends the wait for it, since a server may start slowly.
 
         Args:
             agent: the agent of the task.
-            task_id: the task, which has no drive yet that could be stopped.
+            task_id: the task, whose drive has not begun, so that it cannot be stopped.
             is_commanded: returns whether a waiting command stops the task.
         """
         binding = asyncio.ensure_future(self.bind(agent))

@@ -1,7 +1,7 @@
-"""The context of a drive: the caller's, or that of the runner's factory; always checked.
+"""The context of a drive: the caller's, or that of the runner's factory.
 
-A context is checked before the drive records or sends anything. So a missing one is an error for the caller, not an
-AttributeError in a tool, which its model would read and apologise for.
+It is checked before the drive records or sends anything. So a missing one is an error for the caller, and no
+AttributeError in a tool, which only the model would read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from treadle.errors import ConfigurationError, ContextFailed
 from treadle.results.tasks import Task, driven_snapshot
 
 ContextFactory: TypeAlias = Callable[[Task[Any]], Any]
-"""Builds the context of a drive from its task, or an awaitable of it."""
+"""Returns the context of a drive, or an awaitable of it, for its task."""
 
 _WAYS = (
     "pass context= to the call, or make the runner with Runner(context_factory=...); on the command line give the "
@@ -75,10 +75,10 @@ class UserContexts:
             owned: the task.
             agent: the agent of the drive.
             context: the caller's context, if any.
-            needed: whether tools and instructions may be called; otherwise None passes, for instance for an undo.
+            needed: whether tools and instructions may be called; otherwise None passes, as for an undo.
 
         Raises:
-            ConfigurationError: it is missing, or of another type than the agent, or one it may call, needs.
+            ConfigurationError: it is missing, or is of another type than the agent or one it may call needs.
             ContextFailed: the factory raised.
         """
         if context is None and self._factory is not None:
@@ -136,7 +136,7 @@ class UserContexts:
 
 
 def checked_factory(factory: Any) -> ContextFactory | None:
-    """Return a factory that takes the task, or None; raises `ConfigurationError` for anything else."""
+    """Return a factory that takes the task, or None; raise `ConfigurationError` for any other value."""
     if factory is None:
         return None
     if not can_be_called(factory) or isinstance(factory, type):
@@ -148,8 +148,8 @@ def checked_factory(factory: Any) -> ContextFactory | None:
         signature(factory).bind(None)
     except TypeError:
         raise ConfigurationError(
-            "Runner: context_factory is called with the task, whose id, thread_id, labels and extra_state tell whose "
-            f"context to make, and {getattr(factory, '__qualname__', repr(factory))} does not take that one argument: "
+            "Runner: context_factory is called with the task alone, and "
+            f"{getattr(factory, '__qualname__', repr(factory))} does not take that one argument: "
             "write `def make_context(task)`, or `lambda task: ...`"
         ) from None
     except ValueError:
@@ -166,7 +166,7 @@ def _problem(need: ContextNeed, context: Any) -> str:
 def _hint(context: Any, expected: Any) -> str:
     if getattr(expected, "__qualname__", None) == type(context).__qualname__:
         return (
-            "the two classes have one name and are not the same, as after a module or a notebook cell ran twice; run "
-            "what uses the class again too"
+            "the two classes have the same name but differ, as after a module or a notebook cell ran twice; run "
+            "the code that uses the class again too"
         )
     return "pass an object of that type, or name another type where the context is used"

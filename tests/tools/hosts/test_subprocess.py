@@ -219,7 +219,7 @@ def test_a_script_that_runs_its_agent_wherever_it_is_loaded_is_refused_there(tmp
     command = program(tmp_path, "asyncio.run(main())\n")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "where did not run: its module __mp_main__ could not be loaded: " in done.stdout
-    assert "put what the file does as a program under `if __name__ == '__main__':`" in done.stdout
+    assert "move the code that runs it under `if __name__ == '__main__':`" in done.stdout
 
 
 @pytest.mark.parametrize(
