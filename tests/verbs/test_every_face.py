@@ -303,13 +303,17 @@ STORE = re.compile(" in (memory:|this store)$")
 """The address of the store is not shown to strangers."""
 
 MEASURED = {"duration", "latency", "incarnation"}
+BY_CALLER = {"may_decide"}
+"""The fields that depend on who asks: the clients have names."""
 
 
 def alike(value: Any, task: str, *left_out: str) -> Any:
     """Return a document in which ids, times and digests of one task are those of any other."""
 
     def without(document: dict[str, Any]) -> dict[str, Any]:
-        return {name: each for name, each in document.items() if name not in (*MEASURED, *left_out)}
+        return {
+            name: each for name, each in document.items() if name not in (*MEASURED, *BY_CALLER, *left_out)
+        }
 
     text = json.dumps(value, sort_keys=True).replace(task, "TASK")
     return json.loads(OF_ONE_TASK.sub("0", text), object_hook=without)

@@ -221,6 +221,9 @@ class CallState:
     stopped_before: Failure | None = None
     """why an attempt before that one stopped"""
 
+    doubted: int = 0
+    """the time at which its outcome became unknown, in microseconds since 1970, UTC"""
+
     cut_off: int = 0
     """how many attempts were stopped before their end, with unknown effects"""
 

@@ -225,6 +225,15 @@ class AgentRegistry:
         agent = self._versions.get(state.fingerprint) or self._agents.get(state.agent)
         return agent.typed if agent is not None else None
 
+    def limits_of(self, state: TaskState) -> Limits:
+        """Return the limits of a task, defaults included; those of its agent only if the agent is registered."""
+        agent, options = self._versions.get(state.fingerprint) or self._agents.get(state.agent), state.options
+        stored = from_json(options)
+        limits = stored.limits or Limits()
+        if agent is not None:
+            limits = limits_of(agent, stored, raised=was_raised(options))
+        return limits.with_defaults()
+
     def of(self, name: str, offered: Agent[Any] | None, task_id: str) -> Agent[Any]:
         """Return the agent of a task: the offered one, else the registered one.
 

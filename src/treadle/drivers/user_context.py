@@ -132,7 +132,7 @@ class UserContexts:
         labels = owned.labels
         if labels is None:
             labels = (await self._cache.row(owned.state.task_id)).labels
-        return driven_snapshot(owned.state, labels, self._tenant)
+        return driven_snapshot(owned.state, labels, self._tenant, self._agents.limits_of(owned.state))
 
 
 def checked_factory(factory: Any) -> ContextFactory | None:

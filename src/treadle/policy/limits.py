@@ -108,6 +108,10 @@ class Limits:
             smaller["repeats"] = self.repeats or other.repeats or 0
         return Limits(**smaller)
 
+    def with_defaults(self) -> Limits:
+        """Return these limits with the default of each that is open and has one."""
+        return replace(self, **{name: n for name, n in _DEFAULTS.items() if getattr(self, name) is None})
+
     def below_defaults(self, requested: Limits) -> Limits:
         """Return these limits without the fields that would raise a default that `requested` leaves."""
         raised: dict[str, Any] = {}

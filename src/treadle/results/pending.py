@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Final, Literal
 
 from treadle.core.checks import Check
@@ -61,6 +61,13 @@ class Pending(Displayed):
     For a `call` of a tool that the caller of the task runs (`RunOptions.caller_tools`), `complete` and `fail` bring the
     result. They take `request_id`, or the id of the call.
 
+    `asked` is when the request was made, in microseconds since 1970, UTC; None for timers, subagents and tickets. Only
+    `approvers` may decide, if there are any, and none of the `excluded`. `agent` is the agent of the task.
+
+    Three fields are set in lists only. `labels` are those of the task, and `head` is the number of its last event, for
+    `expect`. `may_decide` is whether the caller of a runner with a name, such as the client of a server, may decide.
+    It is None without a name.
+
     `path` are the agents on the way to the one that asks, its own name last. It begins with the agent of the task whose
     `pending` this is, or that was passed to `list_pending`. In a list of all tasks it begins with the agent of the
     root. For a `subagent` it ends with the stopped agent, or with the agent below it that makes all of these requests.
@@ -89,6 +96,13 @@ class Pending(Displayed):
     untrusted: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
+    asked: int | None = None
+    approvers: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    agent: str = ""
+    head: int = 0
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    may_decide: bool | None = None
 
     def _view(self) -> View:
         facts = (
@@ -98,7 +112,10 @@ class Pending(Displayed):
             ("rule", self.rule),
             ("untrusted", ", ".join(self.untrusted) or None),
             ("same", ", ".join(self.same) or None),
+            ("asked", moment(self.asked) if self.asked is not None else None),
             ("expires", moment(self.expires) if self.expires is not None else None),
+            ("approvers", ", ".join(self.approvers) or None),
+            ("excluded", ", ".join(self.excluded) or None),
         )
         values = (
             ("arguments", self.arguments),
@@ -164,7 +181,7 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = NO_TASKS) -> t
             why = stop_text(call.name, below[task_id], below)
         path = _path_to_child(state, call, below)
         pending.append(
-            Pending(task_id, "subagent", call.name, call.arguments, why, task_id=state.task_id, path=path)
+            Pending(task_id, "subagent", call.name, call.arguments, why, path=path, **_task(state))
         )
     if state.undo is not None:
         for call in state.undo.queue:
@@ -175,9 +192,7 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = NO_TASKS) -> t
         model_requests = [(step, call) for step, call in state.open_model_calls() if call.permit == "ask"]
         text = state.stop_reason or "a request to a model waits for a person"
         pending += [
-            Pending(
-                call.id or step.id, "request", "", {}, text, task_id=state.task_id, path=_path(state, step.id)
-            )
+            Pending(call.id or step.id, "request", "", {}, text, path=_path(state, step.id), **_task(state))
             for step, call in model_requests
         ]
     if state.ended is None:
@@ -212,6 +227,11 @@ def _agent_at(state: TaskState, step_id: str) -> str:
     return agent_of(state, step) if step is not None else state.agent
 
 
+def _task(state: TaskState) -> dict[str, Any]:
+    """Return the fields of a request that describe its task."""
+    return {"task_id": state.task_id, "agent": state.agent}
+
+
 def _path(state: TaskState, step_id: str) -> tuple[str, ...]:
     return (_agent_at(state, step_id),)
 
@@ -242,7 +262,7 @@ def _in_background(state: TaskState, call: CallState) -> Pending:
         call.name,
         call.arguments,
         f"{call.name} goes on in the background until {moment(ticket.expires)}",
-        task_id=state.task_id,
+        **_task(state),
         expires=ticket.expires,
         details=ticket.details,
         progress=ticket.progress,
@@ -261,7 +281,7 @@ def _approval(state: TaskState, call: CallState | Check) -> Pending:
         call.name,
         call.arguments,
         f"{call.name} waits for an approval{reason}",
-        task_id=state.task_id,
+        **_task(state),
         rule=request.rule,
         reason=request.reason,
         preview=request.preview,
@@ -271,6 +291,9 @@ def _approval(state: TaskState, call: CallState | Check) -> Pending:
         every_call=request.every_call,
         untrusted=request.untrusted,
         same=request.same,
+        asked=request.time,
+        approvers=request.approvers,
+        excluded=request.excluded,
         path=_path(state, call.step),
     )
 
@@ -285,13 +308,14 @@ def _question(state: TaskState, question: Question) -> Pending:
         call.name if call is not None else "",
         call.arguments if call is not None else {},
         event.question,
-        task_id=state.task_id,
+        **_task(state),
         reason=event.problem or "",
         expires=event.expires,
         digest=event.digest,
         schema=None if is_callers else event.schema,
         default=event.default,
         has_default=event.has_default,
+        asked=event.time,
         path=_path(state, event.step),
     )
 
@@ -312,7 +336,8 @@ def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -
         call.arguments,
         text,
         idempotency_key=key,
-        task_id=state.task_id,
+        asked=call.doubted or None,
+        **_task(state),
         path=_path(state, call.step),
     )
 
@@ -330,10 +355,8 @@ def _timer(state: TaskState, timer: Timer | Sleep) -> Pending:
             arguments,
             text,
             timer.due,
-            task_id=state.task_id,
+            **_task(state),
             path=path,
         )
     text = f"the model is asked again at {moment(timer.due)}: {timer.tries.why}"
-    return Pending(
-        timer.call or timer.step, "timer", "", {}, text, timer.due, task_id=state.task_id, path=path
-    )
+    return Pending(timer.call or timer.step, "timer", "", {}, text, timer.due, path=path, **_task(state))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import Any, Generic
 
@@ -12,10 +12,11 @@ from treadle.core.messages import Content, Json
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState
 from treadle.core.unknown_names import explains_arguments, explains_names
+from treadle.policy.limits import Limits
 from treadle.ports import Driver, OutputT_co, TaskFigures, TaskRow, TaskSums
 from treadle.results.displays import if_repeated, labels_text, moment, parts_text
 from treadle.results.states import StateWord, state_at_rest, state_of_row, state_text
-from treadle.results.usage import TaskUsage, spending_facts, usage_of
+from treadle.results.usage import TaskUsage, figures_of, spending_facts, usage_of
 
 
 @explains_names("Task", subscript=True)
@@ -25,7 +26,11 @@ class Task(Displayed, Generic[OutputT_co]):
     """A snapshot of a task; ask again for a newer one. `driven` is true if a process was at work on it.
 
     A task that is `running` and not `driven` is between steps. It goes on with its next step, or a `resume`. `tenant`
-    owns the task.
+    owns the task. `head` is the number of its last event and `updated` its time. Times are microseconds since 1970,
+    UTC. `driver` is the process that owns the task. `pending` is the number of requests that wait for a person, its
+    caller or a ticket, without those of its children. `outcome` is the beginning of its answer or its error. `options`
+    are the options that it was created with or resumed with, if they were set. `limits` are the limits that apply. If
+    this process does not know the agent, they leave out the agent's own.
     """
 
     task_id: str
@@ -45,6 +50,12 @@ class Task(Displayed, Generic[OutputT_co]):
     extra_state: Json = None
     usage: TaskUsage = field(default_factory=TaskUsage)
     tenant: str = ""
+    updated: int = 0
+    driver: Driver | None = None
+    pending: int = 0
+    outcome: str = ""
+    options: Json = None
+    limits: Limits | None = None
 
     @property
     def state_text(self) -> str:
@@ -203,20 +214,21 @@ def state_value(state: TaskState) -> Json:
     return state.extra_state.value() if state.extra_state is not None else None
 
 
-def snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
+def snapshot(state: TaskState, row: TaskRow, limits: Limits) -> Task[Any]:
     """Return a snapshot of a task."""
     driven = row.driver is not None and row.driver.alive
-    return _task(state, state_of_row(row), driven, row.created, row.labels, row.tenant)
+    task = _task(state, state_of_row(row), driven, row.created, row.labels, row.tenant, limits)
+    return replace(task, driver=row.driver)
 
 
-def past_snapshot(state: TaskState, row: TaskRow) -> Task[Any]:
+def past_snapshot(state: TaskState, row: TaskRow, limits: Limits) -> Task[Any]:
     """Return a snapshot of a task as of an earlier event."""
-    return _task(state, state_at_rest(state), False, row.created, row.labels, row.tenant)
+    return _task(state, state_at_rest(state), False, row.created, row.labels, row.tenant, limits)
 
 
-def driven_snapshot(state: TaskState, labels: dict[str, str], tenant: str) -> Task[Any]:
+def driven_snapshot(state: TaskState, labels: dict[str, str], tenant: str, limits: Limits) -> Task[Any]:
     """Return a snapshot of a task that this process is about to drive."""
-    return _task(state, state_at_rest(state), True, state.created, dict(labels), tenant)
+    return _task(state, state_at_rest(state), True, state.created, dict(labels), tenant, limits)
 
 
 def _task(
@@ -226,7 +238,9 @@ def _task(
     created: int,
     labels: dict[str, str],
     tenant: str,
+    limits: Limits,
 ) -> Task[Any]:
+    figures = figures_of(state)
     return Task(
         state.task_id,
         state.agent,
@@ -245,4 +259,9 @@ def _task(
         state_value(state),
         usage_of(state),
         tenant,
+        figures.updated,
+        pending=figures.pending or 0,
+        outcome=figures.outcome,
+        options=state.options,
+        limits=limits,
     )

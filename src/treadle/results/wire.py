@@ -47,7 +47,6 @@ from treadle.core.events import (
     Ephemeral,
     Event,
     EventOrigin,
-    Failure,
     Occurrence,
     UnknownEvent,
 )
@@ -80,8 +79,13 @@ TAGS: Final[dict[type[Any], str]] = {
 HEAD: Final = ("format", "kind", "task_id", "agent_path", "seq", "time", "description", "tool")
 """The names before an event's own fields; `Delta` has a field `tool` of its own."""
 
-DERIVED: Final[dict[type[Any], tuple[str, ...]]] = {Failure: ("provider", "retryable")}
-"""Properties that are written after the fields of a class, and not read."""
+DERIVED: Final[dict[str, tuple[str, ...]]] = {
+    "Failure": ("provider", "retryable"),
+    "RunResult": ("state_text",),
+    "Task": ("state_text",),
+    "TaskSummary": ("state_text",),
+}
+"""Properties that are written after the fields of a class, by its name, and not read."""
 
 T = TypeVar("T")
 _Writer = Callable[[Any], Json]
@@ -230,7 +234,7 @@ def _compiled_writer(cls: type[Any]) -> _Writer:
         items.append(f"'type': {TAGS[cls]!r}")
     for item in written_fields(cls):
         items.append(f"{item.name!r}: {_expression(hints[item.name], f'it.{item.name}')}")
-    items += [f"{name!r}: it.{name}" for name in DERIVED.get(cls, ())]
+    items += [f"{name!r}: it.{name}" for name in DERIVED.get(cls.__name__, ())]
     namespace: dict[str, Any] = {"_head": _head, "_list": _list, "_writers": _WRITERS}
     exec(f"def write(it): return {{{', '.join(items)}}}", namespace)  # noqa: S102  made of the names of fields alone
     return namespace["write"]
@@ -548,7 +552,7 @@ _FIELD_READERS: Final = _FieldReaders()
 def _compiled_reader(cls: type[Any]) -> _Reader:
     """Compile the reader of a class: a few statements for each field."""
     hints = typing.get_type_hints(cls)
-    known = {*HEAD} if issubclass(cls, Occurrence) else {*DERIVED.get(cls, ())}
+    known = {*HEAD} if issubclass(cls, Occurrence) else {*DERIVED.get(cls.__name__, ())}
     known |= {"type"} if cls in TAGS else set[str]()
     namespace: dict[str, Any] = {
         "_cls": cls,

@@ -99,7 +99,7 @@ class WireSchema:
         properties, required = self._fields(cls)
         if cls in TAGS:
             properties, required = {"type": {"const": TAGS[cls]}, **properties}, ["type", *required]
-        properties |= {name: {} for name in DERIVED.get(cls, ())}
+        properties |= {name: {} for name in DERIVED.get(cls.__name__, ())}
         return {"type": "object", "description": _says(cls), "properties": properties, "required": required}
 
     def _event(self, cls: type[Any]) -> dict[str, Json]:

@@ -38,7 +38,7 @@ from treadle.errors import (
     TaskTooNew,
     TicketClosed,
 )
-from treadle.ports import TaskFilter
+from treadle.ports import TaskFilter, TaskRow
 from treadle.results.pages import PendingPage
 from treadle.results.pending import Pending, caller_of, pending_outside
 from treadle.runner.control import READ_SOON, ControlVerbs, several_pending
@@ -172,6 +172,7 @@ class ApprovalVerbs(ControlVerbs):
                     items = pending_outside(state)
                     if items and state.parent is not None:
                         items = pending_outside(state, await self._agents_above(state))
+                    items = [self._listed(item, state, row) for item in items]
                 yield row.cursor, _after(items, last) if row.cursor == place else items
                 if time_slice.is_over:
                     await time_slice.pause()
@@ -190,11 +191,24 @@ class ApprovalVerbs(ControlVerbs):
                 caller, over = seen[state.parent]
                 above = (*over, caller_of(caller, str(state.parent_call)))
             seen[state.task_id] = state, above
-            groups.append((state.task_id, pending_outside(state, above)))
+            items = pending_outside(state, above)
+            row = await self._cache.row_or_none(state.task_id) if items else None
+            if row is not None:
+                items = [self._listed(item, state, row) for item in items]
+            groups.append((state.task_id, items))
         ids = [each for each, _ in groups]
         start = ids.index(place) if place in ids else 0
         for each, items in groups[start:]:
             yield each, _after(items, last) if each == place else items
+
+    def _listed(self, item: Pending, state: TaskState, row: TaskRow) -> Pending:
+        """Return a request with the labels of its task, and whether the caller may decide it."""
+        by = self.scope.by if self.scope is not None else None
+        decides = None
+        if by is not None:
+            request = _terms_of(state, item)
+            decides = request is None or may_decide(request, by)
+        return replace(item, labels=row.labels, head=state.seq, may_decide=decides)
 
     async def _agents_above(self, state: TaskState) -> tuple[str, ...]:
         """Return the names of the agents above a task, the root's first, as far as their tasks exist."""
@@ -449,7 +463,7 @@ class ApprovalVerbs(ControlVerbs):
         """Raise unless the caller may decide and its arguments fit."""
         approval_key = approved_call(item.request_id)
         call = state.open_approvals[approval_key[0]] if approval_key is not None else None
-        request = call.permit.request if call is not None and call.permit is not None else None
+        request = _terms_of(state, item)
         assert call is not None, "it is pending"
         assert request is not None, "it is pending"
         if not may_decide(request, verdict.by):
@@ -573,6 +587,13 @@ def _after(items: list[Pending], last: str) -> list[Pending]:
         return []
     ids = [item.request_id for item in items]
     return items[ids.index(last) + 1 :] if last in ids else items
+
+
+def _terms_of(state: TaskState, item: Pending) -> e.ApprovalRequested | None:
+    """Return the event that asked for an approval; None for a request of another kind."""
+    key = approved_call(item.request_id)
+    call = state.open_approvals[key[0]] if key is not None else None
+    return call.permit.request if call is not None and call.permit is not None else None
 
 
 def _check_kind(states: list[TaskState], request_id: str, verdict: _Verdict) -> None:

@@ -164,9 +164,10 @@ class ViewVerbs:
         task_id = id_of(task)
         row = await self._cache.row(task_id)
         if at is not None:
-            return past_snapshot(await self._state_at(row, at), row)
+            past = await self._state_at(row, at)
+            return past_snapshot(past, row, self._agents.limits_of(past))
         async with self._cache.reading(task_id, row) as state:
-            return snapshot(state, row)
+            return snapshot(state, row, self._agents.limits_of(state))
 
     @verb
     async def list_tasks(

@@ -443,6 +443,7 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
     if state.undo is not None and is_undo(event.call):
         undone = _call_being_undone(state, event, undone_call(event.call), "begun")
         undone.undo_status, undone.undo_error = "lost", event.error.message if event.error else event.reason
+        undone.doubted = event.time
         return
     _, call = _open_call(state, event.call)
     event.tool_name = call.name
@@ -457,7 +458,7 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
         call.is_halfway = False
     else:
         call.cut_off += 1
-    call.status = "lost" if call.effect == "write" else "proposed"
+    call.status, call.doubted = "lost" if call.effect == "write" else "proposed", event.time
 
 
 def _child_stopped(state: TaskState, call: CallState, child: str, event: e.ToolStopped) -> None:
