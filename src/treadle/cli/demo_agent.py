@@ -1,47 +1,35 @@
-"""The demonstration's agent: real tools over real files in a scratch folder, and a model that follows a script.
+"""The demonstration's agent: tools that close the month of a small shop, and a model that follows a script.
 
-The tools write to the folder's `effects.log`, a `treadle.testing.ledger.Ledger`, which knows nothing of the journal.
-As a program, this module is the process that drives a demonstration's task: its parent starts it and sees it die.
+The tools work on real files in a scratch folder. They log each call in its `effects.log`, which knows nothing of the
+journal. As a program, this module is the process that drives a demonstration's task: its parent sees it die.
 """
 
 from __future__ import annotations
 
 import asyncio
 import csv
-import json
+import os
 import re
 import secrets
+import signal
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from treadle import (
-    Agent,
-    Happened,
-    Limits,
-    ModelRequest,
-    NotHappened,
-    Runner,
-    ScriptedModel,
-    ToolCall,
-    ToolContext,
-    tool,
-)
+from treadle import Agent, Happened, Limits, ModelRequest, NotHappened, Runner, ToolCall, ToolContext, tool
 from treadle.cli.agents import DEMO
 from treadle.core.messages import ToolResult
 from treadle.core.tools import EffectClass
-from treadle.llm.scripted import Turn, call, text, turn
-from treadle.testing.crash import Crash
+from treadle.llm.scripted import ScriptedModel, Turn, call, text, turn
+from treadle.stores.private_files import PRIVATE_FOLDER, make_folder
 from treadle.testing.ledger import Ledger, append_line
 
-FOLDERS = Path(".treadle")
+FOLDERS = Path(PRIVATE_FOLDER)
 """Where scratch folders lie, below the working directory."""
 
-LOG = "effects.log"
-BOOKS = "ledger.csv"
+LOG, BOOKS = "effects.log", "ledger.csv"
 
 KILLED = "kill"
 """The note of a call that its process is about to be killed in."""
@@ -57,7 +45,7 @@ SALES = {
     "north": ("desk,2,310", "shelf,9,85", "chair,15,120", "lamp,3,45"),
     "west": ("shelf,5,85", "lamp,30,45"),
 }
-"""What each region sold: product, units, price of one."""
+"""The sales of each region: product, units, price of one."""
 
 CLOSE = "Close the month for the folder {folder}."
 INSTEAD = (
@@ -76,28 +64,17 @@ tools return them. Unless the user's last message wants something else, work in 
 6. answer in two sentences: the grand total, and the strongest region."""
 
 
-TAKEN_BACK = {
-    "write_report": "gone",
-    "archive_file": "back in its place",
-    "book_entry": "balanced by a reversal",
-}
-"""The tools that write, and how a file is once their call was taken back."""
-
-
 # ------------------------------------------------------------------------------------------- the files
 
 
 def new_folder() -> Path:
-    """Make a scratch folder with its sales files, all at once under its final name."""
-    if not FOLDERS.exists():
-        FOLDERS.mkdir(mode=0o700)
-        (FOLDERS / ".gitignore").write_text("*\n")
-    name = f"demo-{secrets.token_hex(4)}"
-    draft = FOLDERS / f".{name}"
-    draft.mkdir(mode=0o700)
+    """Make a scratch folder with its sales files."""
+    make_folder(FOLDERS)
+    folder = FOLDERS / f"demo-{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
     for region, rows in SALES.items():
-        (draft / f"sales-{region}.csv").write_text("\n".join(["product,units,price", *rows, ""]))
-    return draft.rename(FOLDERS / name)
+        (folder / f"sales-{region}.csv").write_text("\n".join(["product,units,price", *rows, ""]))
+    return folder
 
 
 def place(path: str) -> Path:
@@ -116,19 +93,6 @@ def booked(folder: Path) -> list[str]:
     return [line.rpartition(",")[2] for line in books.read_text().splitlines()] if books.exists() else []
 
 
-def _book(books: Path, text: str, amount: int, key: str) -> None:
-    append_line(books, f"{' '.join(text.split())},{amount},{key}")
-
-
-def _archived(path: Path) -> Path:
-    return path.parent / "archive" / path.name
-
-
-def _file_of(call: ToolCall) -> Path:
-    """Return the file that a writing call writes."""
-    return place(call.arguments.get("path") or f"{call.arguments['folder']}/{BOOKS}")
-
-
 def _log_of(path: Path) -> Ledger:
     return Ledger(FOLDERS / path.relative_to(FOLDERS).parts[0] / LOG)
 
@@ -139,50 +103,65 @@ def _logged(name: str, path: Path, ctx: ToolContext[Any], effect: EffectClass = 
     log = _log_of(path)
     lines = log.entries() if (ctx.context, effect) == (SABOTAGE, "write") else []
     has_written = any((line.kind, line.effect) == ("done", "write") for line in lines)
-    is_due = has_written and all(line.tool != KILLED for line in lines)
-    if is_due:
-        log.crash = Crash(f"done {name} {ctx.call_id}")
     with log.call(name, ctx, effect=effect):
         yield
-        if is_due:
-            log.note(KILLED, path.name, call=ctx.call_id, task=ctx.task_id)
+        if has_written and all(line.tool != KILLED for line in lines):
+            log.note(KILLED, f"{name}: {path.name}", call=ctx.call_id, task=ctx.task_id)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+# ------------------------------------------------------------------------------ each writing call, taken back
+
+
+WRITING = {
+    "write_report": ("wrote", "gone"),
+    "book_entry": ("booked", "balanced by a reversal"),
+    "archive_file": ("archived", "back in its place"),
+}
+"""The tools that write: the verb of their output, and the state of the file once a call was taken back."""
+
+
+def file_of(call: ToolCall) -> Path:
+    """Return the file of a writing call."""
+    return place(call.arguments.get("path") or f"{call.arguments['folder']}/{BOOKS}")
+
+
+def took_effect(call: ToolCall, key: str, *, undo: bool = False) -> bool:
+    """Return whether the files show the effect of a call, or of its undo, with this idempotency key."""
+    path = file_of(call)
+    if call.name == "book_entry":
+        return key in booked(path.parent)
+    if call.name == "archive_file":
+        return _archived(path).exists() != undo
+    return (path.exists() and path.read_text() == call.arguments["text"]) != undo
 
 
 def _undo(call: ToolCall, ctx: ToolContext[Any]) -> None:
-    """Take back what a writing call did."""
-    path = _file_of(call)
+    path = file_of(call)
     with _logged(f"undo {call.name}", path, ctx):
-        if call.name == "write_report":
-            path.unlink(missing_ok=True)
+        if call.name == "book_entry":
+            _book(path, f"reversal of {call.arguments['text']}", -call.arguments["amount"], ctx)
         elif call.name == "archive_file":
             _archived(path).rename(path)
         else:
-            title, amount = call.arguments["text"], call.arguments["amount"]
-            _book(path, f"reversal of {title}", -amount, ctx.idempotency_key)
-
-
-def is_undone(call: ToolCall, key: str) -> bool:
-    """Return whether the files are without the effect of a finished call, whose compensation has the key `key`."""
-    path = _file_of(call)
-    if call.name == "write_report":
-        return not path.exists()
-    if call.name == "archive_file":
-        return path.exists() and not _archived(path).exists()
-    return booked(path.parent).count(key) == 1
+            path.unlink(missing_ok=True)
 
 
 def _reconcile(call: ToolCall, ctx: ToolContext[Any]) -> Happened | NotHappened:
     """Look at the files whether a call that a crash cut off took effect."""
-    path = _file_of(call)
-    if call.name == "write_report":
-        happened, output = path.exists() and path.read_text() == call.arguments["text"], f"wrote {path.name}"
-    elif call.name == "archive_file":
-        happened, output = _archived(path).exists() and not path.exists(), f"archived {path.name}"
-    else:
-        happened, output = ctx.idempotency_key in booked(path.parent), f"booked {call.arguments['amount']}"
+    path, happened = file_of(call), took_effect(call, ctx.idempotency_key)
     verdict = "it happened" if happened else "it did not happen"
     _log_of(path).note("looked", verdict, call=ctx.call_id, task=ctx.task_id)
+    output = f"{WRITING[call.name][0]} {call.arguments.get('amount', path.name)}"
     return Happened(output) if happened else NotHappened()
+
+
+def _book(books: Path, text: str, amount: int, ctx: ToolContext[Any]) -> None:
+    append_line(books, f"{' '.join(text.split())},{amount},{ctx.idempotency_key}")
+
+
+def _archived(file: Path) -> Path:
+    return file.parent / "archive" / file.name
 
 
 # ------------------------------------------------------------------------------------------- the tools
@@ -222,7 +201,7 @@ def book_entry(folder: str, text: str, amount: int, ctx: ToolContext) -> str:
     """Book an amount in the ledger of a folder, and what it is for. Calling it twice books twice."""
     books = place(folder) / BOOKS
     with _logged("book_entry", books, ctx):
-        _book(books, text, amount, ctx.idempotency_key)
+        _book(books, text, amount, ctx)
     return f"booked {amount}"
 
 
@@ -239,49 +218,53 @@ def archive_file(path: str, ctx: ToolContext) -> str:
 # ------------------------------------------------------------------------------- the model and the agent
 
 
+REPORT = """\
+# Month-end
+
+| region | total |
+|---|---|
+| east | 2500 |
+| north | 3320 |
+| west | 1775 |
+
+Grand total: 7595
+"""
+
+
 def script(request: ModelRequest) -> Turn:
-    """Return the answer to a request, from nothing but the conversation: the same after a crash, an undo, a fork."""
+    """Return the answer to a request from the conversation alone: the same after a crash, an undo, a fork."""
     wish = ["", *(message.text for message in request.messages if message.role == "user")][-1]
     folder = ["", *re.findall(r"demo-[0-9a-f]{8}", wish)][-1]
-    if wish not in (CLOSE.format(folder=folder), INSTEAD.format(folder=folder)):
-        return text(
-            "I am a scripted model and know only the demonstration's two requests; give the agent a real model for "
-            "others."
-        )
-    results: dict[str, list[str]] = {}
-    for result in (part for message in request.messages for part in message.parts):
-        if isinstance(result, ToolResult):
-            if result.is_error:
-                return text(f"I stop here, because {result.name} failed: {result.text}")
-            results.setdefault(result.name, []).append(result.text)
-    if "list_files" not in results:
-        return call("list_files", folder=folder)
-    files: list[str] = json.loads(results["list_files"][0])
-    if "total_sales" not in results:
-        return turn("", [call("total_sales", path=path) for path in files])
-    totals = {sales["region"]: sales["total"] for sales in map(json.loads, results["total_sales"])}
-    best, total = max(totals, key=totals.__getitem__), sum(totals.values())
-    if wish == INSTEAD.format(folder=folder):
-        report = f"# Strongest region\n\n{best}: {totals[best]}\n"
-        turns = {"write_report": call("write_report", path=f"{folder}/best.md", text=report)}
-        answer = f"The strongest region is {best} with {totals[best]}. Nothing was booked."
-    else:
-        rows = "".join(f"| {region} | {totals[region]} |\n" for region in sorted(totals))
-        report = f"# Month-end\n\n| region | total |\n|---|---|\n{rows}\nGrand total: {total}\n"
-        turns = {
-            "write_report": call("write_report", path=f"{folder}/report.md", text=report),
-            "book_entry": call("book_entry", folder=folder, text="month-end", amount=total),
-            "archive_file": turn("", [call("archive_file", path=path) for path in files]),
-        }
-        answer = f"The month is closed: {total} in total. The strongest region is {best}."
-    return next((answer for name, answer in turns.items() if name not in results), text(answer))
-
-
-def demo_agent(model: str | None = None, *, pace: float = 0.0) -> Agent:
-    """Return the agent with a real model by name, or with the script and `pace` seconds before each answer."""
-    brain = model or ScriptedModel(
-        lambda request: replace(script(request), delay=pace), name="scripted:month-end"
+    for part in (part for message in request.messages for part in message.parts):
+        if isinstance(part, ToolResult) and part.is_error:
+            return text(f"I stop here, because {part.name} failed: {part.text}")
+    files = [f"{folder}/sales-{region}.csv" for region in SALES]
+    reading = [
+        call("list_files", folder=folder),
+        turn(calls=[call("total_sales", path=path) for path in files]),
+    ]
+    turns = {
+        CLOSE.format(folder=folder): [
+            *reading,
+            call("write_report", path=f"{folder}/report.md", text=REPORT),
+            call("book_entry", folder=folder, text="month-end", amount=7595),
+            turn(calls=[call("archive_file", path=path) for path in files]),
+            text("The month is closed: 7595 in total. The strongest region is north."),
+        ],
+        INSTEAD.format(folder=folder): [
+            *reading,
+            call("write_report", path=f"{folder}/best.md", text="# Strongest region\n\nnorth: 3320\n"),
+            text("The strongest region is north with 3320. Nothing was booked."),
+        ],
+    }.get(
+        wish, [text("I am scripted for two requests of the demonstration; for others, give me a real model.")]
     )
+    return turns[min(request.turn, len(turns) - 1)]
+
+
+def demo_agent(model: str | None = None) -> Agent:
+    """Return the agent with a real model by its name, or with the script."""
+    brain = model or ScriptedModel(script, name="scripted:month-end")
     tools = [list_files, total_sales, write_report, book_entry, archive_file]
     return Agent(brain, name=DEMO, instructions=INSTRUCTIONS, tools=tools, limits=Limits(steps=20))
 
@@ -293,15 +276,13 @@ AGENT = demo_agent()
 # ------------------------------------------------------------------------- the process that drives a task
 
 
-async def _drive(store: str, task_id: str, pace: str, model: str, context: str) -> int:
-    """Resume a task to its next stop; return 0 if it then has its answer."""
-    async with Runner(store, agents=[demo_agent(model or None, pace=float(pace))]) as runner:
-        result = await runner.resume(task_id, context=context or None)
+async def _drive(store: str, task_id: str, model: str) -> int:
+    """Resume a task under sabotage to its next stop; return 0 if it then has its answer."""
+    async with Runner(store, agents=[demo_agent(model or None)]) as runner:
+        result = await runner.resume(task_id, context=SABOTAGE)
         return 0 if result.state in ("completed", "degraded") else 1
 
 
 if __name__ == "__main__":
-    try:
+    with suppress(KeyboardInterrupt):
         sys.exit(asyncio.run(_drive(*sys.argv[1:])))
-    except KeyboardInterrupt:
-        sys.exit(130)
