@@ -73,6 +73,31 @@ async def test_a_task_that_could_not_be_released_is_released_once_the_store_can_
         assert (row.driver, row.epoch) == (None, owned.writer.epoch)
 
 
+class Unreadable(MemoryStore):
+    """A store that cannot be read for a while."""
+
+    refuses = False
+
+    async def read(self, *place: Any, **page: Any) -> Any:
+        if self.refuses:
+            raise StoreUnavailable("no answer")
+        return await super().read(*place, **page)
+
+
+async def test_a_task_that_could_not_be_loaded_is_free_for_the_next_driver() -> None:
+    store = Unreadable()
+    async with Runner(store) as runner, Runner(store) as other:
+        task_id = (await runner.create_task(sayer(), "go")).task_id
+        store.refuses = True
+        with pytest.raises(StoreUnavailable):
+            await other._driver.ownership.claim(task_id)
+        store.refuses = False
+        assert (await store.row(task_id)).driver is None
+        assert other._driver.owned.unreleased == {}
+        async with runner._driver.ownership.acquire(task_id):
+            pass
+
+
 async def test_a_driver_that_lost_its_task_reports_that_it_is_alive() -> None:
     store = MemoryStore()
     async with Runner(store) as runner:

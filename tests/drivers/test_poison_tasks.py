@@ -8,6 +8,8 @@ import time
 import apsw
 import pytest
 
+from tests.cast import Gate
+from tests.drivers.agent_trees import calling
 from tests.forked import completed
 from tests.runner.acts import until
 from treadle import Agent, Runner, ScriptedModel, tool
@@ -360,6 +362,24 @@ async def test_a_task_is_not_given_up_when_a_driver_that_lost_it_reports_alive(t
     await store.post("t", InboxItem("said", SURVIVED, {"epoch": 3}, 1))
     await store.close()
     assert (await adopted(path, agent))[0].state == "completed"
+
+
+async def test_a_task_is_not_given_up_while_a_task_below_it_makes_progress(tmp_path):
+    gate, copy = Gate(read_only=True), tmp_path / "copy.db"
+    leaf = Agent(ScriptedModel([call("work"), text("Done.")]), name="leaf", tools=[gate.tool])
+    root = calling("root", calling("middle", leaf))
+    async with Runner(tmp_path / "journal.db") as runner:
+        await runner.start(root, "Work", task_id="t")
+        await gate.entered.wait()
+        sql(tmp_path / "journal.db", f"VACUUM INTO '{copy}'")  # the store as a crash now would leave it
+    sql(copy, "UPDATE drivers SET lease = 1")
+    crashing = Runner(copy)  # it recovers the task between them, and gets no further
+    await (await crashing._driver.ownership.claim("t.s1-0")).writer.durable()
+    await crashing.store.close()
+    await drivers_die(copy, "t", adopting.GIVEN_UP)
+    gate.let_go.set()
+    result, notices = await adopted(copy, root)
+    assert (result.state, "given_up" in notices) == ("completed", False)
 
 
 @pytest.mark.parametrize("died", [1, adopting.GIVEN_UP + 1])

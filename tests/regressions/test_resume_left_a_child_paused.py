@@ -7,7 +7,7 @@ import pytest
 
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.models import call
-from treadle.ports import Commit, CommitDone
+from treadle.ports import Commit, CommitDone, InboxItem
 from treadle.stores.memory import MemoryStore
 from treadle.testing import clock
 from treadle.testing.wrappers import WrappedStore
@@ -18,6 +18,17 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, object]]:
     return "asyncio", {"loop_factory": clock.VirtualTimeLoop}
+
+
+class Delayed(WrappedStore):
+    """A store that delivers the pauses of parents only on request."""
+
+    gate: asyncio.Event
+
+    async def post(self, task_id: str, item: InboxItem) -> bool:
+        if item.item_id.startswith("pause-"):
+            await self.gate.wait()
+        return await self._store.post(task_id, item)
 
 
 class Held(WrappedStore):
@@ -98,3 +109,45 @@ async def test_a_resume_that_comes_while_a_pause_reaches_a_child_lifts_it_there_
         assert (await handle.result()).state == "completed"
         assert (await pausing).state == "completed"
         assert (await runner.verify()).findings == ()
+
+
+async def test_a_task_is_paused_only_once_its_pause_has_reached_a_child_that_stopped_by_itself() -> None:
+    resting, leaf = leaf_that_rests(0.1)
+
+    @tool(needs_approval=True)
+    async def act() -> str:
+        """Act."""
+        return "acted"
+
+    script = [call("rest"), call("act"), "a rose"]
+    leaf = Agent(ScriptedModel(script), name="leaf", tools=[*leaf.tools, act])
+    root = Agent(ScriptedModel([call("leaf", input="go"), "a poem"]), name="root", subagents=[leaf])
+    store = Delayed(MemoryStore())
+    store.gate = asyncio.Event()
+    async with Runner(store, agents=[root]) as runner:
+        await runner.start(root, "Write.", task_id="job")
+        await resting.wait()
+        pausing = asyncio.ensure_future(runner.pause("job"))
+        await asyncio.sleep(1)  # the leaf waits for an approval
+        assert not pausing.done()
+        store.gate.set()
+        assert (await pausing).state == "paused"
+        assert (await runner.resume("job")).state == "waiting"
+        assert (await runner.get_task("job.s1-0")).state == "waiting"
+
+
+async def test_a_child_is_paused_again_by_a_drive_that_resumed_it() -> None:
+    resting, leaf = leaf_that_rests(0.1)
+    leaf = Agent(ScriptedModel([call("rest"), call("rest"), "a rose"]), name="leaf", tools=leaf.tools)
+    root = Agent(ScriptedModel([call("leaf", input="go"), "a poem"]), name="root", subagents=[leaf])
+    async with Runner(MemoryStore(), agents=[root]) as runner:
+        await runner.start(root, "Write.", task_id="job")
+        await resting.wait()
+        first = asyncio.ensure_future(runner.pause("job"))
+        await asyncio.sleep(0.02)
+        resuming = asyncio.ensure_future(runner.resume("job"))
+        resting.clear()
+        await resting.wait()
+        assert (await runner.pause("job")).state == "paused"
+        assert (await runner.get_task("job.s1-0")).state == "paused"
+        await asyncio.gather(first, resuming)

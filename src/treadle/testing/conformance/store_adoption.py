@@ -56,6 +56,9 @@ class AdoptionConformance(StoreSubject):
             assert await adoptable_ids(store, replace(query, agents=())) == []
             assert [row.task_id for row in await store.unadoptable(query)] == ["other", "newer"]
             assert await store.unadoptable(replace(query, agents=("agent", "other"), format=2)) == []
+            await waiting(store, "other that is due", agent="other", due_at=DUE)
+            unknown = await store.unadoptable(replace(query, until=DUE))
+            assert [row.task_id for row in unknown] == ["other", "newer"]
             [row] = await store.adoptable(replace(query, limit=1))
             assert row == await store.row("first")
 
