@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 
 
 OutputMode = Literal["auto", "native", "tool", "prompt"]
-"""How to ask a model for a typed answer: by the provider's structured output, by a tool, or in the prompt."""
+"""The ways to ask a model for a typed answer: the provider's structured output, a tool, or the prompt."""
 
 Instructions = str | Callable[[RunContext[ContextT]], str | Awaitable[str]]
 """Text, or a function that returns it: called once per task, before its first request."""
@@ -113,46 +113,47 @@ _DERIVED: Final = (
 class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     """A model, instructions and tools under a name, which a runner runs.
 
-    `Agent[Context, Output]` names the type of the context that its functions and tools take, and that of its answer.
-    Type checkers infer both from `context_type=`, the tools and `output_type=`.
+    `Agent[Context, Output]` names the types of its context and its answer. Functions and tools take the context. Type
+    checkers infer both from `context_type=`, the tools and `output_type=`.
 
     Args:
         model: `provider:model`, or a `Model` object; by default that of the runner, `Runner(model=)`.
         name: stored with each task; a process finds the agent of a task by it.
-        instructions: text, the `Path` of a file that holds it (read when the agent is made), or a function of
-            `RunContext`, sync or async, that is called once per task.
-        description: the purpose of the agent; the models of agents that may call it read this.
-        tools: functions decorated with `@tool`; their names must differ. An `MCPServer` adds all tools that it lists.
+        instructions: text, the `Path` of a text file, or a function of `RunContext`, sync or async. A file is read when
+            the agent is made; a function is called once per task.
+        description: the purpose of the agent, for the models of agents that may call it.
+        tools: functions decorated with `@tool`. Their names must differ. An `MCPServer` adds all tools that it lists.
         subagents: agents that this one may call. Each is offered to the model as a tool of the same name, which takes
             a text. A call runs as a task of its own below this one; its answer is the call's result. A name refers to
             the agent that the runner knows by it, so an agent may call itself. `Subagent(agent, timeout=...)` sets
             the terms of its calls.
-        join: how many of the subagents called in one answer must answer before the step continues: `all`; `any` or
-            `Quorum(n)`, then the others are stopped and failures of a few do not count; or `optional`: all have to
-            end, and no failure counts.
+        join: how many of the subagents called in one answer must answer before the step continues. `all` is the
+            default. With `any` or `Quorum(n)` the others are then stopped, and failures of a few do not count. With
+            `optional` all have to end, and no failure counts.
         handoffs: agents that a conversation may move to, in the same task. Each is an `Agent`, the name of one that the
-            runner knows, or `Handoff(...)`, which has the terms; the model moves it by calling `transfer_to_` and the
-            name. The next step is then that agent's, with its own model, tools, instructions and output type.
-        router: chooses, before the first request of each step, how the step continues: a function of `RequestContext`,
-            sync or async. It returns `Route(subagent, input=...)`, several of these, an agent to hand over to, or None
-            to call the model. Its choice is journalled, and it is not called again.
-        offer: selects the tools of each request: a `ToolIndex`, or a function of `RequestContext` that returns tools
-            or their names; None offers all. Called once for each request, in the event loop.
-        context_type: the type of the `context` of the agent's tasks. It is checked before any request is sent, as are
-            the types that its functions and tools name themselves, as in `ToolContext[Session]`.
-        output_type: the type of the answer: any that pydantic supports, also a union; `str` leaves it text.
-        output_mode: how the model is asked for it: `native` (the provider's structured output), `tool` (a call) or
-            `prompt` (instructions); `auto` takes the mode that the model supports best.
+            runner knows, or `Handoff(...)` with its terms. The model moves the conversation by calling `transfer_to_`
+            and the name. The next step then belongs to that agent, with its own model, tools, instructions and output
+            type.
+        router: a function of `RequestContext`, sync or async, that chooses how each step continues. It is called before
+            the step's first request. It returns `Route(subagent, input=...)`, several of these, an agent to hand over
+            to, or None to call the model. Its choice is journalled, and it is not called again.
+        offer: selects the tools of each request: a `ToolIndex`, or a function of `RequestContext` that returns tools or
+            their names. It is called once for each request, in the event loop. None offers all tools.
+        context_type: the type of the `context` of the agent's tasks. It is checked before any request is sent. So are
+            the types that its functions and tools name, as in `ToolContext[Session]`.
+        output_type: the type of the answer, any that pydantic supports, unions included. `str` leaves it text.
+        output_mode: how the model is asked for it. `native` is the provider's structured output, `tool` is a call, and
+            `prompt` is instructions. `auto` takes the mode that the model supports best.
         output_retries: how many wrong answers in a row are sent back to the model before the step fails.
-        worker: the kind of reasoning: `function_calling`; for models without tool calls `react` or `planner`, or
-            `React(...)`, `Planner(...)` or another `Dialect`; for sub-tasks that run in parallel `plan_refine` or
-            `PlanRefine(...)`. Or a custom worker: a function of `StepContext` that returns a `StepResult`, an
-            `AgentWorker`, or `Decider(decide)`.
+        worker: the kind of reasoning. The default is `function_calling`. For models without tool calls: `react`,
+            `planner`, `React(...)`, `Planner(...)` or another `Dialect`. For sub-tasks that run in parallel:
+            `plan_refine` or `PlanRefine(...)`. Or a custom worker: a function of `StepContext` that returns a
+            `StepResult`, an `AgentWorker`, or `Decider(decide)`.
         limits: hard limits of each task.
-        policy: judges each tool call before it starts, beside the policy of the runner; the stricter verdict holds.
-            It also applies to the agents that this one calls.
-        middleware: async functions `(call, next)` around each call that its model makes, the first outermost; inside
-            the runner's middleware, and outside the tool's.
+        policy: judges each tool call before it starts, beside the policy of the runner. The stricter verdict holds. It
+            also applies to the agents that this one calls.
+        middleware: async functions `(call, next)` around each call that its model makes, the first outermost. They run
+            inside the runner's middleware and outside the tool's.
         guardrails: check user messages, answers and tool results, beside the guardrails of the runner.
         model_settings: sent with each request.
         metadata: JSON data for the application; Treadle does not read it.
@@ -199,8 +200,10 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     instructions: Instructions[Any]
     description: str
     tools: tuple[Tool, ...]
-    """all tools that its model may call: with those that call its subagents, those that hand over, and those that
-    `toolsets` list once a drive has begun"""
+    """all tools that its model may call, also those that call subagents or hand over.
+
+    Once a drive has begun, those that `toolsets` list too.
+    """
 
     toolsets: tuple[Toolset, ...]
     """the toolsets, which list further tools when a drive begins"""
@@ -223,7 +226,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     """the required type of the context; None if only the agent's functions and tools name one"""
 
     context_needs: tuple[ContextNeed, ...]
-    """the required types of the context: of the agent itself, of its tools, and of its functions that name a type"""
+    """the required types of the context, of the agent, its tools and its functions"""
 
     output_type: Any
     output_mode: OutputMode
@@ -344,7 +347,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, types: Any) -> Any:
-            """Also accept `Agent[Context]`: type checkers then take the other type as Any."""
+            """Also accept `Agent[Context]`, whose other type is Any for type checkers."""
             return super().__class_getitem__(types if isinstance(types, tuple) else (types, Any))
 
     @property
@@ -382,7 +385,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
         return Agent(**{**arguments, **changes})
 
     def with_listed(self, tools: Sequence[Tool]) -> Agent[ContextT_contra, OutputT_co]:
-        """Return this agent with the tools that its toolsets list now; it is the same version of the agent."""
+        """Return this agent with the tools that its toolsets list now, as the same version of the agent."""
         listed = self.replace(tools=[*self._single_tools(), *tools])
         object.__setattr__(listed, "toolsets", self.toolsets)
         object.__setattr__(listed, "_fingerprint", self.fingerprint)
@@ -391,7 +394,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     def with_override(
         self, instructions: str | None, model: str | None
     ) -> Agent[ContextT_contra, OutputT_co]:
-        """Return this agent with instructions or a model of a task; it is the same version of the agent."""
+        """Return this agent with instructions or a model of a task, as the same version of the agent."""
         changes: Changes = {}
         if instructions is not None:
             changes["instructions"] = instructions
@@ -419,8 +422,8 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     def fingerprint(self) -> str:
         """A digest of the name, model, instructions, worker, tools, their schemas and the output schema.
 
-        Policy, guardrails, middleware and limits are left out: they apply to each call when it is made, also in tasks
-        that began with others, and their decisions are in the journal.
+        Policy, guardrails, middleware and limits are left out. They apply to each call when it is made, even in tasks
+        that began with others. Their decisions are in the journal.
         """
         if not self._fingerprint:
             from pydantic_core import to_json
@@ -482,7 +485,7 @@ class ModelText(str):
 
 
 NO_MODEL: Final = ModelText("")
-"""The model of an agent that names none: the runner's model takes its place."""
+"""The model of an agent that names none; the runner's model replaces it."""
 
 
 def _checked_name(name: Any) -> str:
@@ -630,19 +633,19 @@ def _no_tool(value: Any) -> str:
 
 
 def _check_no_direct_result(name: str, tools: Sequence[Tool]) -> None:
-    """Raise `ConfigurationError` for a tool whose result would be the answer without having the output type."""
+    """Raise `ConfigurationError` for a tool whose direct result would not have the output type."""
     direct = next((tool.spec.name for tool in tools if tool.spec.return_direct), None)
     if direct is not None:
         raise ConfigurationError(
-            f"Agent {name!r}: the result of the tool {direct!r} would be the answer without being of the "
-            "output type: remove its return_direct=, or output_type="
+            f"Agent {name!r}: the tool {direct!r} has return_direct=, but its result is not of the output type: "
+            "remove return_direct= or output_type="
         )
 
 
 def _with_subagents(
     name: str, tools: tuple[Tool, ...], subagents: Any
 ) -> tuple[tuple[Tool, ...], dict[str, Agent[Any] | str], dict[str, Subagent]]:
-    """Return an agent's tools with those that call its subagents, and by their names these agents and their terms."""
+    """Return an agent's tools with those that call subagents, and these agents and their terms by tool name."""
     if not subagents:
         return tools, {}, {}
     from treadle.agents.subagent import Subagent, SubagentTool
@@ -673,7 +676,7 @@ def _with_subagents(
 
 
 def _checked_join(name: str, join: Any) -> Join:
-    """Return how many of its subagents an agent waits for; raises `ConfigurationError`."""
+    """Return how many subagents an agent waits for; raises `ConfigurationError`."""
     is_number = isinstance(join, int) and not isinstance(join, bool) and join > 0
     if join not in ("any", "optional") and not is_number:
         raise ConfigurationError(
@@ -685,7 +688,7 @@ def _checked_join(name: str, join: Any) -> Join:
 def _with_handoffs(
     name: str, tools: tuple[Tool, ...], handoffs: Any
 ) -> tuple[tuple[Tool, ...], dict[str, Handoff[Any]]]:
-    """Return an agent's tools with those that hand over, and the handoffs by the names of these tools."""
+    """Return an agent's tools with those that hand over, and the handoffs by tool name."""
     if isinstance(handoffs, (list, tuple)) and not handoffs:
         return tools, {}
     from treadle.agents.handoff import Handoff, HandoffTool, check_takes_over
@@ -812,7 +815,7 @@ def _checked_settings(
 
 
 def _check_tool_choice(name: str, choice: str, tools: Sequence[Tool]) -> None:
-    """Raise `ConfigurationError` unless a choice is a keyword, or names a tool that the agent may offer."""
+    """Raise `ConfigurationError` unless a choice is a keyword or names an offered tool."""
     names = [tool.spec.name for tool in tools]
     if choice in ("auto", "none", "required", "final_answer", READ_OUTPUT) or choice in names:
         return

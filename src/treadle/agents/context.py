@@ -1,9 +1,9 @@
-"""The arguments of user functions that an agent calls outside a step: `RunContext` and `RequestContext`.
+"""The arguments of user functions outside a step: `RunContext` and `RequestContext`.
 
 Functions of a step get a `StepContext` (`workers/step_context.py`), nodes of a pipeline a `NodeContext`
 (`workers/node.py`).
 
-The type of context that a function names, as in `ToolContext[Session]`, and the check of an object against it.
+Also the type of context that a function names, as in `ToolContext[Session]`, and the check of an object against it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ContextNeed:
 
 
 def named_type(hint: Any, kind: type[Any]) -> Any:
-    """Return X of an annotation `kind[X]`, also an optional or annotated one; None if it names no type."""
+    """Return X of an annotation `kind[X]`, which may be optional or annotated; None if it names no type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is kind:
         return arguments[0] if is_checkable(arguments[0]) else None
@@ -42,7 +42,7 @@ def named_type(hint: Any, kind: type[Any]) -> Any:
 
 
 def type_named_by(function: Callable[..., Any], kind: type[Any]) -> Any:
-    """Return X of the parameter `kind[X]` of a function; None without one, and for names that cannot be looked up."""
+    """Return X of a function's parameter `kind[X]`; None without one, or if its name cannot be looked up."""
     target: Any = inspect.unwrap(function)
     if not inspect.isroutine(target):
         target = getattr(cast("Any", type(target)), "__call__", None)  # noqa: B004
@@ -73,12 +73,12 @@ def _free_names(target: Any) -> dict[str, Any]:
 
 
 def is_type(value: Any) -> bool:
-    """Whether a value can be the type of a context: a class, a generic or a union of them, or a `NewType`."""
+    """Whether a value can be the type of a context: a class, a generic, a union or a `NewType`."""
     return isinstance(value, type) or typing.get_origin(value) is not None or hasattr(value, "__supertype__")
 
 
 def is_checkable(expected: Any) -> bool:
-    """Whether some object does not fit a type, and neither does None."""
+    """Whether some object other than None does not fit a type, and None does not either."""
     return not fits(None, expected) and not fits(_Other(), expected)
 
 
@@ -87,7 +87,7 @@ class _Other:
 
 
 def fits(context: Any, expected: Any) -> bool:
-    """Whether a context may be of a type; True for types that objects cannot be checked against."""
+    """Whether a context may be of a type; True for types without a run-time check."""
     if type(context) is expected:
         return True  # the usual case, in every run
     origin = typing.get_origin(expected)
@@ -124,7 +124,7 @@ def type_name(expected: Any) -> str:
 @explains_names("RunContext")
 @frozen
 class RunContext(Generic[ContextT_co]):
-    """A task, as an instructions function sees it; called once per task, before its first request.
+    """A task, as an instructions function sees it. The function is called once per task, before its first request.
 
     `state` is the task's `extra_state`. Instructions may change it; other functions may only read it.
     """
@@ -144,7 +144,7 @@ def read_only(state: TaskState) -> StateView:
 
 @frozen
 class RequestContext(RunContext[ContextT_co]):
-    """A request, as the function that selects its tools sees it; called once for each request.
+    """A request, as the function that selects its tools sees it. The function is called once for each request.
 
     Args:
         step: the number of the step that makes the request, from 1.

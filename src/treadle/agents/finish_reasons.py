@@ -1,4 +1,4 @@
-"""Messages and errors for answers that ended early, by finish reason; `stop` and `tool_calls` are complete answers."""
+"""Messages and errors for answers that ended early, by finish reason. `stop` and `tool_calls` are complete answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSED: Final = frozenset(("refusal", "content_filter"))
 """The finishes of answers that the model, or its provider, refused to give."""
 
 WITHHELD: Final = REFUSED | {"error"}
-"""The finish reasons of answers that a model withheld: asking for another form of them is useless."""
+"""The finish reasons of answers that a model withheld. Asking for another form of them is useless."""
 
 _KINDS: Final[Mapping[str, ModelErrorKind]] = {
     "length": "truncated",

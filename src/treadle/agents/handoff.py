@@ -1,12 +1,11 @@
 """Handoffs: agents that a conversation may move to, as tools of the agent that it moves away from.
 
 The call of such a tool does nothing by itself. When its step has ended, the conversation moves, and the next step
-belongs to the other agent. That agent sees a view of the conversation so far, which a filter may narrow; the journal
-keeps all of it.
+belongs to the other agent. A filter may narrow the other agent's view of the conversation. The journal keeps all of it.
 
-Filters of handoffs: each is a function of messages that returns those an agent sees after a handoff.
+A filter of a handoff is a function of messages that returns those the agent sees afterwards.
 
-A filter keeps a conversation well-formed: each call has its result, and each result its call.
+It keeps the conversation well-formed: each call has its result, and each result its call.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from treadle.ports import OutputT_co, ToolContext, ToolOutput
 
 
 def without_tool_calls(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation without tool calls and their results; text beside a call stays."""
+    """Return the conversation without tool calls and their results. Text beside a call stays."""
     kept: list[Message] = []
     for message in messages:
         if message.role == "tool":
@@ -48,13 +47,13 @@ def only_user_messages(messages: Sequence[Message]) -> list[Message]:
 
 @frozen
 class LastMessages:
-    """Keep the newest messages, from a user message on: providers refuse a conversation that begins otherwise.
+    """Keep the newest messages, from a user message on. Providers refuse a conversation that begins otherwise.
 
-    If the oldest of them is an answer or a result, the messages before it are kept too, back to the user message that
-    it follows. If it follows none, the conversation is cut to the next user message after it.
+    If the oldest of them is an answer or a result, the messages back to its user message are kept too. If it has none,
+    the conversation is cut to the next user message.
 
     Args:
-        count: the minimum number of messages, from 1 up; each tool result and each answer is a message.
+        count: the minimum number of messages, at least 1. Each tool result and each answer is a message.
 
     Raises:
         ConfigurationError: the count is not valid.
@@ -109,7 +108,7 @@ def filtered(messages: Sequence[Message], filters: Sequence[Any], name: str) -> 
 
 
 Filter: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
-"""Returns the messages that an agent sees of a conversation that moves to it; depends on its argument alone."""
+"""Returns the messages that an agent sees of a conversation that moves to it. It depends on its argument alone."""
 
 PREFIX: Final = "transfer_to_"
 _REASON: Final[Json] = {
@@ -139,12 +138,12 @@ class Handoff(Generic[OutputT_co]):
     Args:
         agent: the agent, or the name of one that the runner knows.
         name: of the tool that the model calls; by default `transfer_to_` and the agent's name.
-        description: the description of the tool for the model; by default it contains the agent's own description.
-        input_type: the arguments of the call, as any type that pydantic supports; by default the model may give a
+        description: the description of the tool for the model. By default it contains the agent's own description.
+        input_type: the arguments of the call, as any type that pydantic supports. By default the model may give a
             `reason`. The other agent reads them in the conversation.
-        filter: selects the messages that the other agent sees of the conversation so far: a function of messages, or
-            several that are applied in order; by default it sees everything. It is called each time the agent is
-            driven, so it must depend on the messages alone.
+        filter: selects the messages that the other agent sees of the conversation so far. It is a function of messages,
+            or several that are applied in order. By default the agent sees everything. It is called each time the agent
+            is driven, so it must depend on the messages alone.
 
     Raises:
         ConfigurationError: an argument is not valid.
@@ -250,7 +249,7 @@ def check_takes_over(agent: HandoffTarget[Any]) -> None:
 
 
 def facts(handoffs: Mapping[str, Handoff[Any]]) -> Json:
-    """Return JSON data for the terms of handoffs that their tools do not contain, for the fingerprint of an agent."""
+    """Return the terms of handoffs that their tools do not contain, as JSON data for the fingerprint of an agent."""
     return [
         [name, handoff.agent_name, [_name_of(each) for each in handoff.filters]]
         for name, handoff in handoffs.items()

@@ -11,8 +11,8 @@ A middleware is an async function of the call and of `next`, which runs the inne
         finally:
             metrics.observe(call.name, time.monotonic() - began)
 
-It may return another result, call `next` with other arguments, or answer without calling `next`. It cannot change a
-cancellation, a question to a person or a deferral: these pass through it.
+It may return another result, call `next` with other arguments, or answer without calling `next`. A cancellation, a
+question to a person and a deferral pass through it unchanged.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ToolInvocation(Generic[ContextT_co]):
 
     @property
     def effect(self) -> EffectClass:
-        """The effect class of the tool, which says how a second start of the call may act."""
+        """The effect class of the tool, which tells whether a second start of the call is safe."""
         return self.tool.spec.effect
 
     @property
@@ -86,7 +86,7 @@ class ToolInvocation(Generic[ContextT_co]):
         return replace(self, arguments=dict(arguments))
 
     def with_progress(self, rewrite: Callable[[Json], Json]) -> ToolInvocation[ContextT_co]:
-        """Return the call with its progress rewritten by a function, which is applied after those of inner middleware.
+        """Return the call with its progress rewritten by a function, after those of inner middleware.
 
         The function is called in the thread of the tool.
         """
@@ -98,7 +98,7 @@ class ToolInvocation(Generic[ContextT_co]):
         return replace(self, on_progress=both)
 
     def note(self, name: str, value: Json) -> None:
-        """Note a fact of the call under a name: it is journalled with the call's end.
+        """Note a fact of the call under a name. It is journalled with the call's end.
 
         Raises:
             ValueError: the value is not JSON data, or the name is not text.
@@ -144,7 +144,7 @@ def layers_of(
     """Return the middleware of a tool, the outermost first.
 
     Args:
-        tool: a tool that declares middleware has it as its attribute `middleware`.
+        tool: the tool; its middleware is its attribute `middleware`, if it declares any.
         runner: the middleware of the runner.
         agent: the middleware of the agent whose model calls the tool.
     """

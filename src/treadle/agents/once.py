@@ -1,4 +1,4 @@
-"""Nested `once`: a function that requests the value which it is about to return would wait for ever."""
+"""Nested `once`: a function that requests the value it is about to return would wait for ever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _making: Final[ContextVar[tuple[tuple[int, str], ...]]] = ContextVar("treadle_on
 
 @contextmanager
 def making(owner: object, name: str) -> Generator[None]:
-    """Note that the code inside the block makes a value, also for its asyncio tasks and threads, by their context.
+    """Note that the code inside the block makes a value. The note holds for its asyncio tasks and threads too.
 
     Args:
         owner: the owner of the value: the requests of one attempt.
@@ -26,7 +26,7 @@ def making(owner: object, name: str) -> Generator[None]:
 
 
 def is_making(owner: object, name: str) -> bool:
-    """Return whether the calling code runs to make that value."""
+    """Return whether the calling code is making that value."""
     return (id(owner), name) in _making.get()
 
 

@@ -1,6 +1,6 @@
-"""`OutputType`: the type of an agent's answer, as a schema for its model and as a check of the model's text.
+"""`OutputType`: the type of an agent's answer, as a schema for its model and a check of the model's text.
 
-`AnswerType` is its base, which answers of people share.
+`AnswerType` is its base. Answers of people use it too.
 
 Pydantic is imported when the first agent with an `output_type` is made. Nothing here decides: the engine reads an
 answer with it, and the journal holds the value as JSON data.
@@ -80,7 +80,7 @@ class AnswerType(Generic[OutputT_co]):
             raise ConfigurationError(f"{owner} {annotation!r:.200} has no JSON schema: {reason}") from error
 
     def dump(self, value: Any) -> Json:
-        """Return a value of the type as JSON data that `made` reads; raises for a value of another type."""
+        """Return a value of the type as JSON data that `made` reads. Raises for a value of another type."""
         data = self._adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
         self.checked(data)
         return data
@@ -151,7 +151,7 @@ class OutputType(AnswerType[OutputT_co]):
                 raise ValueError(f'write {{"{WRAPPER}": ...}} with the answer in it ({error})') from error
             raise
         try:
-            # With defaults filled in and texts made numbers, but only if the result reads as the same value.
+            # With defaults filled in and texts converted to numbers, but only if the result reads as the same value.
             dumped = self._adapter.dump_python(value, mode="json", by_alias=True)
             again = self.made(dumped)
             return dumped if type(again) is type(value) and again == value else data
@@ -166,7 +166,7 @@ class OutputType(AnswerType[OutputT_co]):
     def load(self, data: Json) -> OutputT_co:
         """Return the answer for JSON data of a journal.
 
-        Data of another version of the agent that does not fit this type is returned unchanged.
+        Data of another version of the agent is returned unchanged if it does not fit this type.
         """
         try:
             return self.made(data)
@@ -174,7 +174,7 @@ class OutputType(AnswerType[OutputT_co]):
             return data
 
     def partial(self, data: Json) -> OutputT_co:
-        """Return an answer that is still being written; raises `ValueError` until it fits the type.
+        """Return an answer that is still being written. Raises `ValueError` until it fits the type.
 
         An incomplete last item of a list or a mapping is left out.
         """

@@ -1,6 +1,6 @@
-"""A question of a tool or a step function to a person: checked, with the schema of its answers.
+"""A question of a tool or a step function to a person, checked, with the schema of its answers.
 
-The end of a `ctx.sleep`, from its arguments.
+Also the end of a `ctx.sleep`, from its arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from treadle.ports import MAX_SECONDS
 
 
 def due_at(where: str, now: int, seconds: float | None, until: datetime | float | None) -> int:
-    """Return when a sleep is over, in microseconds since 1970, UTC.
+    """Return the end of a sleep, in microseconds since 1970, UTC.
 
     Args:
         where: the sleeping tool or step, for the error.

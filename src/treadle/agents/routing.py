@@ -1,7 +1,7 @@
-"""Routers: functions that choose how a step continues in place of the model, by calls of subagents or by a handoff.
+"""Routers: functions that choose instead of the model how a step continues, by calls of subagents or a handoff.
 
-A router is called before the first request of each step. Its choice is journalled as an answer with calls, so that
-limits, policies, undo and forks treat them as the calls of a model; None leaves the step to the model.
+A router is called before the first request of each step. Its choice is journalled as an answer with calls. So limits,
+policies, undo and forks treat them as the calls of a model. None leaves the step to the model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Route:
 
     Args:
         agent: one of the agent's `subagents=` or `handoffs=`, or its name.
-        input: the input of a subagent: with it the agent is called, without it the conversation moves there.
+        input: the input of a subagent. With it the agent is called, without it the conversation moves there.
         arguments: the arguments of a handoff, of its input type.
     """
 
@@ -54,7 +54,7 @@ Routes: TypeAlias = "Route | Named | str | Sequence[Route | Named | str] | None"
 """A router's return value: one route or several, an agent to hand over to, or None to call the model."""
 
 Router: TypeAlias = Callable[[RequestContext[ContextT]], "Routes | Awaitable[Routes]"]
-"""Chooses how a step continues; sync ones run in a thread. It sees the conversation so far in `ctx.messages`."""
+"""Chooses how a step continues, from the conversation in `ctx.messages`. A sync router runs in a thread."""
 
 
 class RoutedAgent(Protocol):
@@ -85,7 +85,7 @@ def checked_router(router: Any, *, reaches_agents: bool) -> None:
 def message_of(agent: RoutedAgent, routes: Any) -> Message | None:
     """Return a router's choice as an answer with calls; None leaves the step to the model.
 
-    Raises `ValueError` for a route to an agent that this one neither calls nor hands over to.
+    Raises `ValueError` for a route to an agent that is neither a subagent nor a handoff.
     """
     if routes is None:
         return None

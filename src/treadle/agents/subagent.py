@@ -1,6 +1,6 @@
 """Subagents as tools: each takes a text and answers. The runner runs each call as a task of its own.
 
-Sanitisers: subagents whose answers hold no free text, so that injected instructions cannot reach their caller.
+Sanitisers are subagents whose answers hold no free text, so that injected instructions cannot reach their caller.
 
 An answer of numbers, booleans, dates and a few fixed words can be wrong. It cannot be an instruction.
 """
@@ -29,12 +29,12 @@ _MOMENT: Final = lazy_pattern(r"[0-9PYMDWTHSZ:.,+\- ]{1,40}")
 
 
 def free_text(schema: Json) -> str | None:
-    """Return the path of a part that may hold free text in an answer of a schema, such as `answer.note`; else None."""
+    """Return the path of a part that may hold free text in a schema's answers, such as `answer.note`, or None."""
     return next(_free(schema, schema, "answer", ()), None)
 
 
 def _free(schema: Any, root: Any, path: str, followed: tuple[str, ...]) -> Iterator[str]:
-    """Yield the paths that may hold free text; the references in `followed` are not followed again."""
+    """Yield the paths that may hold free text. The references in `followed` are not followed again."""
     if not isinstance(schema, dict):
         yield path
         return
@@ -115,7 +115,7 @@ _PARAMETERS: Json = {
 
 
 ContextTerms: TypeAlias = Literal["all"] | Sequence[str] | Callable[[Any], Any] | None
-"""The context that a subagent gets from its caller: all of it, some keys, the result of a function, or nothing."""
+"""The context that a subagent gets from its caller: all, some keys, a function's result, or nothing."""
 
 
 @frozen
@@ -125,15 +125,16 @@ class Subagent:
 
     Args:
         agent: the `Agent`, or the name of one that the runner knows.
-        timeout: seconds for which one task of a call may run; then it is cancelled and the call fails. Time in which
-            that task waits for a person does not count. None is no limit.
-        retries: how many further tasks a call may begin, each anew, after one that failed or took too long.
-        context: the context that the agent's tools and functions get from the context of the run: `all`; the named keys
-            of a mapping; the return value of a function of the context, without effects; or None for nothing.
-        state: the keys of the caller's `ctx.state` whose values its task begins with, if they are set.
-        on_failure: how a failure affects the caller's task, in place of `FailurePolicy(subagent=)`.
+        timeout: seconds for which one task of a call may run. Then it is cancelled and the call fails. Waits for a
+            person do not count. None is no limit.
+        retries: how many further tasks a call may begin after one that failed or took too long.
+        context: the part of the run's context for the agent's tools and functions. It is `all`, the named keys of a
+            mapping, or None for nothing. Or a function of the context, without effects, returns it.
+        state: the keys of the caller's `ctx.state` that are copied into the state of its task, if they are set.
+        on_failure: how a failure affects the caller's task, instead of `FailurePolicy(subagent=)`.
         sanitises: whether its answers are trusted even if the agent has read untrusted content. Its `output_type` must
-            consist of numbers, booleans, dates and fixed words (`Literal`, enums), without free text.
+            consist of numbers, booleans, dates and fixed words, without free text. Fixed words are `Literal` types and
+            enums.
 
     Raises:
         ConfigurationError: a value is not valid; the message names the field.
@@ -172,7 +173,7 @@ class Subagent:
         """Return the context that the agent gets from its caller's context.
 
         Raises:
-            ConfigurationError: the context has no keys or lacks some of these, or the function raised.
+            ConfigurationError: the context has no keys, lacks one of them, or the function raised.
         """
         terms = self.context
         if terms is None or terms == "all":
@@ -224,7 +225,7 @@ def _are_names(value: Any) -> bool:
 
 
 def answer_schema(agent: Any) -> Json:
-    """Return the JSON schema of an agent's answers; None if they are text, or the agent is only known by name."""
+    """Return the JSON schema of an agent's answers; None for text, or if only the agent's name is known."""
     typed: Any = getattr(agent, "typed", None)
     return None if typed is None else typed.value_schema
 
@@ -234,7 +235,7 @@ class SubagentTool:
 
     Args:
         agent_name: the agent's name.
-        description: the purpose of the agent; empty for an agent that is known only by name.
+        description: the purpose of the agent; empty if only its name is known.
         terms: the terms of its calls.
     """
 
@@ -268,11 +269,11 @@ class SubagentTool:
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
         """Refuse: only a runner can run an agent."""
-        raise ConfigurationError(f"the agent {self.agent_name} is run by a runner, as a task of its own")
+        raise ConfigurationError(f"only a runner can run the agent {self.agent_name}, as a task of its own")
 
     async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
         """Refuse: the calls of an agent are undone in its own task."""
-        raise ConfigurationError(f"what the agent {self.agent_name} did is taken back in its own task")
+        raise ConfigurationError(f"the calls of the agent {self.agent_name} are undone in its own task")
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
         """Return `Unknown`: the outcome is in the journal of the agent's task."""

@@ -1,7 +1,7 @@
 """Tool selection: the choice of an agent's tools for each request to its model (`Agent(offer=)`).
 
-The agent's `tools` fix the capabilities of a task: a call of any of them can be recovered after a crash, settled and
-undone. A selector only chooses among them before each request; its choice is journalled with the request.
+The agent's `tools` fix the capabilities of a task. Each call of them can be recovered after a crash, settled and
+undone. A selector only chooses among them before each request. Its choice is journalled with the request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ToolSelector: TypeAlias = Callable[[RequestContext[ContextT]], Iterable[str | To
 
 @runtime_checkable
 class DescribedToolSelector(Protocol):
-    """A selector with settings: it checks the tools when the agent is made, and is part of the agent's fingerprint."""
+    """A selector with settings. It checks the tools when the agent is made, and is part of the agent's fingerprint."""
 
     def check(self, tools: Sequence[Tool]) -> None:
         """Raise `ConfigurationError` if it cannot select among these tools."""

@@ -1,6 +1,6 @@
-"""The worker of an `Agent(worker=)`: the table from names to workers, and the checks of custom ones.
+"""The worker of an `Agent(worker=)`: the workers by name, and the checks of custom ones.
 
-Only the agents that use a worker import its modules: most agents use `function_calling`, which needs none.
+A worker's modules are imported by the first agent that uses it. Most agents use `function_calling`, which needs none.
 """
 
 from __future__ import annotations

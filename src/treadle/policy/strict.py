@@ -1,17 +1,17 @@
 """The default of `Policy.strict()`: verdicts on effects that no rule decides, by the declarations of their tools.
 
-class         declared                         clean context               after untrusted content
-execute       executes                         ask about every call        deny
-execute       executes, in a sandbox without   allow                       ask about every call
-              network
-spend         spends or destructive            ask about every call        ask about every call
-send          sends                            ask                         ask about every call; deny after a private
-                                                                           result as well
-write         nothing of this, or nothing      ask                         ask
-write_local   a compensation (`undo=`), and    allow                       allow: it can be taken back
-              none of those above
-read_private  read_only and private            allow                       allow; the model has seen private data
-read          read_only                        allow                       allow
+    class         declared                         clean context               after untrusted content
+    execute       executes                         ask about every call        deny
+    execute       executes, in a sandbox without   allow                       ask about every call
+                  network
+    spend         spends or destructive            ask about every call        ask about every call
+    send          sends                            ask                         ask about every call; deny after a
+                                                                               private result as well
+    write         nothing of this, or nothing      ask                         ask
+    write_local   a compensation (`undo=`), and    allow                       allow: it can be taken back
+                  none of those above
+    read_private  read_only and private            allow                       allow; the model has seen private data
+    read          read_only                        allow                       allow
 
 A tool of several classes has the strictest of their verdicts. Only a rule that names the tool allows a tool that spends
 or is destructive. The model's exposure follows from the labels of content (`untrusted`). It follows also from the

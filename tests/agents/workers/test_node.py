@@ -133,7 +133,7 @@ async def test_an_answer_that_was_cut_off_is_no_value(runner: Runner) -> None:
         (Node("a", lambda ctx: object()), "output must be JSON data"),
         (Node("a", lambda ctx: 1, update=True), "its value must be an object, got 1"),
         (Node("a", name_of, when=lambda ctx: 1), "when must return True or False, got 1"),  # type: ignore[arg-type, return-value]
-        (Node("a", Ask("{x}")), "{x} is no node that it follows, and not in the state"),
+        (Node("a", Ask("{x}")), "{x} is neither a node that it follows nor in the state"),
         (Node("a", Ask("{s[y]}"), optional=True), "{s[y]} is not there: {'x': 1}"),
         (Node("a", add, input=lambda ctx: 3), "input= must return a tool's arguments, got 3"),
     ],

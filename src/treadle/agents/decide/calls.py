@@ -1,24 +1,24 @@
-"""The effects for the open tool calls of a task, and the ends of calls that are not to go on.
+"""The effects for the open tool calls of a task, and the ends of calls that must stop.
 
-status of an open call    next action
-proposed                  begin, within the limits on calls and parallelism; first judge it, if it must be judged
-  asked                   none: a person decides whether it begins
-  denied                  end
-asking                    none: a person answers its question, and then it begins again
-begun                     perform it, or let it go on
-sleeping                  none: a timer has it begin again
-deferred                  none: its work goes on in the background, and its ticket ends it
-parked                    go on: the call runs an agent, whose task is at rest
-  out of time             end, and its task with it
-lost                      reconcile, else apply the policy for unknown outcomes
-unresolved                settle
+    status of an open call    next action
+    proposed                  begin, within the limits on calls and parallelism; first judge it, if it must be judged
+      asked                   none: a person decides whether it begins
+      denied                  end
+    asking                    none: a person answers its question, and then it begins again
+    begun                     perform it, or let it go on
+    sleeping                  none: a timer has it begin again
+    deferred                  none: its work goes on in the background, and its ticket ends it
+    parked                    go on: the call runs an agent, whose task is at rest
+      out of time             end, and its task with it
+    lost                      reconcile, else apply the policy for unknown outcomes
+    unresolved                settle
 
 Joins of subagents: how many of the agents called in one answer must answer before the step continues.
 
-join         the step goes on                            a failed agent
-all          after the end of each                       is for the failure policy
-any, n       once so many answered; the rest is stopped  is for the failure policy if too few answered
-optional     after the end of each                       is for the model
+    join         the step goes on                            a failed agent
+    all          after the end of each                       is for the failure policy
+    any, n       once so many answered; the rest is stopped  is for the failure policy if too few answered
+    optional     after the end of each                       is for the model
 """
 
 from __future__ import annotations
@@ -43,14 +43,13 @@ Closing: TypeAlias = e.Event | tuple[StopAgent, ...]
 def want_call(
     rules: Rules, call: CallState, effects: list[Effect], waiting: list[CallState], most: int
 ) -> e.ToolEnded | None:
-    """Add the effect of an open call, or add the call to those that wait for a person; or return its end.
+    """Add the effect of an open call, add the call to `waiting`, or return its end.
 
     Args:
         rules: the rules of the task.
         call: a call of a running step.
         effects: the effects of the task so far.
-        waiting: the calls so far that wait for an approval, an answer or a settlement by a person, or that are in the
-            background.
+        waiting: the calls so far that are in the background, or wait for a person's approval, answer or settlement.
         most: a call begins as long as there are fewer effects.
     """
     if call.status == "begun":
@@ -79,7 +78,7 @@ def want_call(
 
 
 def _stop_late(rules: Rules, call: CallState) -> StopAgent | None:
-    """Return the stop of an agent whose call took too long; None if it has time left."""
+    """Return the stop of an agent whose call is out of time; None if it has time left."""
     if call.stopped is None or call.stopped.kind != "timeout":
         return None
     spec = rules.tools.get(call.name)
@@ -91,7 +90,7 @@ Permission = Literal["start", "judge", "ask", "deny"]
 
 
 def permission_of(rules: Rules, call: CallState) -> Permission:
-    """Return whether a proposed call may start, is to be judged first, waits for a person, or ends as denied."""
+    """Return whether a proposed call starts, needs a judgement, waits for a person, or is denied."""
     permit = call.permit
     if permit is None:
         spec = rules.tools.get(call.name)
@@ -107,7 +106,7 @@ def permission_of(rules: Rules, call: CallState) -> Permission:
 def _want_permitted(
     rules: Rules, call: CallState, effects: list[Effect], waiting: list[CallState], most: int
 ) -> e.ToolEnded | None:
-    """Do the same as `want_call` for a proposed call in a task whose calls are judged before they start."""
+    """Do as `want_call` does, for a proposed call in a task whose calls are judged."""
     permission = permission_of(rules, call)
     if permission == "ask":
         waiting.append(call)
@@ -132,7 +131,7 @@ def denied_end(call: CallState) -> e.ToolEnded:
 
 
 def wait_for_calls(calls: Sequence[CallState | Check]) -> Wait:
-    """Return the wait of a task that depends on decisions about these calls, or on their ends in the background."""
+    """Return the wait of a task for decisions about these calls, or for their ends in the background."""
     statuses = {call.status for call in calls}
     if "sleeping" in statuses:
         return Wait("timer", tuple(calls))
@@ -143,9 +142,9 @@ def wait_for_calls(calls: Sequence[CallState | Check]) -> Wait:
 
 
 def only_permitted(rules: Rules, decision: Decision) -> Decision:
-    """Return a decision without calls that are not permitted: not judged yet, waiting for a person, or denied.
+    """Return a decision without calls that are not permitted: those not judged, waiting for a person, or denied.
 
-    Calls with an unanswered question are removed too. Custom workers, which decide on calls themselves, need this.
+    Calls with an unanswered question are removed too. Custom workers need this, as they decide on calls themselves.
     """
     if not isinstance(decision, tuple):
         return decision
@@ -169,7 +168,7 @@ def call_effect(call: CallState, is_agent: bool) -> CallTool | RunAgent:
 
 
 def close_calls(state: TaskState, why: str, outcome: e.Outcome) -> Closing | None:
-    """Return the end of the first open call of its steps that is not in flight, so that history stays well-formed."""
+    """Return the end of the first open call that is not in flight, so that history stays well-formed."""
     for step in state.under_way():
         end = close_calls_of(step, why, outcome)
         if end is not None:
@@ -261,7 +260,7 @@ def failures_that_count(rules: Rules, step: StepState) -> list[CallState]:
 
 
 def failure_of(rules: Rules, step: StepState, call: CallState, error: e.Failure) -> e.Failure:
-    """Return the failure of a step because of a failed call; with a join, also how many agents answered."""
+    """Return the failure of a step because of a failed call. With a join, it says how many agents answered."""
     needed, answered, called = _counts(rules, step)
     if needed is None or call.name not in rules.agents:
         return error
@@ -270,7 +269,10 @@ def failure_of(rules: Rules, step: StepState, call: CallState, error: e.Failure)
 
 
 def _counts(rules: Rules, step: StepState) -> tuple[int | None, int, int]:
-    """Return how many agents of a step must answer (None: each), how many did, and how many were called."""
+    """Return how many agents of a step must answer, how many did, and how many were called.
+
+    The first number is None if each must answer.
+    """
     called = [call for call in step.calls if call.name in rules.agents]
     answered = sum([call.outcome == "ok" for call in called])
     if rules.join == "any":

@@ -1,6 +1,6 @@
 """Consequences of a failure: a pause, another attempt of the step, or the end of the task.
 
-Limits that every worker reaches in the same way: steps and repeats.
+Also the limits that every worker reaches in the same way: steps and repeats.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def steps_reached(rules: Rules, started: int) -> e.LimitReached | None:
 def repeats_reached(
     state: TaskState, rules: Rules, newest_first: Iterable[CallState]
 ) -> e.LimitReached | None:
-    """Return the limit on repeats if it is reached; not while the model has not seen a new message."""
+    """Return the limit on repeats if it is reached; None while a new message is unseen by the model."""
     most = rules.limits.allowed_repeats
     return in_circles(most, newest_first) if most is not None and not state.unread else None
 
@@ -36,7 +36,7 @@ def limit_text(state: TaskState) -> str:
 
 
 def policy_for(rules: Rules, source: str) -> ToolFailurePolicy:
-    """Return the failure policy for failures of a source: `model`, `tool` or `subagent`; others fail the task."""
+    """Return the failure policy for a source: `model`, `tool` or `subagent`. Other failures fail the task."""
     if source == "model":
         return rules.on_model_failure
     if source == "tool":
@@ -45,7 +45,7 @@ def policy_for(rules: Rules, source: str) -> ToolFailurePolicy:
 
 
 def pause(step: StepState, reason: str) -> e.PauseRequested | None:
-    """Return the pause for a failure of a step; None if it was requested before, and lifted since."""
+    """Return the pause for a failure of a step; None if it was requested before and lifted since."""
     return None if step.paused else e.PauseRequested(FAILURE_POLICY, reason)
 
 

@@ -1,12 +1,12 @@
-"""The function-calling worker: call the model, run the calls of its answer, send it the results, until it answers.
+"""The function-calling worker: call the model, run its calls and send it the results, until it answers.
 
-state of the task          decision
-no step                    the start of a step
-step without an answer     a request to the model
-answer with calls          the calls, in parallel; those that a crash cut off are settled first
-answer without calls       the end of the step, as the last one unless the answer is of the wrong type
-all calls ended            the end of the step, as the last one if a `return_direct` call succeeded
-a call handed over         the end of the step, then a wait until the conversation has moved to the next agent
+    state of the task          decision
+    no step                    the start of a step
+    step without an answer     a request to the model
+    answer with calls          the calls, in parallel; those that a crash cut off are settled first
+    answer without calls       the end of the step, as the last one unless the answer is of the wrong type
+    all calls ended            the end of the step, as the last one if a `return_direct` call succeeded
+    a call handed over         the end of the step, then a wait until the conversation has moved to the next agent
 
 A step is one answer of the model with its calls. A failed step ends the task, and `resume` runs it again.
 """
@@ -68,7 +68,7 @@ def decide(state: TaskState, rules: Rules) -> Decision:
 
 
 def _wants_an_answer(state: TaskState, step: StepState) -> bool:
-    """Whether the step needs an answer: the first one, or at a limit a last one after its calls."""
+    """Whether the step needs an answer: its first, or a last one after its calls at a limit."""
     status = step.model_call.status
     if status == "proposed" or status == "failed":
         return len(step.calls) == step.answered_calls or state.limit is not None
@@ -174,7 +174,7 @@ def _complete(state: TaskState, rules: Rules, step: StepState) -> Decision:
 
 
 def _answering_end(step: StepState) -> e.ToolEnded | None:
-    """Return the end of the first open call that is the typed answer, which was read already and never runs."""
+    """Return the end of the first open call that is the typed answer. It was read already and never runs."""
     typed = step.typed
     call = next((call for call in step.open.values() if call.answers and call.status == "proposed"), None)
     if call is None or typed is None:
@@ -248,7 +248,7 @@ def _limit_after(state: TaskState, rules: Rules, step: StepState) -> e.LimitReac
 def _unreadable(state: TaskState, rules: Rules, step: StepState) -> e.StepFailed | None:
     """Return the failure of a step whose unreadable answer is one too many in a row.
 
-    The next attempt of such a failed step completes, and the model is called again in the next step.
+    The next attempt of this step completes, and the next step calls the model again.
     """
     most = rules.max_parse_errors
     if most is None or step.attempt > 1 or not _is_unreadable(step):

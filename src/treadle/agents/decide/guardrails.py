@@ -59,7 +59,7 @@ def guarded(work: DecideFunction) -> DecideFunction:
 
 
 def guarded_rules(rules: Rules, guardrails: Sequence[Guardrail], *, runs_functions: bool) -> Rules:
-    """Return the rules of a drive with its guardrails; functions may act before they call a model."""
+    """Return the rules of a drive with its guardrails. Functions may act before they call a model."""
     contents = frozenset(content for each in guardrails for content in each.on)
     blocking = runs_functions or any(each.blocking for each in guardrails)
     return replace(
@@ -81,7 +81,7 @@ class _Due:
     refused: Check | None = None
 
     def look(self, state: TaskState, judgement: JudgeContent, *, guarded: bool) -> None:
-        """Add the check of a content; without a guardrail on it, a content that was not judged passes."""
+        """Add the check of a content. Content that was not judged passes if no guardrail is on it."""
         check = state.checks.get(judgement.place)
         status = standing(check)
         if status == "open":
@@ -128,7 +128,7 @@ def _arrived_as(state: TaskState, received: e.InputReceived) -> CallState | None
 
 
 def _is_used(check: Check | None) -> bool:
-    """Whether a refused content has already stopped its step or its task; from then on it is read as withheld."""
+    """Whether a refused content has already stopped its step or task. From then on it is read as withheld."""
     return check is not None and check.permit is not None and check.permit.status == "used"
 
 
@@ -219,7 +219,7 @@ def _before_functions(state: TaskState, rules: Rules) -> e.Event | None:
 
 
 def _beside_work(state: TaskState, rules: Rules, decision: Decision) -> Decision:
-    """Return a worker's decision with the guardrail checks beside it, or the checks that come before it."""
+    """Return a worker's decision with the guardrail checks beside it, or the checks before it."""
     if isinstance(decision, e.StepStarted):
         return _before_start(state, rules, decision)
     if isinstance(decision, e.StepCompleted):
@@ -269,7 +269,7 @@ def _before_start(state: TaskState, rules: Rules, start: e.StepStarted) -> Decis
 
 
 def _stop(state: TaskState, refused: Check) -> Decision:
-    """Return the end of a task whose input was refused before a step has read it; effects in flight stop first."""
+    """Return the end of a task whose input was refused before a step read it. Effects in flight stop first."""
     if state.in_flight():
         return ()
     error = refusal(refused)

@@ -1,4 +1,4 @@
-"""Handoffs in a model's answer: the first permitted one moves the conversation, once all other calls have ended.
+"""Handoffs in a model's answer. The first permitted one moves the conversation, once all other calls have ended.
 
 state of the step's calls                  the handoff
 another call is open                       is judged, if it must be, and waits; a handoff that began waits too
@@ -29,7 +29,7 @@ def want_handoff(
     effects: list[Effect],
     waiting: list[CallState],
 ) -> e.ToolEnded | None:
-    """Add the effect of a step's first open handoff, or add it to the calls that wait for a person; or return its end.
+    """Add the effect of a step's first open handoff, add it to `waiting`, or return its end.
 
     Args:
         state: the state of the task.
@@ -53,7 +53,7 @@ def want_handoff(
 
 
 def _is_later(rules: Rules, call: CallState) -> bool:
-    """Whether an open call is a handoff that has not begun: the first one, or one after it."""
+    """Whether an open call is a handoff that has not begun, from the first one on."""
     return call.status == "proposed" and call.name in rules.handoffs
 
 
@@ -68,7 +68,7 @@ def _handed_over(rules: Rules, step: StepState) -> CallState | None:
 
 
 def _refusal(state: TaskState, rules: Rules, step: StepState) -> tuple[Literal["tool", "limit"], str] | None:
-    """Return the reason against a handoff and its source, a limit or another call; None if it may start."""
+    """Return the reason against a handoff and its source, a limit or a call; None if it may start."""
     earlier = _handed_over(rules, step)
     if earlier is not None:
         return "tool", f"the conversation goes to {rules.handoffs[earlier.name]} already"

@@ -2,17 +2,17 @@
 
 The order of the rules is the order of `decide`. Each rule is tried only if those before it do not apply.
 
-Requests to models that are judged before they are sent; the same for every worker.
+Also the judgement of requests to models before they are sent, which is the same for every worker.
 
-The permit of a model call is the verdict on its next request. It holds until the call is answered or has failed, and
+The permit of a model call is the verdict on its next request. It holds until the call is answered or has failed, or
 until another of several models is called.
 
-Calls in the background: their ends, and the treatment of open tickets when a task has answered.
+Also calls in the background: their ends, and the open tickets of an answered task.
 
-option `at_end`     an answered task with open tickets
-wait, suspend       waits until all are completed or expired, then continues with their results
-detach              ends; a later result is stored with it
-cancel              cancels them, and ends
+    option `at_end`     an answered task with open tickets
+    wait, suspend       waits until all are completed or expired, then continues with their results
+    detach              ends; a later result is stored with it
+    cancel              cancels them, and ends
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from treadle.policy.limits import has_room_for_an_answer
 
 
 def completed_end(state: TaskState, rules: Rules) -> e.ToolEnded | None:
-    """Return the end of the first call whose ticket was completed and whose tool no longer runs."""
+    """Return the end of the first call whose ticket is completed and whose tool no longer runs."""
     for call in state.completed.values():
         if call.status != "begun" and call.ticket is not None and call.ticket.completion is not None:
             return _end_of_background(call, call.ticket.completion, rules)
@@ -72,7 +72,7 @@ def delivered_label(call: CallState) -> Label | None:
 
 
 def at_end(state: TaskState, rules: Rules) -> Wait | e.ToolEnded | None:
-    """Return the action of an answered task with open tickets before it ends; None if it ends.
+    """Return the action of an answered task with open tickets; None if it ends.
 
     A task that reached a limit does not wait, since it could not continue with the results.
     """
@@ -230,7 +230,7 @@ def _at_limit(state: TaskState, rules: Rules) -> Decision | None:
 
 
 def _undo(state: TaskState, rules: Rules, undo: UndoState) -> Decision:
-    """Close the open calls of the undone steps, compensate their calls one by one, newest first, then rewind."""
+    """Close the open calls of the undone steps, compensate all calls one by one, newest first, then rewind."""
     for step in state.under_way():
         open_call = close_calls_of(step, "its step was undone", "cancelled")
         if open_call is not None and is_undone(undo, step):

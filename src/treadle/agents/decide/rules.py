@@ -23,7 +23,7 @@ AtEnd = Literal["wait", "suspend", "detach", "cancel"]
 class Rules:
     """The input of `decide` besides the state.
 
-    Without an agent (`tools` empty, `knows_agent` false) only effects that need no code are decided.
+    Without an agent, `tools` is empty, `knows_agent` is false, and only effects that need no code are decided.
     """
 
     model: str = ""
@@ -42,10 +42,10 @@ class Rules:
     """how many answers in a row may be unreadable, if the agent uses a text protocol with its model"""
 
     output_retries: int | None = None
-    """how many answers of the wrong type in a row are sent back before the step fails; None if answers are text"""
+    """how many answers of the wrong type in a row are sent back before the step fails; None for text"""
 
     asks_by_tool: bool = False
-    """whether the model is asked to give its typed answer by a call, as with `output_mode="tool"`"""
+    """whether the model gives its typed answer by a call, as with `output_mode="tool"`"""
 
     max_parallel_steps: int = 64
     only_steps: frozenset[str] | None = None
@@ -73,7 +73,7 @@ class Rules:
 
     on_subagent_failure: ToolFailurePolicy = "continue"
     on_failure_of: Mapping[str, ToolFailurePolicy] = field(default_factory=dict[str, ToolFailurePolicy])
-    """the policies for tools that call certain subagents, in place of `on_subagent_failure`"""
+    """the failure policies by tool that replace `on_subagent_failure` for certain subagents"""
 
     on_denied_call: ToolFailurePolicy = "continue"
     judged: frozenset[str] = frozenset()

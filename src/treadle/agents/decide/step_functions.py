@@ -1,4 +1,4 @@
-"""The worker whose steps are functions: run all steps that are ready, in parallel, until a step has the answer.
+"""The worker whose steps are functions. It runs all ready steps in parallel, until a step has the answer.
 
 state of the graph          decision
 no plan                     a request to the worker for the first step
@@ -90,7 +90,7 @@ def _first(state: TaskState, rules: Rules) -> Decision:
 
 
 def _begin(state: TaskState, rules: Rules, graph: Graph) -> e.Event | None:
-    """Return the start of a step; a step that failed without retries starts again after a resume."""
+    """Return the start of a step. After a resume, a step that failed without retries starts again."""
     if graph.unneeded:
         return None  # the order of later starts must not depend on how fast these steps end
     if graph.failed:
@@ -167,7 +167,7 @@ def _calls(
     waiting: list[CallState],
     over: list[CallState],
 ) -> e.Event | None:
-    """Add the effects of a step's calls, the calls that wait for a person, and those beyond the limit.
+    """Add the effects of a step's calls, the calls that wait for a person, and those over the limit.
 
     Return the end of a call that ends without being performed.
     """
@@ -195,7 +195,7 @@ def _over(state: TaskState, rules: Rules, call: CallState) -> bool:
 def _requests(
     state: TaskState, rules: Rules, runs: list[StepNode], effects: list[Effect]
 ) -> e.LimitReached | None:
-    """Add the model requests of running steps within limits and timers; or return the reached limit."""
+    """Add the model requests of running steps within limits and timers, or return the reached limit."""
     fresh, spent = 0, None
     for node in runs:
         for call_id, call in node.model_calls.items():
@@ -229,7 +229,7 @@ def _after_failure(state: TaskState, rules: Rules, node: StepNode) -> Decision:
     reason = f"step {node.plan.name!r} failed: {error.message}"
     if policy == "pause":
         return pause(step, reason) or next_attempt(step)
-    # A step that does not run in this drive may have open calls: after a resume, the step makes them anew.
+    # A step that does not run in this drive may have open calls. After a resume, it makes them anew.
     open_call = close_calls(state, f"step {node.plan.name!r} failed", "refused")
     if open_call is not None:
         return open_call

@@ -4,8 +4,8 @@
     engine <-- ModelAnswer --- DialectModel <- dialect.read: text as calls ---- model
 
 A dialect describes the tools in the instructions and reads calls from the answer's text. `DialectModel` wraps a model
-and is a model itself, so the engine sees the same messages, calls and results as with provider tool calls: a task has
-the same journal, and undo, fork and recovery work the same.
+and is a model itself. So the engine sees the same messages, calls and results as with provider tool calls. The journal,
+undo, fork and recovery are the same too.
 
 An answer that cannot be read becomes a `ToolCall` with a `problem` and the text as `raw`. It never runs; its result
 tells the model the problem.
@@ -52,7 +52,7 @@ class Reading:
     """The meaning of an answer's text: a call, an answer, or, with a `problem`, neither.
 
     Args:
-        thinking: the thinking before the text, between tags; stored, and not sent to the model again.
+        thinking: the thinking before the text, between tags. It is stored, and not sent to the model again.
         thought: the thought that the protocol asks for.
         name: the called tool; with a `problem`, the tool that the model seems to mean.
         arguments: the arguments of the call; None for an answer.
@@ -90,12 +90,12 @@ class Dialect(Protocol):
 
     @property
     def header(self) -> str:
-        """The fixed text of each request besides instructions and tools; it counts towards a limit on tokens."""
+        """The fixed text of each request besides instructions and tools. It counts towards a limit on tokens."""
         ...
 
     @property
     def max_parse_errors(self) -> int:
-        """How many answers in a row may be unreadable; the last of them fails the step."""
+        """The number of unreadable answers in a row that fails the step."""
         ...
 
     def facts(self) -> Json:
@@ -111,7 +111,7 @@ class Dialect(Protocol):
         ...
 
     def read(self, answer: ModelAnswer, request: ModelRequest) -> ModelAnswer:
-        """Return an answer with the calls in its text as parts; `request` is the one that `ask` was called with."""
+        """Return an answer with the calls in its text as parts. `request` is the one passed to `ask`."""
         ...
 
     def delta_reader(self, request: ModelRequest) -> DeltaReader:
@@ -176,13 +176,13 @@ class WholeAnswerReader:
 
 
 class TextDialect:
-    """A dialect in plain text: tools in the instructions, the conversation as a transcript, answers read by a parser.
+    """A dialect in plain text: tools in the instructions, a transcript as conversation, a parser for answers.
 
     Args:
-        header: the text before the agent's instructions; `{tools}` in it becomes the description of the tools,
+        header: the text before the agent's instructions. `{tools}` in it becomes the description of the tools,
             `{names}` their names.
         parser: reads the text of an answer.
-        max_parse_errors: how many answers in a row may be unreadable; the last of them fails the step.
+        max_parse_errors: how many answers in a row may be unreadable. The last of them fails the step.
 
     Raises:
         ConfigurationError: the header has no `{tools}`, or a value is of the wrong type.
@@ -305,7 +305,7 @@ class TextDialect:
 
 
 def _is_name(name: str, request: ModelRequest) -> bool:
-    """Whether a call may have a name: that of a tool, or one that providers accept in a conversation."""
+    """Whether a call may have a name: that of a tool, or one that providers accept."""
     return _NAME.fullmatch(name) is not None or any(tool.name == name for tool in request.tools)
 
 

@@ -1,4 +1,4 @@
-"""Text and JSON that a model is still writing: the certain part so far, and the deltas that remain at the end."""
+"""Text and JSON that a model is still writing: the certain part, and the deltas that remain at the end."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The one JSON object in a model's text: tolerant of the text around it, strict about the object itself.
 
-Accepted: prose and code fences around the object, `'single'` and `“typographic”` quotes around strings, full-width
-colons and commas between values, a comma before a closing bracket. Refused, and never repaired: an unclosed object, a
-duplicate key, a comment, a bare word, a line break inside a string, two objects where one is expected. No rule adds,
-drops or changes a character of a value.
+Accepted are prose and code fences around the object, and a comma before a closing bracket. So are `'single'` and
+`“typographic”` quotes around strings, and full-width colons and commas between values. Refused, and never repaired, are
+an unclosed object, a duplicate key, a comment and a bare word. So are a line break inside a string, and two objects
+where one is expected. No rule adds, drops or changes a character of a value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLOSES: Final = {"}": "{", "]": "["}
 
 
 THINKING: Final = re.compile(r"\s*<think>(.*?)</think>|(.*?)^[ \t]*</think>", re.DOTALL | re.MULTILINE)
-"""The thinking at the beginning of a text, also if the server leaves out the opening tag."""
+"""The thinking at the beginning of a text, even if the server leaves out the opening tag."""
 
 
 class NotOneObject(ValueError):
@@ -40,7 +40,10 @@ class NotOneObject(ValueError):
 
 
 def without_thinking(text: str) -> str:
-    """Return a text without the thinking between `<think>` and `</think>`; raises `NotOneObject` if that has no end."""
+    """Return a text without the thinking between `<think>` and `</think>`.
+
+    Raises `NotOneObject` if the thinking has no end.
+    """
     thinking = THINKING.match(text)
     text = text[thinking.end() :] if thinking is not None else text
     if text.lstrip().startswith("<think>"):

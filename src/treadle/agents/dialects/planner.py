@@ -1,10 +1,10 @@
-"""The planner: one JSON call in each turn, with a thought; the call `finish` is the answer.
+"""The planner: one JSON call in each turn, with a thought. The call `finish` is the answer.
 
-{"thought": "I need the sum.", "name": "add", "arguments": {"a": 363, "b": 42}}
-Observation: 405                     the tool's result, never written by the model
-{"thought": "That is it.", "name": "finish", "arguments": {"answer": 405}}
+    {"thought": "I need the sum.", "name": "add", "arguments": {"a": 363, "b": 42}}
+    Observation: 405                     the tool's result, never written by the model
+    {"thought": "That is it.", "name": "finish", "arguments": {"answer": 405}}
 
-Reading one JSON call, whole or while it is written.
+This module also reads one JSON call, whole or while it is written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _KEYS: Final = ("thought", "name", "arguments")
 
 
 def read_call(text: str) -> Reading:
-    """Return the meaning of the first JSON object in a text; an answer in it is returned as JSON.
+    """Return the meaning of the first JSON object in a text. An answer in it is returned as JSON.
 
     Text after the first object does not count: the model wrote it before it saw the result of the call.
     """
@@ -271,9 +271,9 @@ class Planner(TextDialect):
     """One JSON call in each turn, for models that cannot call tools.
 
     Args:
-        header: the text before the agent's instructions; `{tools}` in it becomes the description of the tools,
+        header: the text before the agent's instructions. `{tools}` in it becomes the description of the tools,
             `{names}` their names.
-        max_parse_errors: how many answers in a row may be unreadable; the last of them fails the step.
+        max_parse_errors: how many answers in a row may be unreadable. The last of them fails the step.
 
     Raises:
         ConfigurationError: the header has no `{tools}`, or a value is of the wrong type.

@@ -1,18 +1,18 @@
 """ReAct: a model thinks, acts and observes in plain text, one action in each turn.
 
-Thought: I need the sum.
-Action: add
-Action Input: {"a": 363, "b": 42}
-Observation: 405                     the tool's result, never written by the model
-Thought: That is it.
-Answer: It is 405.
+    Thought: I need the sum.
+    Action: add
+    Action Input: {"a": 363, "b": 42}
+    Observation: 405                     the tool's result, never written by the model
+    Thought: That is it.
+    Answer: It is 405.
 
-Reading ReAct text as it arrives, line by line, as thought, action, arguments and answer.
+ReAct text is read line by line as it arrives, as thought, action, arguments and answer.
 
 A line with a marker (`Thought:`, `Action:`, `Action Input:`, `Answer:`, `Observation:`) begins a region, up to the next
 marker. A marker may be bold, a heading or numbered, in any case, and end in a full-width colon. Markers in a quotation
 or a list do not count: there models repeat text, or plan. Text after the first whole action does not count, since the
-model wrote it before it saw the result; nor does text after a line `Observation:`, which only tools may write. Text
+model wrote it before it saw the result. Neither does text after a line `Observation:`, which only tools may write. Text
 without any marker is an answer.
 """
 
@@ -81,7 +81,7 @@ _BLANK: Final = re.compile(r"\s*")
 
 
 class ReactReader:
-    """Reads one answer while the model writes it; at the end it returns its `Reading`."""
+    """Reads one answer while the model writes it. At the end it returns its `Reading`."""
 
     def __init__(self) -> None:
         self._region: Region = "start"
@@ -164,7 +164,7 @@ class ReactReader:
     # ------------------------------------------------------------------------------------ line by line
 
     def _advance(self, line: str, position: int) -> int:
-        """Read on in a line and return the new position; the same position if more text must arrive first."""
+        """Read on in a line and return the new position, or the same position if more text must arrive first."""
         if self._region == "thinking":
             return self._read_thinking(line, position)
         if self._region == "start" and not self._held:
@@ -206,7 +206,7 @@ class ReactReader:
             self._take(line)
 
     def _counts(self, marker: re.Match[str]) -> bool:
-        """Whether a marker counts in this region: an answer may have lines that look like markers."""
+        """Whether a marker counts in this region. An answer may have lines that look like markers."""
         return self._region != "answer" or marker[1] in (None, "Observation")
 
     def _begin(self, marker: re.Match[str]) -> None:
@@ -245,7 +245,7 @@ class ReactReader:
             )
 
     def _forget_drafts(self) -> None:
-        """Take the text so far as thinking: some servers leave out the opening tag."""
+        """Count the text so far as thinking, since some servers leave out the opening tag."""
         held, self._held = "".join(self._held), []
         self._take_thinking(held)
         self._region, self._at_start, self._over, self._problem = "start", True, False, None
@@ -351,10 +351,10 @@ class React(TextDialect):
     """The ReAct text protocol, for models that cannot call tools.
 
     Args:
-        header: the text before the agent's instructions; `{tools}` in it becomes the description of the tools,
+        header: the text before the agent's instructions. `{tools}` in it becomes the description of the tools,
             `{names}` their names.
-        parser: a function that reads an answer's text and returns a `Reading`; by default one for this protocol.
-        max_parse_errors: how many answers in a row may be unreadable; the last of them fails the step.
+        parser: a function that reads an answer's text and returns a `Reading`. The default reads this protocol.
+        max_parse_errors: how many answers in a row may be unreadable. The last of them fails the step.
 
     Raises:
         ConfigurationError: the header has no `{tools}`, or a value is of the wrong type.

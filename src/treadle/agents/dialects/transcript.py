@@ -26,12 +26,12 @@ from treadle.core.messages import (
 from treadle.core.observation import bounded
 
 RAW_CHARS: Final = 4_000
-"""How many characters a model sees of its own unreadable answer."""
+"""The most characters that a model sees of its own unreadable answer."""
 
 
 @frozen
 class ModelTurn:
-    """One turn of a model: its thought, and its calls, or its answer if it made none."""
+    """One turn of a model: its thought, and its calls or else its answer."""
 
     thought: str
     text: str
@@ -94,7 +94,7 @@ class Transcript(Sequence[Message]):
 def _observations(message: Message) -> tuple[Content, ...]:
     """Return the results of a turn's calls, in their order; images and files stay unchanged.
 
-    Untrusted content is a part of its own, with its label: it is framed when the request is sent.
+    Untrusted content is a part of its own, with its label. It is framed when the request is sent.
     """
     parts: list[Content] = []
     texts: list[str] = []

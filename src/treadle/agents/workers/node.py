@@ -1,4 +1,4 @@
-"""The actions of a pipeline's nodes: call a function, call a tool, call the model; and the context of an action."""
+"""The actions of a pipeline's nodes, which call a function, a tool or the model, and their context."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TASK_INPUT: Final = "input"
 
 
 class NodeState(dict[str, Json]):
-    """The shared state of a pipeline, as one node sees it: a read-only dict, since changes would be lost."""
+    """The shared state of a pipeline, as one node sees it. It is read-only, since changes would be lost."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(
-            "a node cannot change ctx.state: set ctx.step.state[key], which is kept with the task, or say "
-            "Node(update=True) and return an object that is merged into it"
+            "a node cannot change ctx.state: set ctx.step.state[key], which is stored with the task, or use "
+            "Node(update=True) and return the changed keys"
         )
 
     if not TYPE_CHECKING:  # type checkers see a `Mapping` in `NodeContext.state`
@@ -48,11 +48,11 @@ class NodeContext(Generic[ContextT_co]):
         name: the name of the node.
         input: the value of `Node(input=)`.
         text: the task's input, as text.
-        results: the values of the nodes it follows, by name, without those that were skipped or failed: reading such a
-            value raises `StepHasNoOutput`.
+        results: the values of the nodes it follows, by name. Reading the value of a node that failed or was skipped
+            raises `StepHasNoOutput`.
         state: the shared state, as the nodes before this one left it.
-        step: the step's context, to call the model (`step.call_model`) and tools (`step.call_tool`), or to journal a
-            value (`step.once`).
+        step: the step's context: `step.call_model` calls the model, `step.call_tool` a tool, and `step.once` journals a
+            value.
     """
 
     name: str
@@ -69,13 +69,13 @@ class Ask:
 
     Args:
         prompt: a template, or a function of `NodeContext` that returns the text. In a template `{name}` is the value of
-            a followed node, else of the state, `{name[key]}` a part of it, and `{input}` the task's input; `{{` and
-            `}}` are braces.
-        instructions: in place of the agent's.
+            a followed node, else of the state. `{name[key]}` is a part of it, and `{input}` is the task's input. `{{`
+            and `}}` are braces.
+        instructions: replace the agent's.
         tools: the tools of the agent that the model may call before it answers, or their names.
         rounds: how many answers in a row may call tools.
-        after_conversation: put the conversation before the prompt: the task's input with its pictures, and the
-            thread's messages. The answer stays out of it.
+        after_conversation: put the conversation before the prompt: the thread's messages, and the task's input with its
+            pictures. The answer stays out of it.
     """
 
     prompt: str | Callable[[NodeContext[Any]], str]
@@ -151,7 +151,7 @@ class UseTool:
         return f"tool:{tool_name(self.tool)}"
 
     async def __call__(self, ctx: NodeContext[Any]) -> Any:
-        """Call the tool, under one key: other arguments after a crash are an error and not a second call."""
+        """Call the tool under one key. After a crash, other arguments are an error, not a second call."""
         arguments = self.arguments(ctx) if can_be_called(self.arguments) else filled(ctx.input, ctx)
         if not isinstance(arguments, dict | None):
             raise WorkerError(
@@ -260,7 +260,10 @@ def _check_ask(node: str, ask: Ask) -> None:
 
 
 def _as_ask(node: str, agent: Agent[Any], input: Any) -> Ask:
-    """Return the prompt that runs an agent in a node; raises `ConfigurationError` for settings that a node ignores."""
+    """Return the prompt that runs an agent in a node.
+
+    Raises `ConfigurationError` for settings that a node ignores.
+    """
     settings = {
         "worker": (agent.worker, "function_calling"),
         "output_type": (agent.output_type, str),
@@ -272,7 +275,7 @@ def _as_ask(node: str, agent: Agent[Any], input: Any) -> Ask:
     if changed is not None or not isinstance(agent.instructions, str):
         raise ConfigurationError(
             f"node {node!r}: the agent {agent.name!r} has its own {changed or 'instructions as a function'}, which a "
-            "node cannot keep to: it runs within the task of the pipeline's agent. Use Ask(...), or a function that "
+            "node ignores: it runs within the task of the pipeline's agent. Use Ask(...), or a function that "
             "calls ctx.step.call_model"
         )
     prompt = "{" + TASK_INPUT + "}" if input is None else input
@@ -293,7 +296,7 @@ def tool_name(tool: str | Tool) -> str:
 
 
 def filled(template: Json, ctx: NodeContext[Any]) -> Json:
-    """Return JSON data with its templates filled; a text that is just `{name}` becomes that value."""
+    """Return JSON data with its templates filled. A text that is just `{name}` becomes that value."""
     if isinstance(template, dict):
         return {key: filled(item, ctx) for key, item in cast("dict[str, Json]", template).items()}
     if isinstance(template, list):
@@ -309,7 +312,7 @@ def filled(template: Json, ctx: NodeContext[Any]) -> Json:
 
 
 def filled_prompt(template: str, ctx: NodeContext[Any]) -> tuple[Content, ...]:
-    """Return a prompt with its templates filled; values that something untrusted led to are parts that say so."""
+    """Return a prompt with its templates filled. Values with untrusted origins are labelled parts."""
     parts: list[Text] = []
     for text, field, _, _ in Formatter().parse(template):
         parts.append(Text(text))
@@ -361,7 +364,7 @@ def _value(field: str, ctx: NodeContext[Any]) -> Json:
     elif name in ctx.state:
         value = ctx.state[name]
     else:
-        raise WorkerError(f"node {ctx.name!r}: {{{name}}} is no node that it follows, and not in the state")
+        raise WorkerError(f"node {ctx.name!r}: {{{name}}} is neither a node that it follows nor in the state")
     for key in rest.removesuffix("]").split("][") if rest else ():
         try:
             value = value[int(key) if isinstance(value, list) else key]

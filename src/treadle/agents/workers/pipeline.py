@@ -1,8 +1,8 @@
 """`Pipeline`: a worker whose steps are the nodes of a fixed graph.
 
-Each node is a step: it begins as soon as the nodes it follows have ended, in parallel with others, and is undone,
+Each node is a step. It begins as soon as the nodes it follows have ended, in parallel with others. It is undone,
 forked, limited and recovered like any step. Only the outputs of nodes are stored. The context of a node follows from
-the outputs of the nodes before it, so it does not depend on the order in which these ended.
+them, so it does not depend on the order in which nodes ended.
 """
 
 from __future__ import annotations
@@ -51,18 +51,21 @@ class Node:
 
     Args:
         name: letters, digits, `_` and `-`; unique in the pipeline.
-        run: its action: a function of `NodeContext` (in a thread unless it is async) that returns JSON data; a tool of
-            the agent, or its name; `Ask(prompt)`; or an `Agent` with the model and tools of the pipeline's agent.
+        run: its action: a function of `NodeContext`, a tool of the agent or its name, `Ask(prompt)`, or an `Agent`. A
+            function returns JSON data, and runs in a thread unless it is async. An `Agent` has the model and tools of
+            the pipeline's agent.
         after: names of the nodes it follows.
         when: a function of `NodeContext`; if it returns False the node is skipped.
-        join: how many of the nodes it follows need a value: `all` except optional ones, `any` (one; the others are
-            stopped), `Quorum(n)`, or `optional` (none; it waits for all). With fewer the node is skipped.
+        join: how many of the nodes it follows need a value. `all` is all except optional ones. `any` is one; the others
+            are then stopped. `Quorum(n)` is `n`. `optional` is none, but the node waits for all. With fewer the node is
+            skipped.
         optional: if it fails, the pipeline and the nodes that follow it go on without its value.
-        input: JSON data for the function; or the arguments of the tool, whose texts are templates as in `Ask`, or a
-            function of `NodeContext` that returns them; or the template of the agent's prompt (the task's input).
-        update: its value is an object that is merged into the shared state of the nodes after it.
+        input: JSON data for a function. For a tool, its arguments, or a function of `NodeContext` that returns them;
+            their texts are templates as in `Ask`. For an agent, the template of its prompt; the default is the task's
+            input.
+        update: whether its value, an object, is merged into the shared state of the nodes after it.
         retries: how often the node is tried again after it failed, before its failure counts. A function is entered
-            anew, as after a crash, unless a call of it that may write did not end well. A tool has to be read-only or
+            anew, as after a crash, unless one of its writing calls did not succeed. A tool has to be read-only or
             idempotent.
 
     Raises:
@@ -117,11 +120,11 @@ class Node:
                 self.check_repeatable(tool)
 
     def check_repeatable(self, tool: Tool) -> None:
-        """Raise `ConfigurationError` if the node has retries, and calls of the tool may not be repeated."""
+        """Raise `ConfigurationError` if the node has retries but calls of its tool may not be repeated."""
         if self.retries and not tool.spec.is_repeatable:
             raise ConfigurationError(
-                f"node {self.name!r}: retries={self.retries}, and its tool {tool.spec.name!r} may write, so that "
-                "a call starts at most once: declare the tool read_only=True or idempotent=True, or leave retries out"
+                f"node {self.name!r}: retries={self.retries}, but its tool {tool.spec.name!r} may write, so a "
+                "call starts at most once: declare the tool read_only=True or idempotent=True, or leave retries out"
             )
 
     def __repr__(self) -> str:
@@ -151,9 +154,9 @@ class Pipeline:
 
     Args:
         nodes: in any order.
-        output: the node whose value is the answer, or several whose values make an object by name; by default the
+        output: the node whose value is the answer, or several whose values make an object by name. The default is the
             nodes that no other node follows.
-        state: the shared state at first; the task's `extra_state`, as it is when a node begins, is merged into it.
+        state: the initial shared state. The task's `extra_state` is merged into it when a node begins.
 
     Raises:
         ConfigurationError: two nodes have one name, a node follows an unknown one, or nodes form a circle.
@@ -272,8 +275,8 @@ class Pipeline:
             agent = cast("Any", node.run)
             if isinstance(agent, Agent) and not same_model(cast("Agent[Any]", agent), model):
                 raise ConfigurationError(
-                    f"node {node.name!r}: the agent {agent.name!r} has another model, and a node asks that of the "
-                    "pipeline's agent: give both the same"
+                    f"node {node.name!r}: the agent {agent.name!r} has another model, but nodes use that of the "
+                    "pipeline's agent: give both the same model"
                 )
 
     def __repr__(self) -> str:
@@ -318,7 +321,7 @@ class Pipeline:
         return None
 
     def _state_before(self, node: Node, ctx: StepContext[Any]) -> Mapping[str, Json]:
-        """Return the state as the nodes before this one left it: updates are merged in the order of the nodes."""
+        """Return the state as the nodes before this one left it. Updates are merged in the order of the nodes."""
         state = cast("dict[str, Json]", copied(dict(self.state)))
         state |= copied(dict(ctx.state))
         updates = [name for name in self._before[node.name] if self._by_name[name].update]
@@ -418,7 +421,10 @@ def _checked(nodes: Any) -> tuple[Node, ...]:
 
 
 def _in_order(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return nodes in their order, but each after the nodes it follows; raises `ConfigurationError` for a circle."""
+    """Return nodes in their order, but each after the nodes it follows.
+
+    Raises `ConfigurationError` for a circle.
+    """
     after = {node.name: node.after for node in nodes}
     try:
         TopologicalSorter(after).prepare()

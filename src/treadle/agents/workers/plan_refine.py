@@ -72,10 +72,10 @@ class PlanRefine:
     """Plan sub-tasks, run them in parallel where they can, and refine the plan until there is an answer.
 
     Args:
-        max_refinements: how many times the plan may be refined; after the last time the model has to answer.
+        max_refinements: how many times the plan may be refined. After the last time the model has to answer.
         max_sub_tasks: how many sub-tasks one plan may add.
         max_turns: how many answers of the model one sub-task may take.
-        max_parse_errors: how many plans in a row may be wrong; the last of them fails the step.
+        max_parse_errors: how many plans in a row may be wrong. The last of them fails the step.
 
     Raises:
         ConfigurationError: a value is not a whole number, or too small.
@@ -201,7 +201,7 @@ def _planning(ctx: StepContext[Any]) -> str:
 
 
 def _earlier(ctx: StepContext[Any]) -> tuple[int, list[SubTask]]:
-    """Return the number of the plan that has run, 0 before the first, and all sub-tasks so far with their results."""
+    """Return the number of the plan that has run, or 0, and all sub-tasks so far with their results."""
     if ctx.name == FIRST:
         return 0, []
     data = cast("dict[str, Any]", ctx.input)

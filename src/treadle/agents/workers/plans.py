@@ -1,10 +1,10 @@
-"""Plans of sub-tasks as a model writes them: reading, checking, naming, comparing and describing them.
+"""Plans of sub-tasks as a model writes them: how to read, check, name, compare and describe them.
 
 {"thought": "...", "sub_tasks": [{"id": "paris", "task": "How many people live in Paris?", "after": []}]}
 {"thought": "...", "answer": "Paris has 2.1 million inhabitants."}
 
-The id of a sub-task is the number of its plan and the id in that plan, like `1.paris`. So a sub-task of a refined plan
-is never mistaken for an older one of the same name.
+The id of a sub-task is the number of its plan and the id in that plan, like `1.paris`. So sub-tasks of the same name in
+two plans differ.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_ID: Final = 64
 
 
 class UnusablePlan(ValueError):
-    """The text is not a plan that can be carried out; the message for the model says why."""
+    """The text is not an executable plan; the message for the model says why."""
 
 
 @frozen
@@ -64,7 +64,7 @@ class Plan:
         number: 1 for the first, one more for each refinement.
         added: its sub-tasks, none of which has run.
         kept: ids of the sub-tasks that succeeded in earlier plans; they never run again.
-        dropped: ids of the sub-tasks of the plan before that did not succeed; they never run again.
+        dropped: ids of the sub-tasks of the previous plan that did not succeed; they never run again.
     """
 
     number: int
@@ -161,7 +161,7 @@ def _check_keys(data: Mapping[str, Any], keys: Sequence[str], owner: str) -> Non
 
 
 def _names(entries: Sequence[SubTask], number: int, earlier: Sequence[SubTask]) -> dict[str, str]:
-    """Return the id of each sub-task by its id in the plan; a repeated sub-task that succeeded keeps its id."""
+    """Return the id of each sub-task by its id in the plan. A repeated sub-task that succeeded keeps its id."""
     names: dict[str, str] = {}
     before = {sub_task.id: sub_task for sub_task in earlier}
     for entry in entries:
@@ -179,7 +179,10 @@ def _names(entries: Sequence[SubTask], number: int, earlier: Sequence[SubTask]) 
 
 
 def _waits(sub_task: SubTask, names: Mapping[str, str], earlier: Sequence[SubTask]) -> tuple[str, ...]:
-    """Return the ids of the sub-tasks that a new one waits for, given by full id or by the id in their plan."""
+    """Return the ids of the sub-tasks that a new one waits for.
+
+    The plan names them by full id or by the id in their plan.
+    """
     ids: list[str] = []
     for name in sub_task.after:
         before = [sub for sub in earlier if name in (sub.id, sub.plan_id)]
@@ -212,14 +215,14 @@ def _check_order(added: Sequence[SubTask]) -> None:
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
-    """Return the names and descriptions of tools, a line each, for a model that plans but does not call them."""
+    """Return the names and descriptions of tools, a line each, for a model that only plans."""
     return "\n".join([f"- {tool.name}: {' '.join(tool.description.split())}" for tool in tools]) or "(none)"
 
 
 def describe_ended_plan(
     number: int, earlier: Sequence[SubTask], *, last: bool, label: Label | None
 ) -> Message:
-    """Return the message to the model once a plan has run; `label` is the label of the results of its sub-tasks."""
+    """Return the message to the model once a plan has run. `label` is the label of its sub-tasks' results."""
     begin = f"Plan {number} has run. This is what its sub-tasks and those before came to:\n\n"
     ended = "\n\n".join([_describe_ended(sub_task) for sub_task in earlier])
     if last:

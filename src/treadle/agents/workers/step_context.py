@@ -1,16 +1,16 @@
-"""`StepContext`: the information and requests of a step function. Each request it makes is journalled under a key.
+"""`StepContext`: the information and requests of a step function. Each request is journalled under a key.
 
-A step function may be stopped at any `await`: by a crash, a pause, or a call that waits for a person. Later it is
-entered again from its top. Its requests are then looked up in the memo of its node, by key:
+A step function may be stopped at any `await`, by a crash, a pause, or a wait for a person. Later it is entered again
+from its top. Its requests are then looked up in the memo of its node, by key:
 
     first entry                              second entry
     call_tool("search", ...)  -> recorded    call_tool("search", ...)  -> its result, from the memo
     call_model("Sum it up")   -> recorded    call_model("Sum it up")   -> not ended: the step waits for it again
     (crash)                                  once("id", new_id)        -> recorded
 
-The key of a request is given by the caller, or computed from its arguments and how often the step made it. So a request
-that ended is never made twice, code between requests runs again, and `once`, `now` and `random` return the same value
-again. A key that is used with other arguments raises `NotReproducible`.
+The caller may pass the key of a request. By default it is computed from the arguments and how often the step made the
+request. So a request that ended is never made twice, and `once`, `now` and `random` return the same value again. Code
+between requests runs again. A key that is used with other arguments raises `NotReproducible`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class StepServices(Protocol):
         ...
 
     def keep(self, event: e.Event) -> Awaitable[None]:
-        """Record an event; the awaitable is done once it is recorded."""
+        """Record an event. The awaitable is done once it is recorded."""
         ...
 
     @property
@@ -137,7 +137,7 @@ class StepContext(Generic[ContextT_co]):
             a step that failed or was skipped raises `StepHasNoOutput`.
         given_up: the reasons of such steps, by name.
         failures: the messages of those that failed, by name.
-        state: the task's `extra_state` as it was when the step began, and as its calls left it; changes by the function
+        state: the task's `extra_state` as it was when the step began, and as its calls left it. Changes by the function
             are stored with the step's end.
         attempt: counts from 1.
         context: the object passed to the run; it is never stored.
@@ -198,7 +198,7 @@ class StepContext(Generic[ContextT_co]):
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The conversation as this step sees it: messages from before it and its own, none of its siblings."""
+        """The conversation as this step sees it: earlier messages and its own, but none of its siblings'."""
         return seen_by(self._state, self._node)
 
     @property
@@ -207,14 +207,14 @@ class StepContext(Generic[ContextT_co]):
         return None if self._typed is None else self._typed.value_schema
 
     def check_answer(self, output: Json) -> None:
-        """Raise `ValueError` if this cannot be the task's answer; the message tells a model which fields are wrong."""
+        """Raise `ValueError` if this cannot be the task's answer. The message tells a model the wrong fields."""
         if self._typed is not None:
             self._typed.read(output)
 
     def outputs(self, names: Collection[str]) -> Mapping[str, Json]:
-        """Return the outputs of steps that ended before this one, by name; the nearest of each name.
+        """Return the outputs of steps that ended before this one, by name, the nearest of each name.
 
-        Only steps count that this one waited for, directly or not. Steps that failed or were skipped have no output.
+        Only steps that this one waited for count, directly or not. Steps that failed or were skipped have no output.
         """
         graph = self._state.graph
         assert graph is not None, "a step function is a node of a graph"
@@ -228,7 +228,7 @@ class StepContext(Generic[ContextT_co]):
         return {name: copied(output) for name, output in outputs.items()}
 
     def untrusted_above(self, name: str | None = None) -> tuple[str, ...]:
-        """Return the untrusted origins of the task's input and of the content that steps before this one have read.
+        """Return the untrusted origins of the task's input and of the content that earlier steps have read.
 
         Args:
             name: only the nearest step of this name counts, with the steps before it.
@@ -256,14 +256,14 @@ class StepContext(Generic[ContextT_co]):
         """Send a request to the agent's model and return its answer.
 
         Args:
-            messages: the messages of a side request, whose answer stays out of the conversation; a text is one user
+            messages: the messages of a side request, whose answer stays out of the conversation. A text is one user
                 message. By default the request is the conversation as this step sees it, and the answer joins it.
-            instructions: in place of the agent's.
+            instructions: replace the agent's.
             tools: names of the agent's tools to offer, or `offered` for those that `offer=` selects, else all. By
                 default `offered` in the conversation and none in a side request.
             after_conversation: put the conversation before the messages of a side request.
-            key: identifies the request when the function is entered again; by default its arguments and how often the
-                step made it.
+            key: identifies the request when the function is entered again. By default it is made from the arguments and
+                how often the step made the request.
 
         Raises:
             ModelError: the model did not answer.
@@ -300,7 +300,10 @@ class StepContext(Generic[ContextT_co]):
         *,
         after_conversation: bool,
     ) -> tuple[e.ModelRequested | None, str, str]:
-        """Return the event of a model request (None if it is in the memo), its id, and its key in the memo."""
+        """Return the event of a model request, its id, and its key in the memo.
+
+        The event is None if the memo has the request.
+        """
         needs_conversation = on_the_side is None or after_conversation
         follows_conversation = on_the_side is not None and after_conversation
         digest = _digest(
@@ -342,10 +345,10 @@ class StepContext(Generic[ContextT_co]):
         """Call one of the agent's tools and return its output.
 
         Args:
-            tool: its name; or a call in the model's newest answer in the conversation.
+            tool: its name, or a call in the model's newest answer in the conversation.
             arguments: JSON data, with a name.
-            key: identifies the call when the function is entered again; by default its name, its arguments and how
-                often the step made it. A call of the model is identified by its id.
+            key: identifies the call when the function is entered again. By default it is made from its name, its
+                arguments and how often the step made it. A call of the model is identified by its id.
 
         Raises:
             ToolCallFailed: the call did not succeed; `outcome` is its end, also `unknown`.
@@ -368,13 +371,14 @@ class StepContext(Generic[ContextT_co]):
     @overload
     async def run_agent(self, agent: str, input: str, *, key: str | None = None) -> Json: ...
     async def run_agent(self, agent: NamedAgent[Any] | str, input: str, *, key: str | None = None) -> Any:
-        """Run one of the agent's subagents on a text, as a task of its own below this one, and return its output.
+        """Run a subagent on a text, as a task of its own below this one, and return its output.
 
         Args:
-            agent: one of `Agent(subagents=)`: the output is of its output type; or its name: the output is JSON data.
+            agent: one of `Agent(subagents=)`, or its name. The output is of the agent's output type; with a name it is
+                JSON data.
             input: the whole input of its task; it sees nothing of this conversation.
-            key: identifies the run when the function is entered again; by default the agent's name, the input and how
-                often the step made it.
+            key: identifies the run when the function is entered again. By default it is made from the agent's name, the
+                input and how often the step made it.
 
         Raises:
             SubagentFailed: its task did not succeed; `outcome` is its end.
@@ -423,15 +427,15 @@ class StepContext(Generic[ContextT_co]):
         default: Any = NO_DEFAULT,
         key: str | None = None,
     ) -> Any:
-        """Return a person's answer to a question, of the type `schema`; meanwhile the process may exit.
+        """Return a person's answer to a question, of the type `schema`. The process may exit meanwhile.
 
         Args:
             question: the text that the person reads.
-            schema: the type of the answer, any that pydantic supports; by default text.
+            schema: the type of the answer, any that pydantic supports. The default is text.
             expires: seconds until the question expires, more than 0; None to wait for any time.
             default: the answer if none comes in time, and in a run with `interaction="headless"`.
-            key: identifies the question when the function is entered again; by default its text, its schema and how
-                often the step asked it.
+            key: identifies the question when the function is entered again. By default it is made from its text, its
+                schema and how often the step asked it.
 
         Raises:
             QuestionUnanswered: the question expired, and has no default.
@@ -453,7 +457,7 @@ class StepContext(Generic[ContextT_co]):
     def _question(
         self, terms: QuestionTerms, memo_key: str, expires: float | None, problem: str | None
     ) -> e.QuestionAsked:
-        """Return the event of a question that is asked, or asked again because its answer was not accepted."""
+        """Return the event of a question that is asked, also again because its answer was not accepted."""
         event = e.QuestionAsked(
             self.step_id,
             "",
@@ -471,7 +475,7 @@ class StepContext(Generic[ContextT_co]):
         return event
 
     async def call_tools(self, answer: ModelAnswer) -> tuple[CallState, ...]:
-        """Make all calls of an answer, in parallel; failed calls are returned like the others."""
+        """Make all calls of an answer in parallel. Failed calls are returned like the others."""
         requested = [self._call(call, None, None) for call in answer.message.tool_calls]
         for _, ended in requested:
             await ended
@@ -482,7 +486,7 @@ class StepContext(Generic[ContextT_co]):
         return ended
 
     async def once(self, key: str, fn: Callable[[], T | Awaitable[T]]) -> T:
-        """Return the value of a function from its first call under this key; it must be JSON data."""
+        """Return the value of a function from its first call under this key. It must be JSON data."""
         self._check_running()
         self._memo.check_key(key)
         memo_key = f"once:{key}"
@@ -506,15 +510,18 @@ class StepContext(Generic[ContextT_co]):
         return cast("T", copied(cast("MemoValue", self._node.memo[memo_key].done).value))
 
     async def now(self) -> float:
-        """Return the time of the first such call, in seconds since 1970, UTC; each call in a step has its own time."""
+        """Return the time of this call's first run, in seconds since 1970, UTC.
+
+        Each call in a step has its own time.
+        """
         return await self.once(f"now:{self._memo.count('now')}", self._services.now)
 
     async def random(self) -> float:
-        """Return a number from 0 up to 1; each call in a step has its own, which it keeps."""
+        """Return a number from 0 up to 1. Each call in a step has its own, which it keeps."""
         return await self.once(f"random:{self._memo.count('random')}", self._services.random)
 
     async def sleep(self, seconds: float | None = None, *, until: datetime | float | None = None) -> None:
-        """Sleep for some time, or until a time; the process may exit meanwhile, and the task continues at that time.
+        """Sleep for some time, or until a time. The process may exit meanwhile; the task continues at that time.
 
         The function is then entered again from its top, and finished sleeps return at once.
 
@@ -538,11 +545,11 @@ class StepContext(Generic[ContextT_co]):
         return self._services.wait(awaitable)
 
     async def in_thread(self, fn: Callable[[], T]) -> T:
-        """Return the result of a blocking function, called in a thread of its own; parallel steps go on meanwhile."""
+        """Return the result of a blocking function, called in a thread of its own. Parallel steps go on meanwhile."""
         return await self._services.in_thread(fn)
 
     async def settled(self) -> None:
-        """Return once all requests of the step have ended; from then on it may make none."""
+        """Return once all requests of the step have ended. From then on it may make none."""
         node = self._node
         while self._services.has_unrecorded or self._step.open or node.model_calls or node.questions:
             if self._services.has_unrecorded:
@@ -557,7 +564,7 @@ class StepContext(Generic[ContextT_co]):
     def _call(
         self, tool: str | ToolCall, arguments: dict[str, Json] | None, key: str | None
     ) -> tuple[str, Awaitable[None]]:
-        """Request a call at once; return its id and an awaitable that is done once it has ended."""
+        """Request a call at once. Return its id and an awaitable that is done once it has ended."""
         by_model = isinstance(tool, ToolCall)
         name = tool.name if by_model else tool
         data = tool.arguments if by_model else (arguments or {})
@@ -637,7 +644,7 @@ def _above(graph: Graph, node: StepNode) -> list[StepNode]:
 
 
 def _given_up(graph: Graph, node: StepNode) -> Mapping[str, str]:
-    """Return the reasons of those steps before a step that have no output for it, by name."""
+    """Return the reasons of earlier steps without an output for a step, by name."""
     above = _above(graph, node)
     with_output = {name for name, _ in _outputs(above, node)}
     return {
@@ -648,7 +655,7 @@ def _given_up(graph: Graph, node: StepNode) -> Mapping[str, str]:
 
 
 def _why_without_output(node: StepNode, before: StepNode) -> str:
-    """Return why a step has no output for a later one; the same at each entry of the later one's function."""
+    """Return why a step has no output for a later one. The reason is the same at each entry of its function."""
     step, began = node.step, before.step.started_seq if before.step is not None else 0
     if step is None or not 0 < step.ended_seq < began:
         return "it had not ended when this step began"

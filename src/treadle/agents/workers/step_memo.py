@@ -1,4 +1,4 @@
-"""The memo of a step function: the requests of its earlier runs, which a repeated run finds again."""
+"""The memo of a step function: the requests of its earlier runs, for a repeated run to find."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class StepMemo:
         return count
 
     def continued(self, messages: tuple[Message, ...]) -> ModelCall | None:
-        """Return the longest earlier request that these messages continue: the journal holds its messages already."""
+        """Return the longest earlier request that these messages continue. The journal holds its messages already."""
         longest: ModelCall | None = None
         for entry in self._node.memo.values():
             call = entry.done
@@ -82,7 +82,7 @@ class StepMemo:
         return self._requests
 
     def check_key(self, key: Any) -> None:
-        """Raise `ConfigurationError` unless the journal stores a key, so that its request is found again."""
+        """Raise `ConfigurationError` for a key that the journal would not store, so that no request is lost."""
         if not is_text(key):
             raise ConfigurationError(f"{self._where}: a key is a text, got {key!r:.80}")
         if self._holds_secret(key):

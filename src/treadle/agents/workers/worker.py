@@ -25,7 +25,7 @@ FIRST = "start"
 
 
 class Quorum(int):
-    """A join: this number of the steps that a step waits for must succeed; then the others are stopped."""
+    """A join: `n` of the steps that a step waits for must succeed. Then the others are stopped."""
 
     def __new__(cls, n: int) -> Quorum:
         if isinstance(n, bool) or n < 1:
@@ -40,10 +40,11 @@ class StepResult:
     Args:
         output: JSON data: the task's answer if this is the last step, else the input of the following steps.
         is_last: whether the output is the task's answer.
-        next_steps: the steps to plan; a step without `after` may begin at once, in parallel with others.
-        skipped: why the step skips itself: a text, or the exception with which it failed: then the task is degraded,
-            unless others take its place. A skipped step has no output, and a join of `any` does not count it.
-        sources: the sources of the output, each JSON data such as `{"title", "url"}`; sources of its calls are added.
+        next_steps: the steps to plan. A step without `after` may begin at once, in parallel with others.
+        skipped: why the step skips itself: a text, or the exception with which it failed. After an exception the task
+            is degraded, unless other steps replace it. A skipped step has no output, and a join of `any` does not count
+            it.
+        sources: the sources of the output, each JSON data such as `{"title", "url"}`. Sources of its calls are added.
         artifacts: files that the step made, each a `File` with a name and bytes, or a URL.
     """
 
@@ -72,15 +73,15 @@ class AgentWorker(Protocol):
         ...
 
     def finalize_task(self, task: RunContext[Any], output: Json) -> Json | Awaitable[Json]:
-        """Return an answer in place of this one, or None to leave it; called at least once before the task ends."""
+        """Return an answer instead of this one, or None to leave it. Called at least once before the task ends."""
         ...
 
 
 class Decider:
-    """A worker that is one pure function of state and rules; see `treadle.agents.decide.function_calling` for one.
+    """A worker that is one pure function of state and rules, such as `treadle.agents.decide.function_calling`.
 
     Args:
-        decide: called after each event; it returns an event, effects or `Wait`, and has no side effects.
+        decide: called after each event. It returns an event, effects or `Wait`, and has no side effects.
     """
 
     def __init__(self, decide: DecideFunction) -> None:
@@ -122,7 +123,7 @@ class FunctionWorker:
 
     @property
     def context_needs(self) -> tuple[ContextNeed, ...]:
-        """The required types of the context: that of the step function, or those of the worker's parts."""
+        """The required types of the context, of the step function or of the worker's parts."""
         if self.parts is not None:
             return getattr(self.parts, "context_needs", ())
         return (ContextNeed("its worker", type_named_by(self.run, StepContext)),)
@@ -134,7 +135,7 @@ class FunctionWorker:
 
     @property
     def degrades(self) -> bool:
-        """Whether skipping a failed step degrades the task; not if the worker's model handles failures."""
+        """Whether skipping a failed step degrades the task. It does not if the worker's model handles failures."""
         return getattr(self.parts, "degrades", True)
 
     def facts(self) -> Json:
@@ -152,7 +153,7 @@ class FunctionWorker:
         return checked_steps("initialize_step", steps, ())
 
     async def finalize(self, task: RunContext[Any], output: Json) -> Json:
-        """Return the answer in place of an output; None leaves it unchanged."""
+        """Return the answer instead of an output; None leaves it unchanged."""
         assert self.parts is not None, "a plain function is not consulted"
         answer = await _awaited(self.parts.finalize_task(task, output))
         if not is_writable(answer):
