@@ -791,11 +791,11 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Node("a", name_of, retries=-1), "retries must be a whole number from 0 up"),
     (
         lambda: Node("a", tool(name="pay")(lambda: 1), retries=1),
-        "'pay' may write, so that a call starts at most",
+        "'pay' may write, so a call starts at most",
     ),
     (
         lambda: agent_of(Node("a", "pay", retries=1), tools=[tool(name="pay")(lambda: 1)]),
-        "'pay' may write, so that a call starts at most",
+        "'pay' may write, so a call starts at most",
     ),
     (lambda: agent_of(Node("a", "nothing")), "Agent 'agent': node 'a' calls the tool 'nothing'"),
     (lambda: agent_of(Node("a", Ask("go", tools=[add])), tools=[]), "calls the tool 'add', which the agent"),
