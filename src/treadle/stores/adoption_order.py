@@ -1,4 +1,4 @@
-"""The order in which a process adopts tasks, which all stores share: dead drivers' tasks, then tenants in turn."""
+"""The order in which a process adopts tasks, for all stores: tasks of dead drivers, then tenants in turn."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from treadle.ports import AdoptionQuery
 from treadle.stores.tenants import name_in, tenant_of
 
 JUST_AFTER: Final = "\x01"
-"""Appended to a tenant's name it gives the smallest text after that name: no name has this character."""
+"""A character that no name has. A tenant's name with it appended is the smallest text after that name."""
 
 
 @frozen
 class Candidate:
-    """An orphan that a process may adopt: its name in the store, and a number that grows with each new task."""
+    """An orphan that a process may adopt: its name in the store, and its number, which grows with each new task."""
 
     number: int
     key: str
@@ -36,7 +36,7 @@ def in_order(dead: Iterable[Candidate], others: Iterable[Candidate], query: Adop
     """Return the names of the tasks to adopt, in order, at most `query.limit`.
 
     Args:
-        dead: tasks of dead drivers, the oldest first.
+        dead: tasks of dead drivers, oldest first.
         others: more tasks, in any order, perhaps with duplicates.
         query: the query.
     """
@@ -56,5 +56,5 @@ def in_order(dead: Iterable[Candidate], others: Iterable[Candidate], query: Adop
 
 
 def share(query: AdoptionQuery, tenants: int) -> int:
-    """Return how many tasks of each tenant to read, so that together they can fill the limit."""
+    """Return the number of tasks of each tenant to read so that together they can fill the limit."""
     return -(-query.limit // max(tenants, 1))

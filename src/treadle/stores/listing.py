@@ -1,4 +1,4 @@
-"""Lists of tasks, for all stores: their order, labels as keys of an index, figures and texts as columns."""
+"""Lists of tasks, for all stores: order, labels as keys of an index, figures and texts as columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from treadle.errors import ConfigurationError
 from treadle.ports import BETWEEN_STEPS, TaskFigures, TaskFilter, TaskRow, TaskSums
 
 _LONGEST: Final = 200
-"""The longest label in an index, in characters: some indexes take no long texts."""
+"""Maximum length of a label in an index, in characters, since some indexes take no long texts."""
 
 _FIELDS: Final = (
     ("s", "steps"),
@@ -26,11 +26,11 @@ _FIELDS: Final = (
     ("r", "outcome"),
     ("p", "pending"),
 )
-"""The names of fields in the column `figures`; sums read `t` and `c` there, filters `u` and `p`."""
+"""The names of fields in the column `figures`. Sums read `t` and `c` there, filters `u` and `p`."""
 
 
 def position(cursor: str) -> tuple[int, str]:
-    """Return the time and the id after which a list continues; raises `ConfigurationError`."""
+    """Return the time and the id after which a list continues; raise `ConfigurationError`."""
     created, dot, task_id = cursor.partition(".")
     is_time = created.isascii() and created.isdecimal() and len(created) < 19  # the range of a column
     if not dot or not is_time or "\0" in task_id:
@@ -51,7 +51,7 @@ def newest(pages: Iterable[Sequence[TaskRow]], limit: int) -> list[TaskRow]:
 
 
 def label_key(text: str) -> str:
-    """Return a label's name or text in the form of an index: itself, unless it is long or a column refuses it."""
+    """Return the key of a label's name or text in an index: itself, unless it is long or a column refuses it."""
     if len(text) <= _LONGEST and "\0" not in text:
         return text
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
@@ -63,7 +63,7 @@ def label_rows(labels: dict[str, str], created: int, task_id: str) -> list[tuple
 
 
 def figures_column(figures: TaskFigures | None) -> tuple[str | None, str | None]:
-    """Return figures as they are stored: numbers and short texts as JSON, and the text that searches read."""
+    """Return figures in stored form: numbers and short texts as JSON, and the text for searches."""
     if figures is None:
         return None, None
     document = {key: getattr(figures, name) for key, name in _FIELDS}
@@ -79,7 +79,7 @@ def figures_of_column(column: str | None) -> TaskFigures | None:
 
 
 def has_state(state: str, states: Sequence[str] | None, *, driven: bool) -> bool:
-    """Return whether a task is in one of some states; all are meant by None.
+    """Return whether a task is in one of some states; None means all.
 
     Args:
         state: the task's state, as `TaskRow.display_state` has it.
@@ -92,7 +92,7 @@ def has_state(state: str, states: Sequence[str] | None, *, driven: bool) -> bool
 
 
 def resting_states(states: Sequence[str]) -> set[str]:
-    """Return the stored states of tasks without an owner that are in one of some states."""
+    """Return the stored states of those tasks without an owner that have one of some states."""
     return {"running" if state == BETWEEN_STEPS else state for state in states}
 
 
@@ -135,7 +135,7 @@ def _is_recent_and_waits(row: TaskRow, task_filter: TaskFilter) -> bool:
 
 
 def label_of(by: str) -> str:
-    """Return the name of the label for sums of usage, in the form of the index of labels."""
+    """Return the name of the label for sums of usage, as a key of the index of labels."""
     return label_key(by.removeprefix("label:"))
 
 

@@ -1,6 +1,6 @@
-"""A journal store in the memory of this process: for tests, and for tasks that need not survive the process.
+"""A journal store in the memory of this process, for tests and for tasks that need not survive the process.
 
-It stores encoded records as they are, so a task takes as much memory as its journal is long.
+It stores encoded records, so a task takes as much memory as its journal is long.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from treadle.stores.tenants import tenant_of
 from treadle.stores.watchers import Watchers
 
 CHUNK: Final = 100
-"""How many tasks a list looks at before other work of the event loop gets its turn."""
+"""Number of tasks that a list checks before other work of the event loop gets its turn."""
 
 
 class MemoryStore(JournalStore):
@@ -87,7 +87,7 @@ class MemoryStore(JournalStore):
         return self._fenced
 
     async def open(self) -> None:
-        """Make the store usable (again: data from before `close` is still there)."""
+        """Make the store usable, also after `close`: its data is still there."""
         self._closed = False
 
     async def close(self) -> None:
@@ -248,7 +248,7 @@ class MemoryStore(JournalStore):
         return sums
 
     async def _matching(self, task_filter: TaskFilter) -> AsyncGenerator[list[TaskRow]]:
-        """Yield matching rows, newest first, some at a time: the event loop does other work meanwhile."""
+        """Yield matching rows, newest first, some at a time, so that the event loop can do other work."""
         with self._lock:
             self._usable()
             listed = list(self._tables.listed)
@@ -280,7 +280,7 @@ class MemoryStore(JournalStore):
             return [tables.row(tables.tasks[key]) for key in tables.orphans.adoptable(query)]
 
     async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
-        """Return orphans that the process may not drive, one of each sort; see `JournalStore.unadoptable`."""
+        """Return one orphan of each agent and format that the process may not drive; see `JournalStore.unadoptable`."""
         with self._lock:
             self._usable()
             tables = self._tables
@@ -351,7 +351,7 @@ class MemoryStore(JournalStore):
         yield copy
 
     def watch(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` when another watcher may have written: runners can share this object."""
+        """Call `wake` when another watcher may have written, since runners can share this object."""
         return self._watchers.add(wake)
 
     def _usable(self) -> None:

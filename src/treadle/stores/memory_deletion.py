@@ -1,4 +1,4 @@
-"""The deletion of tasks and threads from a store in memory, and of the records that are no longer needed."""
+"""Delete tasks and threads from a store in memory, and the records that are no longer needed."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Deletion:
             self._tables.forget_grants(thread_id)
         self._take_out(family, thread_id)
         self._collect([*family, *self._removed_members(names)])
-        # With a fork that goes, the thread it began with may go too.
+        # If a fork is deleted, the thread it began with may be deleted too.
         while freed := self._drop_threads(names):
             self._collect(freed)
         return frozenset([task.new.task_id for task in family])
 
     def _take_out(self, family: list[StoredTask], thread_id: str | None) -> None:
-        """Take all members out of a thread, and the tasks of subagents out of theirs."""
+        """Remove all members from a thread, and the tasks of subagents from theirs."""
         called = rules.subagent_tasks((id(task), task.new.task_id, task.new.parent) for task in family)
         for name, thread in self._tables.threads.items():
             for member in reversed(thread.members):
@@ -68,7 +68,7 @@ class Deletion:
         return family
 
     def _drop_threads(self, names: set[str]) -> list[StoredTask]:
-        """Forget the threads that no task needs any more; return their former members."""
+        """Drop the threads that no task needs any more; return their former members."""
         with_readers = {
             task.new.thread_id
             for task in self._tables.tasks.values()
@@ -85,7 +85,7 @@ class Deletion:
         return members
 
     def _collect(self, waiting: list[StoredTask]) -> None:
-        """Drop records of deleted tasks that are no longer read, then those of the tasks kept for them."""
+        """Drop records of deleted tasks that are no longer read, then those of tasks kept for them."""
         while waiting:
             task = waiting.pop()
             if not task.deleted or self._tables.tasks.get(task.new.task_id) is not task:
@@ -126,7 +126,7 @@ class Deletion:
         )
 
     def _removed_members(self, names: set[str]) -> list[StoredTask]:
-        """Return the deleted tasks that are kept because tasks of these threads may have begun with them."""
+        """Return the deleted tasks that are kept since tasks of these threads may have begun with them."""
         threads = [self._tables.threads[name] for name in names if name in self._tables.threads]
         return [m.task for t in threads for m in t.members if m.removed is not None and m.task.deleted]
 

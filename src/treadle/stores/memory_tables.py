@@ -49,7 +49,7 @@ class StoredTask:
     wanted: int = 0
     deleted: bool = False
     turn: int | None = None
-    """its place in the queue of its thread: 0 has the thread, others wait, smallest first; None without a place"""
+    """its place in the queue of its thread: 0 has the thread, larger numbers wait; None without a place"""
 
     records: list[Record] = field(default_factory=list[Record])
     waiting: dict[str, InboxItem] = field(default_factory=dict[str, InboxItem])
@@ -73,14 +73,14 @@ class StoredMember:
     task: StoredTask
     seq: int
     removed: int | None = None
-    """the version that took it out"""
+    """the version that removed it"""
 
     covers: int = 0
 
 
 @mutable
 class StoredThread:
-    """A thread with its members, also the removed ones."""
+    """A thread with its members, including removed ones."""
 
     version: int = 0
     members: list[StoredMember] = field(default_factory=list[StoredMember])
@@ -204,7 +204,7 @@ class MemoryTables:
         return rules.enter_thread(name, thread.version if thread else 0, task.turn, policy, queued)
 
     def _new_task(self, new: NewTask, epoch: int) -> StoredTask:
-        """Build a task without storing it: nothing may be written before every check has passed."""
+        """Build a task without storing it, since nothing may be written before every check has passed."""
         base = self._base(new)
         if new.labels:
             new = replace(new, labels=dict(new.labels))
@@ -225,7 +225,7 @@ class MemoryTables:
         return base
 
     def _check_thread(self, task: StoredTask, commit: Commit) -> int:
-        """Return the version of the member that a commit takes out of its thread, 0 for none."""
+        """Return the version of the member that a commit removes from its thread; 0 for none."""
         change = commit.thread
         assert change is not None
         thread = self.threads.get(change.thread_id) or StoredThread()
@@ -272,7 +272,7 @@ class MemoryTables:
         return replace(record, blobs=shared)
 
     def note_owner(self, task: StoredTask) -> None:
-        """Note whether a task needs an owner, after its owner, its inbox or the task itself changed."""
+        """Update the index of orphans after a task, its owner or its inbox changed."""
         key = task.new.task_id
         if task.deleted or task.owned or task.state in END_STATES or not (task.wanted or task.waiting):
             self.orphans.discard(key)
@@ -345,7 +345,7 @@ def seq_of(record: Record) -> int:
 
 
 def version_of(member: StoredMember) -> int:
-    """Return the version of a thread that a member made."""
+    """Return the version of a thread that a member created."""
     return member.version
 
 
@@ -377,7 +377,7 @@ def task_busy(task: StoredTask) -> Exception:
 
 
 def chain(task: StoredTask) -> Iterator[tuple[StoredTask, int | None]]:
-    """Yield the task and those it was forked from, each with the last event that `task` shares with it."""
+    """Yield the task and its ancestors by fork, each with the last event that `task` shares with it."""
     part: StoredTask | None = task
     shared: int | None = None
     while part is not None:

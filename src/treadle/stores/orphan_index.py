@@ -1,7 +1,7 @@
 """The orphans of a store in memory: tasks that need an owner, in the order of adoption.
 
-A look does not read tasks that its process may not take, however many wait. Tasks are indexed by agent, format and
-tenant, and those that wait for a time by that time. A task whose time has come moves once to the ready ones.
+A query does not read tasks that its process may not take, however many wait. Tasks are indexed by agent, format and
+tenant. Tasks that wait for a time are indexed by that time. Once it has come, they move to the ready tasks.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from treadle.stores.adoption_order import Candidate
 from treadle.stores.tenants import tenant_of
 
 _Place = tuple[int, str]
-"""The number of a task, which grows with each new one, and its name in the store."""
+"""The number of a task, which grows with each new task, and its name in the store."""
 
 _AFTER_ALL: Final = "\U0010ffff"
 
 
 @frozen
 class Orphan:
-    """A task that needs an owner and has none.
+    """A task that lacks the owner it needs.
 
     Args:
         number: a number that grows with each new task.
-        key: its name in the store.
+        key: the name of the task in the store.
         agent: the name of its agent.
         format: the journal format that its driver must know.
         wanted: when it is due, in microseconds since 1970, UTC; 0 for never.
@@ -49,22 +49,21 @@ class Orphan:
 
     @property
     def place(self) -> _Place:
-        """Its position in a list, the oldest first."""
+        """The sort key of a list, oldest first."""
         return self.number, self.key
 
     def is_due(self, until: int) -> bool:
-        """Return whether it is due by `until`."""
         return 0 < self.wanted <= until
 
 
 @mutable
 class _Sort:
-    """The tasks of one agent and format that are ready, the oldest first: all, and those of each tenant."""
+    """The ready tasks of one agent and format, oldest first: all, and those of each tenant."""
 
     all: list[_Place] = field(default_factory=list[_Place])
     of_tenants: dict[str, list[_Place]] = field(default_factory=dict[str, list[_Place]])
     tenants: list[str] = field(default_factory=list[str])
-    """the names of the tenants that have one, in order"""
+    """the names of the tenants that have a ready task, in order"""
 
     def add(self, place: _Place) -> None:
         tenant = tenant_of(place[1])
@@ -89,16 +88,16 @@ class OrphanIndex:
     def __init__(self) -> None:
         self._orphans: dict[str, Orphan] = {}
         self._ready: dict[tuple[str, int], _Sort] = {}
-        """the tasks without a parent that were due at some look, or are due at once"""
+        """the tasks without a parent that were due at an earlier query, or are due at once"""
 
         self._indirect: list[_Place] = []
         """the due children, and all tasks with unread items except those of `_ready` that are due at once"""
 
         self._later: list[tuple[int, int, str]] = []
-        """a heap of times, numbers and names of tasks that wait for a time; some of them may wait no more"""
+        """a heap of times, numbers and names of tasks that wait for a time; it may have stale entries"""
 
     def put(self, orphan: Orphan) -> None:
-        """Add a task, in place of its former entry."""
+        """Add a task, or replace its entry."""
         self.discard(orphan.key)
         self._orphans[orphan.key] = orphan
         if orphan.wanted > AT_ONCE:
@@ -125,7 +124,7 @@ class OrphanIndex:
             self._later = sorted({each for each in self._later if self._waits(each)})
 
     def _waits(self, entry: tuple[int, int, str]) -> bool:
-        """Return whether an entry of `_later` is of a task that still waits for that time."""
+        """Return whether the task of an entry of `_later` still waits for that time."""
         wanted, number, key = entry
         orphan = self._orphans.get(key)
         return orphan is not None and (orphan.wanted, orphan.number) == (wanted, number)
@@ -153,7 +152,7 @@ class OrphanIndex:
                 yield key
 
     def indirect(self, until: int, after: int) -> Iterator[str]:
-        """Yield the names of children and of tasks that only have unread items, like `all`."""
+        """Yield the names of children and of tasks that need an owner only for unread items, like `all`."""
         self._move_due(until)
         for _, key in islice(self._indirect, bisect_left(self._indirect, (after, _AFTER_ALL)), None):
             orphan = self._orphans[key]
@@ -184,7 +183,7 @@ class OrphanIndex:
         return adoption_order.in_order((), candidates, query)
 
     def unadoptable(self, query: AdoptionQuery) -> list[str]:
-        """Return the names of the tasks of `JournalStore.unadoptable`, the oldest first."""
+        """Return the names of the tasks of `JournalStore.unadoptable`, oldest first."""
         self._move_due(query.until)
         oldest = [
             next((place for place in sort.all if self._orphans[place[1]].wanted <= query.until), None)

@@ -1,4 +1,4 @@
-"""Folders and files of the user's own, such as `.treadle`, and the token of a server in it."""
+"""Private folders and files of the user, such as `.treadle` and the server's token in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOKEN_FILE: Final = Path(PRIVATE_FOLDER) / "server-token"
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder that only its owner may enter, if it is missing; git ignores the contents of a `.treadle`."""
+    """Create a folder that only its owner may enter, if it is missing; git ignores the contents of `.treadle`."""
     if folder.exists():
         return
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -24,7 +24,7 @@ def make_folder(folder: Path) -> None:
 
 
 def private_token(file: Path, instead: str) -> str:
-    """Return the token in a file that its owner alone may read, who is the user of this process.
+    """Return the token in a file that only the user of this process may read.
 
     Args:
         file: the file.

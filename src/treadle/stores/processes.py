@@ -1,7 +1,7 @@
-"""Which process this is, and whether the process that owned a task is still alive.
+"""Identify this process, and find out whether the driver of a task is still alive.
 
-A driver is alive while its lease lasts. On one host the process table counts too, so the tasks of a driver that died
-are free at once. Those of a driver that was stopped, or is on another host, are free when its lease has passed.
+A driver is alive while its lease lasts. On one host the process table counts too, so the tasks of a crashed driver are
+free at once. Those of a stopped driver, or of one on another host, are free when its lease has passed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from treadle.core.data import frozen
 from treadle.errors import ConfigurationError
 
 LEASE_SECONDS: Final = 60.0
-"""For how many seconds a driver counts as alive after its last heartbeat, unless a store says otherwise."""
+"""Seconds for which a driver counts as alive after its last heartbeat, unless a store sets another number."""
 
 SHORTEST_LEASE: Final = 0.5
 LONGEST_LEASE: Final = 86_400.0
 
 HEARTBEATS_PER_LEASE: Final = 6
-"""How many heartbeats fit into a lease: a driver that is late with some of them keeps its tasks."""
+"""Number of heartbeats in a lease; a driver that is late with some of them keeps its tasks."""
 
 
 @frozen
@@ -34,9 +34,9 @@ class Process:
     Args:
         key: a fresh id.
         host: the host's name.
-        boot: which boot, and which space of process ids (containers share a kernel, not their ids).
+        boot: the boot and the namespace of process ids, since containers share a kernel but not their ids.
         pid: its process id.
-        started: when it started, in the kernel's ticks since boot; 0 when the system does not say.
+        started: its start, in the kernel's ticks since boot; 0 if the system does not report it.
     """
 
     key: str
@@ -48,7 +48,7 @@ class Process:
 
 @cache
 def _start_of_this(pid: int) -> int:
-    """Return when this process started. Cached by process id: a child made by fork inherits the cache."""
+    """Return the start of this process. Cached by process id, since a child made by fork inherits the cache."""
     return start_of(pid) or 0
 
 
@@ -59,7 +59,7 @@ def this_process() -> Process:
 
 
 def checked_lease(seconds: float, name: str = "lease_seconds") -> float:
-    """Return a lease's length in seconds; raises `ConfigurationError` for one that cannot work."""
+    """Return a lease's length in seconds; raise `ConfigurationError` for an invalid one."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"{name} must be a number of seconds, got {seconds!r}")
     if not SHORTEST_LEASE <= seconds <= LONGEST_LEASE:
@@ -70,7 +70,7 @@ def checked_lease(seconds: float, name: str = "lease_seconds") -> float:
 
 
 def lease_from_now(seconds: float = LEASE_SECONDS) -> int:
-    """Return when a lease that begins now ends, in microseconds since 1970."""
+    """Return the end of a lease that begins now, in microseconds since 1970."""
     return int((time.time() + seconds) * 1_000_000)
 
 
@@ -94,7 +94,7 @@ def alive(host: str, boot: str, pid: int, started: int, lease: int) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """Return when a living process started, in ticks since boot; None when it ended or the system does not say."""
+    """Return the start of a living process in ticks since boot; None if it ended or the system does not report it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

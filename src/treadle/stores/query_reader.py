@@ -1,4 +1,4 @@
-"""The reading half of a store in a database: each method of `JournalReader` is one query; a subclass runs it."""
+"""The reading half of a store in a database: one query for each method of `JournalReader`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Queries(Protocol):
-    """The queries of a database, each a function of a connection: the contents of a store's module `reading`."""
+    """The queries of a database, each a function of a connection; a store's module `reading` has them."""
 
     def records(self, connection: Any, key: str, after: int, upto: int | None, /) -> list[Record]: ...
     def row(self, connection: Any, key: str, deleted: bool, /) -> TaskRow: ...
@@ -47,7 +47,7 @@ class Queries(Protocol):
 class QueryReader(JournalReader):
     """A `JournalReader` whose methods are `queries`; a subclass runs them.
 
-    A store is one, and so is each snapshot of it.
+    Stores and their snapshots derive from it.
     """
 
     queries: Queries

@@ -3,11 +3,10 @@
 A store reads rows, asks a rule, and writes. The rules neither read nor write. They are, in this order:
 
 - the admission of commits, the recognition of repeated ones, and the checks of a claim;
-- which task has a thread, and which tasks wait for it;
+- the queue of a thread;
 - the records that a deletion keeps.
 
-Commits
--------
+Commits -------
 
 A commit is checked by four rules, before any of it is written:
 
@@ -17,8 +16,7 @@ A commit is checked by four rules, before any of it is written:
     releases          does the inbox hold unread items?            then `InboxWaiting`, or ownership stays
     check_thread      is the thread at the expected version?       else `ThreadMoved`
 
-Deletions
----------
+Deletions ---------
 
 A deleted task keeps its records up to the last event that is still read. Their readers are:
 
@@ -26,10 +24,9 @@ A deleted task keeps its records up to the last event that is still read. Their 
 - its thread, while the task is a member of it;
 - the tasks that began with an earlier version of the thread, in which the task was still a member.
 
-A task that was removed from its thread (it was undone) is therefore kept while a task of the thread may have begun
-before that. A task begins before it becomes a member itself: a member at version 3 began with version 2 or an earlier
-one, so it never reads a task that joined at version 3 or later. A task that never was a member may have begun with any
-version.
+So a task that was undone, and thus removed from its thread, is kept while a task of the thread may have begun before
+that. A task begins before it becomes a member itself. A member at version 3 began with version 2 or an earlier one, so
+it never reads a task that joined at version 3 or later. A task that never was a member may have begun with any version.
 
     version  1        2        3            4              5
              one +    two +    two -        three +        now
@@ -39,10 +36,10 @@ version.
 Only tasks that are listed, or that forks share, are read. A fork reads a version of the thread only through the task at
 the root of its chain.
 
-A deleted task stays a member of its thread: its messages belong to the conversation. Members leave a thread when the
-thread itself is deleted, and the tasks of subagents leave theirs when the task that called them is deleted. Each
-departure makes a version of its own, like each addition. A thread is deleted when it has no members, none of its tasks
-is listed, and no fork in another thread began with it.
+A deleted task stays a member of its thread, since its messages belong to the conversation. Members leave a thread when
+the thread itself is deleted. The tasks of subagents leave theirs when the calling task is deleted. Each departure
+creates a version, like each addition. A thread is deleted when it has no members, none of its tasks is listed, and no
+fork in another thread began with it.
 """
 
 from __future__ import annotations
@@ -87,7 +84,7 @@ RecordKey = tuple[int, bytes]
 
 
 def may_be_repeated(commit: Commit, head: TaskHead | None) -> bool:
-    """Return whether a commit may have been written before, so that `admit` needs the record at its place."""
+    """Return whether a commit may have been written before, in which case `admit` needs the record at its place."""
     if head is None or head.deleted or commit.record is None:
         return False
     return commit.record.seq <= head.seq
@@ -109,8 +106,8 @@ def admit(
         head: the state of its task; None if the store has no such task.
         earlier: the record that ends at the same event as the commit's record, if `may_be_repeated`.
         is_own: whether the task has no owner, or this process owns it.
-        is_resent: whether the store itself repeats the commit, since the answer of its database was lost.
-        has_joined: whether the task is the newest member of the commit's thread, at the version it would add.
+        is_resent: whether the store repeats the commit since the answer of its database was lost.
+        has_joined: whether the task already is the newest member of the commit's thread, at the version it would add.
 
     Raises:
         TaskExists: a task of this id exists, and another commit created it.
@@ -151,11 +148,11 @@ def releases(commit: Commit, unread: Collection[str]) -> bool:
     """Return whether a commit ends the ownership.
 
     Args:
-        commit: one with `seal` or `release`; others need no check.
+        commit: a commit with `seal` or `release`; others need no check.
         unread: ids of the inbox items that no earlier commit took.
 
     Raises:
-        InboxWaiting: it seals the task, and does not take all of them.
+        InboxWaiting: it seals the task but does not take all of them.
     """
     is_left = bool(unread) and not set(commit.taken).issuperset(unread)
     if commit.seal and is_left:
@@ -164,17 +161,17 @@ def releases(commit: Commit, unread: Collection[str]) -> bool:
 
 
 def check_thread(commit: Commit, version: int, members: Sequence[tuple[int, int]] = ()) -> int:
-    """Return the version of the member that a commit takes out of its thread; 0 when it adds one.
+    """Return the version of the member that a commit removes from its thread; 0 if it adds one.
 
     Args:
-        commit: one that changes a thread.
+        commit: a commit that changes a thread.
         version: the thread's version; 0 for a thread that has no member yet.
-        members: version and `covers` of the task's newest member and of all members after it, in order; needed only
-            to take a task out.
+        members: version and `covers` of the task's newest member and of all members after it, in order; needed only for
+            a removal.
 
     Raises:
         ThreadMoved: the thread has another version than expected.
-        AlreadyFinalized: the task is no member, or newer messages or a summary follow it.
+        AlreadyFinalized: the task is not a member, or newer messages or a summary follow it.
     """
     change = commit.thread
     assert change is not None
@@ -204,12 +201,12 @@ def check_claim(task_id: str, min_format: int, end: JournalEnd, mark: JournalEnd
     Args:
         task_id: the task.
         min_format: the journal format that its driver must know.
-        end: the end of its journal.
+        end: the last event of its journal, and the digest of its record.
         mark: the end of its journal in its row; None if the row has none.
 
     Raises:
         TaskTooNew: this version does not know the format.
-        JournalCorrupt: the journal ends before the mark, or ends at it with another digest.
+        JournalCorrupt: the journal ends before the mark, or at the mark with another digest.
     """
     check_format(task_id, min_format)
     if mark is not None and end.seq < mark.seq:
@@ -237,7 +234,7 @@ def task_exists(task_id: str) -> TaskExists:
 
 
 def grant_not_found(grant_id: str) -> GrantNotFound:
-    """Return the error for an approval for later calls that is not there."""
+    """Return the error for an approval for later calls that does not exist."""
     return GrantNotFound(f"no grant {grant_id!r} in this store: `list_grants()` names them")
 
 
@@ -250,12 +247,12 @@ def grant_columns(grant: StandingGrant) -> tuple[str | int | None, ...]:
 
 
 def task_not_found(task_id: str) -> TaskNotFound:
-    """Return the error for a task that the store does not have, or does not list."""
+    """Return the error for a task that the store does not have or does not list."""
     return TaskNotFound(f"no task {task_id} in this store")
 
 
 def task_busy(task_id: str, pid: int, host: str, *, is_own: bool) -> TaskBusy:
-    """Return the error for a task that a living driver owns; `is_own`: this process is that driver."""
+    """Return the error for a task that a living driver owns; `is_own` if that is this process."""
     process = "this process" if is_own else "process"
     return TaskBusy(f"task {task_id} is driven by {process} {pid} on {host}", task_id=task_id)
 
@@ -265,7 +262,7 @@ def task_busy(task_id: str, pid: int, host: str, *, is_own: bool) -> TaskBusy:
 
 @mutable
 class QueuedTask:
-    """A task with a place in the queue of its thread: 0 has the thread, others wait, smallest first.
+    """A task with a place in the queue of its thread: 0 has the thread, larger numbers wait.
 
     Args:
         row: its row in the store.
@@ -282,7 +279,7 @@ class QueuedTask:
 
 @mutable
 class QueueEntry:
-    """The place that a task gets, not written yet, and the tasks of dead drivers that lose the thread to it."""
+    """The place that a task will get, and the tasks of dead drivers that lose the thread to it."""
 
     turn: int
     position: QueuePosition | None
@@ -290,7 +287,7 @@ class QueueEntry:
 
 
 IN_PARALLEL: Final = QueueEntry(0, None)
-"""The place of a task that enters by `parallel`: it has the thread, and gets no answer."""
+"""The place of a task that enters by `parallel`: it has the thread at once and gets no position."""
 
 
 def enter_thread(
@@ -309,11 +306,10 @@ def enter_thread(
         turn: the place that the task has; None without one.
         policy: how it enters; not by `parallel`.
         queued: the other tasks of the queue, in the order of their places.
-        dead_drivers: drivers of those tasks that are not alive: their tasks keep no task waiting, and lose the
-            thread.
+        dead_drivers: the dead drivers of those tasks, which lose the thread and block no other.
 
     Raises:
-        ThreadBusy: it enters by `reject`, and a task of a living driver is there.
+        ThreadBusy: it enters by `reject`, but a task of a living driver is there.
     """
     living = [task for task in queued if task.driver not in dead_drivers]
     holders = tuple([task.task_id for task in living if task.turn == 0])
@@ -344,17 +340,17 @@ def enter_thread(
 
 
 ANY_VERSION: Final = 2**62
-"""Above every version: a task that never was a member may have begun with any of them."""
+"""Larger than every version: a task that never was a member may have begun with any of them."""
 
 
 K = TypeVar("K")
 
 
 def subagent_tasks(family: Iterable[tuple[K, str, str | None]]) -> list[K]:
-    """Return the tasks of a deleted family that leave their threads: those that others of the family called.
+    """Return the tasks of a deleted family that leave their threads: those called by others of the family.
 
     Args:
-        family: for each task its key in the store, its id and the id of its parent.
+        family: the key in the store, the id and the parent's id of each task.
     """
     tasks = list(family)
     ids = {task_id for _, task_id, _ in tasks}
@@ -378,8 +374,8 @@ class Membership:
     Args:
         version: the version that added it.
         seq: the last event that is part of the thread.
-        taken_out: whether a later version took it out.
-        read_below: the tasks of the thread that can be read began with versions below this one.
+        taken_out: whether a later version removed it.
+        read_below: the readable tasks of the thread began with versions below this one.
     """
 
     version: int
@@ -389,17 +385,17 @@ class Membership:
 
 
 def read_below(first_versions: Iterable[int | None]) -> int:
-    """Return below which version a thread can still be read.
+    """Return the version below which a thread can still be read.
 
     Args:
-        first_versions: of each task of the thread that was not forked, and is listed or shared by forks, the first
-            version in which it was a member; None for a task that never was one.
+        first_versions: the first version in which each task of the thread was a member; None for a task that never was
+            one. Only tasks that are no forks and are listed or shared by forks count.
     """
     return max((ANY_VERSION if first is None else first for first in first_versions), default=0)
 
 
 def last_needed_event(fork_points: Iterable[int], memberships: Iterable[Membership]) -> int | None:
-    """Return the last event of a deleted task that is still read; None when the whole task can go.
+    """Return the last event of a deleted task that is still read; None if the whole task can be dropped.
 
     Args:
         fork_points: for each fork, the last event that it shares.

@@ -1,4 +1,4 @@
-"""A store that only runs tasks, in the place of a `JournalStore`: each missing method raises an error with its name."""
+"""Use a store that can only run tasks as a `JournalStore`: each missing method raises an error with its name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class MethodMissing(ConfigurationError, AttributeError):
 
 
 class RunOnlyStore:
-    """A store that passes each call on to a `TaskStore`; a method of `JournalStore` that it lacks raises.
+    """Passes each call on to a `TaskStore`; raises for a method of `JournalStore` that it lacks.
 
     Args:
         store: the store.

@@ -1,9 +1,9 @@
 """Tenants: several sets of tasks, threads and grants in one store, each with names of its own.
 
 A store prefixes each name of a tenant with the name of the tenant: `acme`, a unit separator, `order-17`. Callers' names
-cannot contain a separator, so names of two tenants never collide, and references to names (a parent, a base, a thread,
-a place in a queue) stay within their tenant. Names of the tenant "" have no prefix: a store without tenants has only
-tasks of that tenant.
+cannot contain a separator, so names of two tenants never collide. References to a parent, a base, a thread or a place
+in a queue stay within their tenant. Names of the tenant "" have no prefix: a store without tenants has only tasks of
+that tenant.
 
 Only `TenantStore` adds and removes prefixes, in rows, records and errors. Journals have bare names, so an export of one
 tenant can be imported by another. The stores themselves know tenants only in lists.
@@ -45,7 +45,7 @@ from treadle.ports import (
 )
 
 PAGE: Final = 200
-"""How many orphans of all tenants to read at a time for those of one."""
+"""Number of orphans of all tenants to read at a time in search of those of one."""
 
 
 TaskT = TypeVar("TaskT", NewTask, TaskRow)
@@ -57,12 +57,12 @@ def tenant_of(name: str) -> str:
 
 
 def name_in(tenant: str, task_id: str) -> str:
-    """Return the name of a tenant's task as the store keeps it."""
+    """Return the name of a tenant's task in the store."""
     return tenant + TENANT_SEPARATOR + task_id if tenant else task_id
 
 
 class Names:
-    """The names of one tenant: as it gives them, and as a store keeps them.
+    """Converts between the names of one tenant and those in its store.
 
     Args:
         tenant: its name, not empty.
@@ -91,7 +91,7 @@ class Names:
         return None if name is None else name.removeprefix(self.prefix)
 
     def bare_text(self, text: str) -> str:
-        """Return a text of an error with the names in it as the tenant gave them."""
+        """Return a text of an error with the tenant's own names in it."""
         return text.replace(self.prefix, "").replace(self._shown, "")
 
     @contextmanager
@@ -113,7 +113,7 @@ class Names:
     # ------------------------------------------------------------------------------------ into the store
 
     def full_labels(self, labels: dict[str, str]) -> dict[str, str]:
-        """Return labels with the tenant before their names, by which an index finds them."""
+        """Return labels with the tenant before their names, the keys of an index."""
         return {self.prefix + name: value for name, value in labels.items()}
 
     def full_record(self, record: Record) -> Record:
@@ -305,7 +305,7 @@ class TenantStore(TenantReader, JournalStore):
     Args:
         store: the other store, which other tenants share.
         tenant: the tenant's name, not empty.
-        watch: a watch of the other store, shared by tenants; by default a separate one.
+        watch: a watch of the other store that tenants share; by default a separate one.
     """
 
     def __init__(self, store: JournalStore, tenant: str, watch: SharedWatch | None = None) -> None:
@@ -422,7 +422,7 @@ class TenantStore(TenantReader, JournalStore):
 
 
 class SharedWatch:
-    """One watch of a store for all of its tenants: each is woken by its own changes alone.
+    """One watch of a store for all its tenants, each woken by its own changes alone.
 
     Args:
         store: the whole store.
@@ -434,10 +434,10 @@ class SharedWatch:
         self._watchers: dict[str, dict[object, tuple[Names, Wake]]] = {}
         self._count = 0
         self._stops: list[Callable[[], None]] = []
-        """how to stop the watches of the store: the one that wakes, and another if there are several watchers"""
+        """stop the watches of the store: the one that wakes, and another one if there are several watchers"""
 
     def add(self, names: Names, wake: Wake) -> Callable[[], None]:
-        """Let a tenant's watcher be woken; return how to stop it."""
+        """Add a tenant's watcher; return a function that removes it."""
         token = object()
         with self._lock:
             if not self._stops:
@@ -478,12 +478,12 @@ class SharedWatch:
             gone = frozenset([names.bare(name) for name in deleted.get(names.tenant, ())])
             try:
                 wake(StoreChanges(seen, own_mail, changes.owners, gone, changes.outdated))
-            except RuntimeError:  # its event loop is closed: it is a watcher no more
+            except RuntimeError:  # its event loop is closed
                 self._remove(names.tenant, token)
 
 
 def _heed_nothing(changes: StoreChanges) -> None:
-    """Watch a store so that it has two watchers."""
+    """Do nothing; used as the second watcher of a store."""
 
 
 def _by_tenant(task_ids: Iterable[str]) -> dict[str, list[str]]:
@@ -495,7 +495,7 @@ def _by_tenant(task_ids: Iterable[str]) -> dict[str, list[str]]:
 
 
 class Tenants(TenantStores):
-    """The tenants of a store; that of the tenant "" is the store itself.
+    """The tenants of a store; the tenant "" is the store itself.
 
     Args:
         store: the store.
@@ -527,5 +527,5 @@ class Tenants(TenantStores):
 
 
 def _bare_row(row: TaskRow) -> TaskRow:
-    """Return a row of a store as its tenant sees it."""
+    """Return a row of a store with its tenant's own names."""
     return Names(row.tenant).bare_row(row) if row.tenant else row

@@ -11,13 +11,13 @@ class Watchers(dict[object, Wake]):
     """The watchers of one store object by their tokens, until each of them ends."""
 
     def add(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` with all changes from now on; return a function that ends that."""
+        """Call `wake` with all changes from now on; return a function that stops it."""
         token = object()
         self[token] = wake
         return lambda: self.pop(token, None) and None
 
     def wake(self, changes: StoreChanges) -> None:
-        """Tell all watchers of changes; one whose event loop is closed is removed."""
+        """Report changes to all watchers; remove those whose event loop is closed."""
         for token, wake in list(self.items()):
             try:
                 wake(changes)

@@ -33,11 +33,11 @@ from treadle.stores.writer_thread import BARRIER, Item, WriterThread
 W = TypeVar("W", bound=WriterThread)
 
 DISOWN_RETRY_SECONDS: Final = (0.1, 10.0)
-"""Seconds before the second try to give a claim back, and between the last of many."""
+"""Seconds before the second try to give a claim back, and maximum between later tries."""
 
 
 class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
-    """A `JournalStore` that queues its writes; a subclass makes the writer, and reads."""
+    """A `JournalStore` that queues its writes; a subclass creates the writer, and reads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -45,14 +45,14 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         self._closed = False
         self._fenced = 0
         self._watchers = Watchers()
-        """to tell them of this object's own writes at once: the writer reports those later"""
+        """get this object's own writes at once; the writer reports them later"""
 
     def _new_writer(self) -> W:
-        """Return a writer that has just begun."""
+        """Start and return a writer."""
         raise NotImplementedError
 
     def _close_readers(self) -> None:
-        """Close the connections that read; reads that run are finished first."""
+        """Close the reading connections after the running reads."""
         raise NotImplementedError
 
     @property
@@ -61,7 +61,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         return self._fenced + (self._writer.fenced if self._writer is not None else 0)
 
     async def open(self) -> None:
-        """Make the store usable, also after `close`; raises `StoreUnavailable` or `StoreFormatError`."""
+        """Make the store usable, also after `close`; raise `StoreUnavailable` or `StoreFormatError`."""
         with self._lock:
             self._closed = False
         ready = self._active().ready
@@ -108,7 +108,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
             self._disown(writer, task_id, ended.result().epoch)
 
     def _disown(self, writer: W, task_id: str, epoch: int, after: float = DISOWN_RETRY_SECONDS[0]) -> None:
-        """Give back a claim that no caller waits for; again and again, if the store cannot be written."""
+        """Give back a claim that no caller waits for; retry while the store cannot be written."""
         loop = asyncio.get_running_loop()
 
         def done(result: Exception | None) -> None:
@@ -116,7 +116,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
                 later = min(2 * after, DISOWN_RETRY_SECONDS[1])
                 loop.call_later(after, self._disown, writer, task_id, epoch, later)
 
-        with suppress(StoreUnavailable):  # it is closed, and closing gave up all that it owned
+        with suppress(StoreUnavailable):  # it is closed, and its tasks were released
             writer.submit(Item("disown", (task_id, epoch), done, loop))
 
     async def post(self, task_id: str, item: InboxItem) -> bool:
@@ -159,7 +159,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         return await self._query(self.queries.adoptable, query)
 
     async def unadoptable(self, query: AdoptionQuery) -> list[TaskRow]:
-        """Return orphans that the process may not drive, one of each sort; see `JournalStore.unadoptable`."""
+        """Return one orphan of each agent and format that the process may not drive; see `JournalStore.unadoptable`."""
         return await self._query(self.queries.unadoptable, query)
 
     def _submit(self, writer: W, operation: str, argument: Any = None) -> asyncio.Future[Any]:
@@ -188,7 +188,7 @@ class WriteBehindStore(QueryReader, JournalStore, Generic[W]):
         return end
 
     async def _wait_for_queue(self) -> None:
-        """Wait until all that this process queued is written, so that a read sees it."""
+        """Wait until all queued items are written, so that a read sees them."""
         writer = self._active()
         if writer.finished != writer.queued or not writer.ready.done():
             await self._submit(writer, BARRIER)

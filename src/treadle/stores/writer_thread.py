@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 
-A durable transaction costs a flush of the disk. Commits of concurrent tasks share one: while the thread writes a group,
-event loops queue more items, and the next group takes all of them.
+A durable transaction costs a flush of the disk. Commits of concurrent tasks share one. While the thread writes a
+group, event loops queue more items, and the next group takes all of them.
 
     event loop                     writer thread
     submit(item) ---> queue ---+
@@ -24,18 +24,18 @@ Invariant: each item that `submit` accepted gets exactly one call of `done`, in 
 submission. It gets a result, or the error that stopped it. An error in `_write` is the result of its group, and the
 thread goes on.
 
-A newer version may migrate a store that is open. A writer reads the format again with each heartbeat; once the tables
-are too new for this version to write, it is `outdated`: it refuses all items but commits of tasks that its process
+A newer version may migrate an open store. A writer reads the format again with each heartbeat. Once the tables are too
+new for this version to write, it is `outdated`. Then it refuses all items except commits of tasks that its process
 owns, and tells the watchers to release these.
 
-`BARRIER` is the operation of an item that writes nothing: its `done` is called once all items before it are written.
-A read waits for one, so that it sees the writes of its process.
+`BARRIER` is the operation of an item that writes nothing. Its `done` is called once all items before it are written. A
+read waits for one, so that it sees the writes of its process.
 
 A subclass implements a store: it opens, writes a group, does due work, and closes.
 
 When the interpreter exits, `RunningWriters` stops all writers of this process and waits for them, for at most
-`EXIT_SECONDS`. A child made by fork has the memory of its parent but not its threads: a writer belongs to the process
-`pid`, and the child gets its parent's open stores from `RunningWriters.inherited`.
+`EXIT_SECONDS`. A child made by fork has the memory of its parent but not its threads. A writer belongs to the process
+`pid`. The child gets its parent's open stores from `RunningWriters.inherited`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Done = Callable[[Any], None]
 
 
 class Item(NamedTuple):
-    """One thing to write: the name of an operation, its argument, and the callback with its event loop."""
+    """An item to write: the name of an operation, its argument, and the callback with its event loop."""
 
     operation: str
     argument: Any = None
@@ -72,11 +72,11 @@ class Item(NamedTuple):
 
 
 BARRIER = ""
-"""The operation of an item that writes nothing: it is done once all items before it are."""
+"""The operation of an item that writes nothing; it is done once all items before it are."""
 
 
 class WriterThread:
-    """Write queued items in a thread of its own; open there too, so that making a writer does not block.
+    """Writes queued items in a thread of its own, which also opens the store, so that a constructor does not block.
 
     Args:
         name: name of the file or database, for errors and for the thread.
@@ -92,7 +92,7 @@ class WriterThread:
         self.finished = 0
         self.fenced = 0
         self.outdated: StoreFormatError | None = None
-        """why only tasks that this process owns may be written, once a newer version migrated the open store"""
+        """the error of writes to other tasks than owned ones, once a newer version migrated the open store"""
 
         self._lock = Lock()
         self._watchers = Watchers()
@@ -118,19 +118,19 @@ class WriterThread:
                 self._put(None)
 
     def watch(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` in the thread soon after other processes wrote; return a function that ends that."""
+        """Call `wake` in the thread soon after other processes wrote; return a function that stops it."""
         end = self._watchers.add(wake)
         self._put(Item(BARRIER))  # the thread may be waiting without a timeout, or has to begin to listen
         return end
 
     def _leave(self, error: StoreFormatError) -> None:
-        """Accept only commits of owned tasks from now on, and have these released; called in the thread."""
+        """Accept only commits of owned tasks from now on, and request their release; called in the thread."""
         if self.outdated is None:
             self.outdated = error
             self._watchers.wake(StoreChanges(None, outdated=error))
 
     def _refusal_of(self, item: Item) -> StoreFormatError | None:
-        """Return why an item is not written, if a newer version migrated the store."""
+        """Return the error of an item if a newer version migrated the store."""
         if self.outdated is None or item.operation in (BARRIER, "disown"):
             return None
         is_of_owned_task = item.operation == "commit" and item.argument.create is None
@@ -151,7 +151,7 @@ class WriterThread:
         raise NotImplementedError
 
     def _wait_seconds(self) -> float | None:
-        """Return after how many seconds without an item to call `_run_due_work`; None for never."""
+        """Return the seconds without an item after which to call `_run_due_work`; None for never."""
         raise NotImplementedError
 
     def _run_due_work(self) -> None:
@@ -183,18 +183,16 @@ class WriterThread:
         self.ready.set_result(None)
         while self._serve():
             pass
-        with suppress(
-            Exception
-        ):  # all items are answered; the lease of a driver that did not end it passes by itself
+        with suppress(Exception):  # all items are answered, and a lease that was not ended passes by itself
             self._close_writer()
         self.stopped.set_result(None)
 
     def _serve(self) -> bool:
-        """Wait for a group and write it; False when it was the last."""
+        """Wait for a group and write it; return False after the last one."""
         try:
             first = self._next_item(self._wait_seconds())
         except Empty:
-            with suppress(Exception):  # the thread must go on: the next write reports the error
+            with suppress(Exception):  # the thread must go on, and the next write reports the error
                 self._run_due_work()
             return True
         group: list[Item] = []
@@ -225,7 +223,7 @@ class WriterThread:
         for loop, pairs in calls.items():
             try:
                 loop.call_soon_threadsafe(_call_back, loop, pairs)
-            except RuntimeError:  # that event loop is closed: no call waits there any more
+            except RuntimeError:  # that event loop is closed, so no call waits there
                 continue
 
     def _fail_queued(self, reason: Exception) -> None:
@@ -247,7 +245,7 @@ def _call_back(loop: AbstractEventLoop, pairs: list[tuple[Done, Any]]) -> None:
 
 
 class RunningWriters:
-    """The running writers of this process, to stop at its end, and to know of in its forks."""
+    """The running writers of this process, which stop at its end and are remembered in its forks."""
 
     writers: ClassVar[WeakSet[WriterThread]] = WeakSet()
     inherited: ClassVar[set[str]] = set()
@@ -256,7 +254,7 @@ class RunningWriters:
 
     @classmethod
     def add(cls, writer: WriterThread) -> None:
-        """Add a writer that begins."""
+        """Add a new writer."""
         if not cls.is_registered:
             cls.is_registered = True
             atexit.register(cls.stop_all)

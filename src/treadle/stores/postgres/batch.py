@@ -1,4 +1,4 @@
-"""The rows that a group of items writes to a PostgreSQL schema: collected item by item, sent by a few statements."""
+"""Collect the rows that a group of items writes to a PostgreSQL schema, and send them in a few statements."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ AS u(id, epoch, driver, state, mark_seq, mark_digest, turn, wanted, format, figu
 
 @mutable
 class Head:
-    """The state of a task in this transaction. `new`: it will be inserted, as a fork of row `base` if that is set."""
+    """The state of a task in this transaction. With `new` it will be inserted; `base` is the row it was forked from."""
 
     row: int
     epoch: int
@@ -56,7 +56,7 @@ class Head:
     wanted: int = 0
     format: int = 1
     digest: bytes | None = None
-    """of the last record; None until it is needed"""
+    """the digest of the last record; None until it is needed"""
     new: NewTask | None = None
     base: int | None = None
     figures: TaskFigures | None = None
@@ -72,7 +72,7 @@ class Batch:
         moved: new versions of threads.
         granted: approvals for later calls.
         joined: new members: thread, version, task, last event, and the version that a summary covers.
-        left: removed members: the version that removes them, thread, their own version.
+        left: removed members: the version that removes them, the thread, their own version.
     """
 
     changed: dict[int, Head] = field(default_factory=dict[int, Head])
@@ -97,7 +97,7 @@ class Batch:
         self._new.append(head)
 
     def append(self, head: Head, record: Record) -> None:
-        """Add a record, which is the task's last from now on."""
+        """Add a record, which becomes the task's last one."""
         seq = record.seq
         row = (head.row, seq, record.count, record.epoch, len(record.blobs), record.digest, record.data)
         self._records.append(row)
@@ -107,7 +107,7 @@ class Batch:
         head.seq, head.digest = seq, record.digest
 
     def take(self, row: int, keys: Iterable[str]) -> None:
-        """Add inbox items that are taken."""
+        """Mark inbox items as taken."""
         self._taken += [(row, key) for key in keys]
 
     def post(self, row: int, item: InboxItem) -> None:
@@ -115,11 +115,11 @@ class Batch:
         self._posts.append((row, item.item_id, item.kind, item.created, json.dumps(item.data)))
 
     def send(self, connection: BoundedConnection, threads: set[str]) -> None:
-        """Send all rows; those that other processes may insert too are sent in one order.
+        """Send all rows; rows that other processes may insert too are sent in a fixed order.
 
         Args:
-            connection: in a transaction, and best in a pipeline.
-            threads: the threads that have a row; grows by those that get one.
+            connection: a connection in a transaction, preferably in a pipeline.
+            threads: the threads that have a row; threads that get one are added.
         """
         run, run_many = connection.execute, connection.cursor().executemany
         if self._new:

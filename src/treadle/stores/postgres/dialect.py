@@ -16,7 +16,7 @@ _FAR: Final = 2**62
 
 
 def is_alive(host: str, boot: str, pid: int, started: int, leased: bool) -> bool:
-    """Return whether a driver is alive; `leased`: its lease has not passed by the clock of the database."""
+    """Return whether a driver is alive; `leased` tells whether its lease lasts by the clock of the database."""
     return alive(host, boot, pid, started, _FAR if leased else 0)
 
 

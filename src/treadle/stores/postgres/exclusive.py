@@ -1,7 +1,7 @@
 """Operations that lock a whole PostgreSQL schema: deletions, and restoring tasks and threads from another store.
 
-Such an operation reads forks, children and threads, or may fail half-way. It has a transaction of its own, waits until
-no group is being written, and lets none begin. It is rare and short.
+These operations read forks, children and threads, or may fail half-way. Each has a transaction of its own. It waits
+until no group is being written, and lets none begin. They are rare and short.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ ON CONFLICT (key) DO UPDATE SET version = excluded.version WHERE threads.version
 
 
 def run(connection: BoundedConnection, item: Item, own_driver: int | None) -> list[str]:
-    """Run an operation and return the ids of deleted tasks; when it raises, the caller rolls the transaction back.
+    """Run an operation and return the ids of deleted tasks; if it raises, the caller rolls the transaction back.
 
     Args:
-        connection: in a transaction that has run `LOCK_EXCLUSIVE`.
+        connection: a connection in a transaction that has run `LOCK_EXCLUSIVE`.
         item: the operation and its argument.
         own_driver: the row of this process in `drivers`.
     """
@@ -101,7 +101,7 @@ def _restore_thread(
 
 
 def _find(connection: BoundedConnection, key: str) -> Any:
-    """Return row, last event and format of a task, also of a deleted one; None without one."""
+    """Return row, last event and format of a task, even a deleted one; None if it does not exist."""
     return connection.execute(_FIND, (key,)).fetchone()
 
 

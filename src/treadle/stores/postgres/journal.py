@@ -1,8 +1,8 @@
-"""The writes to a PostgreSQL schema: one group of items, checked in memory, in one transaction.
+"""Write one group of items to a PostgreSQL schema, checked in memory, in one transaction.
 
 A transaction locks the threads and tasks of its items, each kind in one order, and only then reads them. So two
-processes never wait for each other in a circle, and the rows stay the same until the commit. Every item is checked
-before any of it is written: a refused item does not affect others of its group.
+processes never deadlock, and the rows stay the same until the commit. Every item is checked before any of it is
+written. So a refused item does not affect others of its group.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ AND t.thread = ANY(ARRAY(SELECT unnest(%b::text[]) UNION SELECT thread FROM task
 _TASKS: Final = """SELECT id, key, epoch, driver, deleted, state, base_seq, mark_seq, mark_digest, thread, turn, wanted,
 format FROM tasks WHERE key = ANY(%b) ORDER BY id FOR NO KEY UPDATE"""
 _TASKS_AT_HAND: Final = _TASKS + " SKIP LOCKED"
-# A separate statement: it must see commits made while the statement before waited for its locks.
+# A separate statement: it must see commits made while the previous one waited for its locks.
 _HEADS: Final = (
     "SELECT t.id, (SELECT max(seq) FROM records WHERE task = t.id), t.key FROM tasks t WHERE key = ANY(%b)"
 )
@@ -91,7 +91,7 @@ _RENEW_LEASE: Final = """INSERT INTO drivers(key, host, boot, pid, started, leas
 VALUES (%s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
 ON CONFLICT (key) DO UPDATE SET lease = excluded.lease
 RETURNING id, (SELECT version FROM treadle_format), (SELECT opens FROM treadle_format)"""
-# A transaction that makes a driver an owner locks its row, so that the row is not deleted before the task names it.
+# A transaction that makes a driver an owner locks its row. So the row is not deleted before the task names it.
 _OWN_DRIVER: Final = "SELECT id FROM drivers WHERE id = %s FOR KEY SHARE"
 _OWNED: Final = "SELECT key FROM tasks WHERE driver = %s"
 _DEAD_DRIVERS: Final = """SELECT id FROM drivers WHERE lease < clock_timestamp()
@@ -99,7 +99,7 @@ AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 _UNREFERENCED: Final = (
     "SELECT id FROM drivers WHERE id = ANY(%s) AND lease < clock_timestamp() FOR UPDATE SKIP LOCKED"
 )
-# A separate statement: it must see the tasks of processes that held their row when the statement before began.
+# A separate statement: it must see the tasks of processes that held their row when the previous one began.
 _FORGET: Final = """DELETE FROM drivers WHERE id = ANY(%s)
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 _LATE: Final = """INSERT INTO drivers(key, host, boot, pid, started, lease)
@@ -119,11 +119,11 @@ class LeaseHolder:
 
     Args:
         process: its host, process id and key.
-        to: the schema, and for how many seconds it counts as alive after a heartbeat.
+        to: the schema, and the seconds for which it counts as alive after a heartbeat.
         row: its row of `drivers`; None until it first owns a task.
         renewed_at: when it last renewed its lease, by the clock of this machine.
         held: the tasks it owns.
-        outdated: the error for tables that a newer version migrated beyond this one, as the last renewal found them.
+        outdated: the error of the last renewal if a newer version migrated the tables beyond this one.
     """
 
     process: Process
@@ -135,12 +135,12 @@ class LeaseHolder:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether its lease was renewed lately; not so once the clock was set back, or the machine slept."""
+        """Whether its lease was renewed lately; False after the clock was set back or the machine slept."""
         return 0 <= time.time() - self.renewed_at < self.to.lease_seconds / HEARTBEATS_PER_LEASE
 
 
 def renew_lease(connection: BoundedConnection, owner: LeaseHolder) -> int:
-    """Renew the lease of this process, and return its row; note whether a newer version migrated the tables."""
+    """Renew the lease of this process and return its row; record whether a newer version migrated the tables."""
     p = owner.process
     values = (p.key, p.host, p.boot, p.pid, p.started, owner.to.lease_seconds)
     row = connection.execute(_RENEW_LEASE, values).fetchone()
@@ -168,7 +168,7 @@ class Group:
     """Items that are written in one transaction: `begin`, `apply` each, `write`.
 
     Args:
-        connection: in no transaction.
+        connection: a connection without a transaction.
         owner: this process.
         channel: the name of the schema's channel and locks.
     """
@@ -202,11 +202,11 @@ class Group:
     def begin(self, items: list[Item], before: Sequence[Any]) -> None:
         """Begin the transaction: lock the rows of the items, then read them.
 
-        A claim does not wait for the row of its task: the last driver may have been stopped during a write.
+        A claim does not wait for the row of its task, since the last driver may have been stopped during a write.
 
         Args:
             items: the items to write.
-            before: the result of each item in a transaction that may have been committed; None without one.
+            before: the result of each item in an earlier transaction that may have been committed; else None.
         """
         commits: list[Commit] = [item.argument for item in items if item.operation == "commit"]
         claims: list[tuple[str, bool]] = [item.argument for item in items if item.operation == "claim"]
@@ -223,7 +223,7 @@ class Group:
         with self._connection.pipeline():
             execute(BEGIN)
             if self._connection.info.server_version >= 17_00_00:
-                execute(AT_MOST)  # also when it waits for a lock, and no process is there to end it
+                execute(AT_MOST)  # also while it waits for a lock and no process can end it
             execute(LOCK_SHARED, (self._channel,))
             own_driver = execute(_OWN_DRIVER, (self._driver,)) if creates or claims else None
             versions, turns = self._ask_threads(commits, claims)
@@ -265,7 +265,7 @@ class Group:
         if not (coming or entering):
             return (execute(_THREADS, (list(changing), entering)) if changing else None), None
         execute(_ENTERED, (coming, entering))
-        # A creation that is sent again has a row already, which names its thread.
+        # A creation that is sent again has a row, which names its thread.
         versions = execute(_THREADS, ([*changing, *coming], entering))
         return versions, execute(_TURNS, (coming, entering))
 
@@ -283,7 +283,7 @@ class Group:
 
         Args:
             item: the item to write, one of those of `begin`.
-            before: its result in a transaction that may have been committed; None without one. If the item is already
+            before: its result in an earlier transaction that may have been committed; else None. If the item is already
                 written, that transaction wrote it.
         """
         if item.operation == BARRIER:
@@ -401,7 +401,7 @@ class Group:
     # ------------------------------------------------------------------------------------------- threads
 
     def _check_thread(self, head: Head, commit: Commit, change: ThreadChange) -> int:
-        """Return the version of the member that a commit takes out of its thread, 0 for none."""
+        """Return the version of the member that a commit removes from its thread; 0 for none."""
         members: list[tuple[Any, ...]] = []
         if change.action == "remove":
             self._flush()
@@ -422,7 +422,7 @@ class Group:
         return self._assign_place(head, key, self._entry(head, policy))
 
     def _entry(self, head: Head, policy: OnBusyThread | None) -> QueueEntry | None:
-        """Return the place in the queue that a task asks for; raises `ThreadBusy`."""
+        """Return the place in the queue that a task asks for; raise `ThreadBusy`."""
         if policy is None or (head.new is None and head.driver is None):
             return None
         if policy == "parallel":
@@ -447,7 +447,7 @@ class Group:
         return entry.position
 
     def _depose(self, task: QueuedTask) -> None:
-        """Take the thread from a task with a dead driver: the task stays that driver's, under a newer epoch."""
+        """Take the thread from a task with a dead driver; the driver still owns the task, in a newer epoch."""
         late = self._connection.execute(_LATE, (task.driver,)).fetchone()
         if late is None:
             return
@@ -514,7 +514,7 @@ class Group:
             raise rules.task_busy(key, facts[2], facts[0], is_own=False)
 
     def _driver_row(self) -> int:
-        """Return the row of this process, with a lease renewed lately; raises `StoreFormatError`."""
+        """Return the row of this process, with a recent lease; raise `StoreFormatError`."""
         if self._driver is None or not self._is_fresh:
             self._renewed_at = time.time()
             self._driver = renew_lease(self._connection, self._owner)
@@ -526,7 +526,7 @@ class Group:
     # ------------------------------------------------------------------------------------------- writing
 
     def write(self) -> None:
-        """Write all that was collected and commit, in one pipeline."""
+        """Write all collected rows and commit, in one pipeline."""
         with self._connection.pipeline():
             self._batch.send(self._connection, self._threads)
             self._connection.execute("COMMIT")
@@ -535,7 +535,7 @@ class Group:
             (self._owner.held.add if owned else self._owner.held.discard)(key)
 
     def _query_one(self, query: LiteralString, *values: Any) -> Any:
-        """Run a query that sees all that was collected; return its first row."""
+        """Run a query that sees all collected rows; return its first row."""
         self._flush()
         return self._connection.execute(query, values).fetchone()
 
@@ -546,7 +546,7 @@ class Group:
 
 
 def _tasks(items: list[Item], before: Sequence[Any]) -> tuple[list[str], list[str]]:
-    """Return the tasks of items: those whose rows the group waits for, and those that are only claimed."""
+    """Return the tasks of items: those whose rows the group waits for, and those that are claimed."""
     waited_for: set[str] = set()
     claimed: set[str] = set()
     for item, past in zip(items, before, strict=True):
@@ -556,7 +556,7 @@ def _tasks(items: list[Item], before: Sequence[Any]) -> tuple[list[str], list[st
                 waited_for.add(commit.task_id)
                 if commit.create is not None and commit.create.base is not None:
                     waited_for.add(commit.create.base)
-            case "claim":  # the group waits for a task that may be this process's by now
+            case "claim":  # the group waits for a task that this process may own by now
                 (waited_for if isinstance(past, Claim) else claimed).add(item.argument[0])
             case "post" | "disown":
                 waited_for.add(item.argument[0])

@@ -17,7 +17,7 @@ MOST_BYTES: Final = 7_900
 
 
 def payloads(tasks: frozenset[str] | None, *, mail: bool) -> list[str]:
-    """Return the payloads for changed tasks; None: any may have changed."""
+    """Return the payloads for changed tasks; None means any task."""
     first = MAIL if mail else ""
     if tasks is None:
         return [f"{first}\n{ANY}"]
@@ -36,6 +36,6 @@ def payloads(tasks: frozenset[str] | None, *, mail: bool) -> list[str]:
 
 
 def read(payload: str) -> tuple[list[str] | None, bool]:
-    """Return which tasks changed, None for any, and whether there is mail."""
+    """Return the changed tasks, None for any, and whether there is mail."""
     first, *tasks = payload.split("\n")
     return (None if ANY in tasks else tasks), first == MAIL

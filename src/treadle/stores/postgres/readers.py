@@ -1,7 +1,7 @@
-"""Threads that read a PostgreSQL schema, each on a session of its own that it closes when it idles.
+"""Threads that read a PostgreSQL schema, each on a session of its own, which it closes when it idles.
 
-A lost session is replaced at once. A lost server is tried again after short pauses: those of psycopg_pool grow with
-every failure (1, 2, 4 seconds), and would keep tasks from being adopted long after the server is back.
+A lost session is replaced at once. A lost server is tried again after short pauses. The pauses of psycopg_pool grow
+with every failure (1, 2, 4 seconds), and would delay adoption long after the server is back.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ class _Request:
 
 
 class Readers:
-    """Up to four threads that run queries on a schema; the one that became idle last gets the next.
+    """Up to four threads that run queries on a schema; the next query goes to the thread that became idle last.
 
     Args:
         to: the schema.
-        patience: for how many seconds a query waits for a lost server before it fails.
-        is_unreachable: returns whether the writer has waited as long for the server in vain: then no query waits again.
+        patience: seconds for which a query waits for a lost server before it fails.
+        is_unreachable: returns whether the writer has waited that long for the server in vain, so that no query waits
+            again.
     """
 
     def __init__(self, to: Address, patience: float, is_unreachable: Callable[[], bool]) -> None:
@@ -68,7 +69,7 @@ class Readers:
         self._closed = False
 
     def run(self, query: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Run a query; run it again when the session is lost."""
+        """Run a query; run it again if the session is lost."""
         request = _Request(query, arguments)
         with self._lock:
             if self._idle:
@@ -132,7 +133,7 @@ class Readers:
             except Exception as error:  # noqa: BLE001 (the waiting call must get each error)
                 had_one, connection = connection is not None, _usable(connection)
                 lost = begun if lost is None else lost
-                # A session is lost more often than its server, so the first try on a new one is immediate.
+                # A session is lost more often than its server, so the first retry is immediate.
                 outage = time.monotonic() - lost
                 if self._is_closing or outage > self._patience or not _may_run_again(error):
                     request.answer.set_exception(typed(self._to, error))
@@ -145,11 +146,11 @@ class Readers:
 
     @property
     def _is_closing(self) -> bool:
-        """Whether queries wait no longer for a lost server."""
+        """Whether queries no longer wait for a lost server."""
         return self._closed or self._is_unreachable()
 
     def _answer_seconds(self) -> float:
-        """Return for how many seconds the server may leave a query unanswered now."""
+        """Return the seconds for which the server may leave a query unanswered now."""
         seconds = self._to.answer_seconds
         return min(seconds, CLOSING_SECONDS) if self._is_closing else seconds
 
@@ -159,7 +160,7 @@ def _may_run_again(error: Exception) -> bool:
 
 
 def typed(to: Address, error: Exception) -> Exception:
-    """Return the error of the port for one that a query raised."""
+    """Return the error of the port for an error of a query."""
     if isinstance(error, TreadleError) or not isinstance(error, (psycopg.Error, *DAMAGE)):
         return error
     converted = unavailable(to, error)
@@ -168,7 +169,7 @@ def typed(to: Address, error: Exception) -> Exception:
 
 
 def _usable(connection: BoundedConnection | None) -> BoundedConnection | None:
-    """Roll back the transaction of a session; return None when the session is lost."""
+    """Roll back the transaction of a session; return None if the session is lost."""
     if connection is not None:
         with suppress(psycopg.Error):
             connection.rollback()

@@ -40,7 +40,7 @@ _INDIRECT: Final[LiteralString] = """ WHERE t.id IN (
   ORDER BY id LIMIT %(limit)s)
   UNION (MAIL AND (o.wanted = 0 OR o.wanted > %(until)s) ORDER BY i.task LIMIT %(limit)s)
 ) ORDER BY t.id LIMIT %(limit)s""".replace("FREE", _FREE_CHILD).replace("MAIL", _MAIL)
-# A tenant is given as a range: for tasks of one tenant the planner takes the order of the primary key for that of the
+# A tenant is passed as a range. For an exact tenant, the planner prefers the order of the primary key to that of the
 # index, and reads all tasks.
 _ADOPTABLE: Final[LiteralString] = """WITH RECURSIVE asked AS (
   SELECT agent, format FROM unnest(%(agents)s::text[]) agent, generate_series(1, %(format)s::bigint) format),
@@ -129,7 +129,7 @@ def _journal(connection: BoundedConnection, key: str, after: int, upto: int | No
 def _part(
     connection: BoundedConnection, key: str, task: int, after: int, last: int | None
 ) -> list[list[Record]]:
-    """Return the records of one task with events `after` + 1 to `last`, as one page; no page if there are none."""
+    """Return the records of one task with events `after` + 1 to `last`, as one page; no page without records."""
     with connection.cursor(binary=True) as cursor:
         cursor.execute(_RECORDS, (task, after, last, last))
         part: list[Record] = []
@@ -167,7 +167,7 @@ def orphans(
 
 
 def adoptable(connection: BoundedConnection, query: AdoptionQuery) -> list[TaskRow]:
-    """Return orphans without a parent that a process may drive now, in the order in which it should."""
+    """Return orphans without a parent that a process may drive now, in the order of adoption."""
     bindings = {
         "agents": list(query.agents),
         "format": query.format,

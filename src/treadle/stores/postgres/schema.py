@@ -1,4 +1,4 @@
-"""Opening a schema of a PostgreSQL database: address, session settings, format, migrations. No journal is read here.
+"""Open a schema of a PostgreSQL database: address, session settings, format, migrations.
 
 A password is in the connection parameters alone: neither an address as text nor an error shows it.
 """
@@ -30,25 +30,25 @@ V = TypeVar("V")
 SCHEMES: Final = ("postgresql", "postgres")
 SCHEMA: Final = "treadle"
 LOCK_SECONDS: Final = (0.1, 10.0)
-"""For how many seconds a statement waits for a lock, at least and at most: a heartbeat may have to wait for it."""
+"""Minimum and maximum of the seconds that a statement waits for a lock; a heartbeat may wait for the statement."""
 
 IDLE_SECONDS: Final = (0.5, 30.0)
-"""After how many seconds the server ends a transaction of a silent writer: the least and the most."""
+"""Minimum and maximum of the seconds after which the server ends a transaction of a silent writer."""
 
 ANSWER_SECONDS: Final = 30.0
-"""For how many seconds a server may leave a statement unanswered, unless the URL says otherwise."""
+"""Seconds for which a server may leave a statement unanswered, unless the URL sets another number."""
 
 CLOSING_SECONDS: Final = 5.0
-"""The same while the store is being closed."""
+"""The same number while the store is being closed."""
 
 LONG: Final = 10
-"""By which factor deletions, imports and migrations may take longer."""
+"""Factor by which deletions, imports and migrations may take longer."""
 
 MIGRATE_SECONDS: Final = 30.0
-"""For how many seconds to try to make or to migrate tables that other processes are making too."""
+"""Seconds for which to try to create or migrate tables that other processes are creating too."""
 
 AWAY_SECONDS: Final = (0.05, 1.0)
-"""Seconds between two tries to reach a server that does not answer, at least and at most."""
+"""Minimum and maximum of the seconds between two tries to reach a server that does not answer."""
 
 DEFAULTS: Final = {
     "connect_timeout": "5",
@@ -56,7 +56,7 @@ DEFAULTS: Final = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
-    "target_session_attrs": "read-write",  # after a failover the server found first may be the one that lost
+    "target_session_attrs": "read-write",  # after a failover the first server found may be the old primary
 }
 _SECRET: Final = ("password", "sslpassword", "oauth_client_secret")
 SESSION_FAULTS: Final = (
@@ -83,10 +83,10 @@ class Unanswered(psycopg.OperationalError):
 
 
 class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A session that waits for each answer for a bounded time: a network may drop everything without an error.
+    """A session that waits for each answer for a bounded time, since a network may drop packets without an error.
 
-    `answer_seconds` returns for how many seconds the server may leave a statement unanswered now. After that the
-    statement ends with `Unanswered` and the session is closed: the outcome of the statement is not known.
+    `answer_seconds` returns the seconds for which the server may leave a statement unanswered now. After that the
+    statement ends with `Unanswered` and the session is closed. The outcome of the statement is not known.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -96,7 +96,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
         """whether the statements that follow may take long"""
 
     def wait(self, gen: PQGen[V], interval: float = 0.1, *more: Any, **options: Any) -> V:
-        """Wait for an answer; raises `Unanswered`."""
+        """Wait for an answer; raise `Unanswered`."""
         try:
             return super().wait(self._bounded(gen), interval, *more, **options)
         except Unanswered:
@@ -104,7 +104,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             raise
 
     def _bounded(self, gen: PQGen[V]) -> PQGen[V]:
-        """Pass a generator of psycopg on, which is sent 0 for each interval without news."""
+        """Forward a generator of psycopg, which is sent 0 for each interval without news."""
         last_answer = time.monotonic()
         try:
             awaited = next(gen)
@@ -123,14 +123,14 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 @frozen
 class Address:
-    """A database and a schema in it, and how to connect.
+    """A schema of a database, and the parameters of a connection to it.
 
     Args:
         url: the address without secrets.
         schema: the schema of the tables.
-        lease_seconds: for how many seconds a driver counts as alive after a heartbeat.
-        answer_seconds: for how many seconds the server may leave a statement unanswered.
-        parameters: connection parameters of libpq, the password included.
+        lease_seconds: seconds for which a driver counts as alive after a heartbeat.
+        answer_seconds: seconds for which the server may leave a statement unanswered.
+        parameters: connection parameters of libpq, including the password.
     """
 
     url: str
@@ -140,17 +140,17 @@ class Address:
     parameters: dict[str, Any] = field(repr=False)
 
     def conninfo(self, name: str) -> str:
-        """Return the connection string of a session of this name, the password included."""
+        """Return the connection string of a session of this name, including the password."""
         return make_conninfo(**{**self.parameters, "application_name": name})
 
     @property
     def lock_seconds(self) -> float:
-        """For how many seconds to wait for a lock before a heartbeat is due."""
+        """Seconds to wait for a lock before a heartbeat is due."""
         return _within(LOCK_SECONDS, self.lease_seconds / HEARTBEATS_PER_LEASE)
 
     @property
     def idle_seconds(self) -> float:
-        """For how many seconds a transaction may idle: its locks are free before other drivers take over its tasks."""
+        """Seconds for which a transaction may idle; its locks are free before other drivers take over its tasks."""
         return _within(IDLE_SECONDS, self.lease_seconds / 2)
 
     @property
@@ -160,10 +160,12 @@ class Address:
 
 
 def address(url: str, schema: str | None = None, lease_seconds: float | None = None) -> Address:
-    """Read a `postgresql://` URL; its parameters `schema`, `lease` and `answer_timeout` are ours, all others libpq's.
+    """Parse a `postgresql://` URL.
+
+    Its parameters `schema`, `lease` and `answer_timeout` belong to Treadle, all others to libpq.
 
     Raises:
-        ConfigurationError: it is not such a URL, the schema's name cannot be used, or a number of seconds is none.
+        ConfigurationError: it is not a PostgreSQL URL, or the name of the schema or a number of seconds is invalid.
     """
     try:
         parts = urlsplit(url)
@@ -226,7 +228,7 @@ def connect(to: Address, name: str, *, for_reading: bool = False) -> BoundedConn
     """Open a session with all settings that a store needs.
 
     Raises:
-        StoreUnavailable: the server is not reached, refuses, or would lose acknowledged commits.
+        StoreUnavailable: the server is unreachable, refuses, or would lose acknowledged commits.
     """
     try:
         connection = BoundedConnection.connect(to.conninfo(name), autocommit=True, row_factory=tuple_row)
@@ -267,7 +269,7 @@ def settle(to: Address, connection: BoundedConnection, *, for_reading: bool = Fa
         raise unavailable(to, error) from error
     if synchronous == "off":
         raise StoreUnavailable(
-            f"{to.url}: synchronous_commit is off, so a crash of the server would lose what was acknowledged: set "
+            f"{to.url}: synchronous_commit is off, so a crash of the server would lose acknowledged commits: set "
             "it to on for this role: ALTER ROLE ... SET synchronous_commit = on"
         )
     if encoding != "UTF8":
@@ -275,7 +277,7 @@ def settle(to: Address, connection: BoundedConnection, *, for_reading: bool = Fa
 
 
 def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
-    """Return the error of a database that failed, with the reason, without secrets."""
+    """Return the error for a failed database, with the reason and without secrets."""
     text = re.sub(r"\s*\n\s*", " ", str(error)).strip() or type(error).__name__
     for name in _SECRET:
         if secret := to.parameters.get(name):
@@ -286,7 +288,7 @@ def unavailable(to: Address, error: BaseException) -> StoreUnavailable:
 
 
 def as_store_error(to: Address, error: Exception) -> StoreError:
-    """Return an error as one of the store: itself, if it is one already."""
+    """Convert an error to an error of the store, if it is not one already."""
     if isinstance(error, StoreError):
         return error
     failure = unavailable(to, error)
@@ -303,7 +305,7 @@ def _owner_advice(to: Address) -> str:
 
 
 def pause(outage: float) -> float:
-    """Return the pause before the next try, for a server that was lost `away` seconds ago: about a tenth of that."""
+    """Return the seconds before the next try to reach a server lost `outage` seconds ago: about a tenth of that."""
     return _within(AWAY_SECONDS, outage / 10) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
@@ -312,14 +314,14 @@ def _within(bounds: tuple[float, float], value: float) -> float:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Return whether an error passes by itself, such as that of a starting server; some have a text but no code."""
+    """Return whether an error passes by itself, such as that of a starting server."""
     return isinstance(error, psycopg.Error) and (
         error.sqlstate in SESSION_FAULTS or any(text in str(error) for text in _PASSING)
     )
 
 
 def look(url: str) -> dict[str, Any]:
-    """Return the settings of a server and of a store in it, without changing anything; raises `StoreError`."""
+    """Return the settings of a server and of a store in it, without changes; raise `StoreError`."""
     to = address(url)
     connection = connect(to, "treadle doctor", for_reading=True)
     try:
@@ -344,7 +346,7 @@ def look(url: str) -> dict[str, Any]:
 
 
 def _may_write(to: Address, connection: BoundedConnection, version: int) -> bool:
-    """Return whether a role may add to a schema's tables, or make them."""
+    """Return whether a role may add to a schema's tables, or create them."""
     row = connection.execute(
         """SELECT CASE WHEN %(version)s > 0 THEN has_table_privilege(%(table)s, 'INSERT')
         WHEN EXISTS (SELECT FROM pg_namespace WHERE nspname = %(schema)s)
@@ -387,9 +389,9 @@ def _migrate(to: Address, connection: BoundedConnection) -> None:
         # Not the default of the database: commits of other sessions during a wait for a lock must be seen.
         connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         take_long(to, connection)
-        # Another process that creates the schema may take long; this process owns no task yet that needs a heartbeat.
+        # Another process may take long to create the schema. This process owns no task yet that needs a heartbeat.
         connection.execute("SET LOCAL lock_timeout = '30s'")
-        # Held to the end of the transaction: of several processes that open a new store, one creates the schema.
+        # Held to the end of the transaction, so that only one of several processes creates the schema.
         connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"migrate {to.channel}",)
         )
@@ -403,13 +405,13 @@ def _migrate(to: Address, connection: BoundedConnection) -> None:
 
 
 def take_long(to: Address, connection: BoundedConnection) -> None:
-    """Let the statements of a transaction that has just begun take longer than others."""
+    """Let the statements of a new transaction take longer than others."""
     connection.is_patient = True
     connection.execute("SELECT set_config('statement_timeout', %s, true)", (_statement_timeout(to, LONG),))
 
 
 def _statement_timeout(to: Address, times: int = 1) -> str:
-    """Return after how many milliseconds the server ends a statement by itself: before the session gives up."""
+    """Return the milliseconds after which the server ends a statement by itself, before the session gives up."""
     return str(round(0.8 * times * to.answer_seconds * 1_000))
 
 
@@ -425,12 +427,12 @@ def _check_not_newer(to: Address, connection: BoundedConnection, version: int) -
 
 
 def outdated(to: Address, version: int, opens: int) -> StoreFormatError | None:
-    """Return the error for a schema that this version is too old for.
+    """Return the error for a schema that needs a newer version.
 
     Args:
         to: the schema.
         version: the format of its tables.
-        opens: the earliest format that a version has to know to use them.
+        opens: the earliest format that a version must know to use them.
     """
     known_version = max(_steps())
     if opens <= known_version:
@@ -454,7 +456,7 @@ def _format(to: Address, connection: BoundedConnection) -> int:
         raise StoreFormatError(
             f"{to.url}: schema {to.schema} holds tables of another program: name another one with ?schema=..."
         )
-    # By its full name, so that a schema which this role may not read is refused, and not taken for an empty one.
+    # By its full name, so that a schema which this role may not read is refused instead of treated as empty.
     table = sql.Identifier(to.schema, "treadle_format")
     version = connection.execute(sql.SQL("SELECT version FROM {}").format(table)).fetchone()
     return 0 if version is None else int(version[0])
@@ -470,6 +472,6 @@ def _make_schema(to: Address, connection: BoundedConnection) -> None:
 
 @cache
 def _steps() -> Mapping[int, str]:
-    """Return the migrations by the format they lead to; read once in a process."""
+    """Return the migrations by their resulting format; read once in a process."""
     folder = resources.files("treadle.stores.postgres.migrations")
     return {int(f.name[:4]): f.read_text() for f in folder.iterdir() if f.name.endswith(".sql")}

@@ -1,4 +1,4 @@
-"""A session that reads a PostgreSQL schema as of one moment, in a thread of its own."""
+"""A session that reads one snapshot of a PostgreSQL schema, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ T = TypeVar("T")
 
 _BEGIN: Final[tuple[LiteralString, ...]] = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    # A snapshot without a query for so long is ended: the old rows that the server keeps for it take up room.
+    # A snapshot without a query for so long is ended, since the server keeps old rows for it.
     "SET LOCAL idle_in_transaction_session_timeout = '10min'",
     "SELECT 1 FROM tasks LIMIT 1",  # the first query fixes the moment
 )
 
 
 class SnapshotSession:
-    """One transaction that only reads; `begun` is done once its moment is fixed, or has the error of its begin.
+    """One read-only transaction; `begun` is done once the snapshot is fixed, or has the error.
 
-    A lost session is not replaced: another would see another moment.
+    A lost session is not replaced, since another one would see a later snapshot.
 
     Args:
         to: the schema.
@@ -39,11 +39,11 @@ class SnapshotSession:
             SimpleQueue()
         )
         self.begun: Future[None] = Future()
-        self.begun.set_running_or_notify_cancel()  # a caller that leaves must not cancel it: the thread completes it
+        self.begun.set_running_or_notify_cancel()  # a cancelled caller must not cancel it: the thread completes it
         Thread(target=self._serve, name="treadle-snapshot", daemon=True).start()
 
     def run(self, query: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Run a query, once; when the session is lost, this and all later ones fail with `StoreUnavailable`."""
+        """Run a query once; if the session is lost, this and all later ones fail with `StoreUnavailable`."""
         answer: Future[T] = Future()
         self._requests.put((query, arguments, answer))
         return answer

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 PATIENCE: Final = 30.0
 CLAIM_SECONDS: Final = 0.5
-"""How many seconds a claim waits for a row that another transaction holds; an adopter tries again later."""
+"""Seconds for which a claim waits for a row that another transaction holds; an adopter tries again later."""
 
 
 class PostgresSnapshot(QueryReader):
@@ -56,11 +56,11 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
     Args:
         url: `postgresql://user:password@host:port/database`, with libpq's parameters; `?schema=name` names the schema.
         schema: the schema of the tables, instead of the URL's; `treadle` by default; created if necessary.
-        lease_seconds: how many seconds after its last heartbeat this process counts as alive for processes that cannot
-            see whether it ended; 0.5 to 86,400; instead of the URL's `lease=`.
-        patience: how many seconds calls wait for a lost server before they fail with `StoreUnavailable`.
+        lease_seconds: seconds after its last heartbeat for which this process counts as alive on other hosts; 0.5 to
+            86,400; instead of the URL's `lease=`.
+        patience: seconds for which calls wait for a lost server before they fail with `StoreUnavailable`.
 
-    A process uses one session to write and to listen, and up to four to read, which it closes when they idle.
+    A process writes and listens on one session. It reads on up to four, which it closes when they idle.
     """
 
     queries = reading
@@ -78,14 +78,14 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
         self._patience = patience
         self._readers: Readers | None = None
         self.new_writer: Callable[[Address, float], PostgresWriter] = PostgresWriter
-        """Makes the writer; a test may put an instrumented one here."""
+        """creates the writer; a test may replace it"""
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.url!r})"
 
     @property
     def lease_seconds(self) -> float:
-        """For how many seconds this process counts as alive after a heartbeat."""
+        """Seconds for which this process counts as alive after a heartbeat."""
         return self._to.lease_seconds
 
     @property
@@ -104,7 +104,7 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
     async def claim(self, task_id: str, *, enter: bool = False) -> Claim:
         """Become the owner; see `JournalStore.claim`.
 
-        A claim of a task whose row another transaction holds is retried a few times: nothing else waits for it.
+        If another transaction holds the row of the task, the claim is retried a few times. Nothing else waits for it.
         """
         began = time.monotonic()
         while True:
@@ -120,7 +120,7 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[JournalReader]:
-        """Return a reader of one moment; see `JournalStore.snapshot`."""
+        """Return a reader of one snapshot; see `JournalStore.snapshot`."""
         await self._wait_for_queue()
         session = SnapshotSession(self._to)
         try:

@@ -1,10 +1,10 @@
-"""The writer thread of a PostgreSQL schema: it writes groups of items, and receives notifications of other processes.
+"""The writer thread of a PostgreSQL schema: it writes groups of items and receives notifications.
 
 Theory of operation
 -------------------
 
-The thread owns one session. It waits on two things at once: its queue, by a pair of sockets that `_put` writes to, and
-the socket of the session, for notifications. An idle process wakes up for nothing else.
+The thread owns one session. It waits at once for its queue, by a pair of sockets that `_put` writes to, and for
+notifications, on the socket of the session. An idle process wakes up for nothing else.
 
 **The session.** It is opened when it is needed, and replaced when it is lost:
 
@@ -16,12 +16,12 @@ the socket of the session, for notifications. An idle process wakes up for nothi
 
 `_away_since` is when the server was lost. After `patience` seconds (`is_unreachable`) items are refused at once with
 `StoreUnavailable`, and readers stop waiting too. A replacement session ends predecessors of the same name on the
-server, so that their transactions hold no locks and do not commit later.
+server. So their transactions hold no locks and do not commit later.
 
-**A group.** `Group.begin` locks the threads and tasks of the items, each kind in one order, and reads their rows;
-`Group.apply` checks each item in memory; `Group.write` sends all writes, with the COMMIT, in one pipeline. So a group
-takes two round trips, however many items it has, and one more for each rare item that needs more rows. Deletions and
-imports (`exclusive.py`) take the lock of the whole schema, each in a separate transaction.
+**A group.** `Group.begin` locks the threads and tasks of the items, each kind in one order, and reads their rows.
+`Group.apply` checks each item in memory. `Group.write` sends all writes, with the COMMIT, in one pipeline. So a group
+of any size takes two round trips, and one more for each rare item that needs more rows. Deletions and imports
+(`exclusive.py`) take the lock of the whole schema, each in a separate transaction.
 
 The outcomes of an attempt, and the reactions of `_write_together`:
 
@@ -34,18 +34,18 @@ The outcomes of an attempt, and the reactions of `_write_together`:
     the session was lost in COMMIT       the same group again, with the results of the lost attempt as `unconfirmed`
 
 **Lost answers.** If the session is lost in COMMIT, the process cannot know whether the group was written. So it sends
-the group again, and hands each item the result that it had (`unconfirmed`). An item that is found written was written
-by this very group: a commit is repeated (`rules.admit`), a claim is this process's own, a post was new. A claim that is
-refused in the end may still have been carried out. It goes to `UnansweredClaims`: the next claim of the task is
-answered as this one would have been; if none comes, `_disown_unanswered` gives the task back.
+the group again, and passes each item the result that it had (`unconfirmed`). If an item is already written, this very
+group wrote it: a commit is repeated (`rules.admit`), a claim is this process's own, a post was new. A claim that is
+refused in the end may still have been carried out. It goes to `UnansweredClaims`. The next claim of the task gets its
+answer. If none comes, `_disown_unanswered` gives the task back.
 
     Example. A claim raises a task's epoch to 4, and the server dies in COMMIT. The thread connects again and sends the
     claim with `unconfirmed=[Claim(epoch=4)]`. The row has epoch 4 and this process as its driver: the claim was
     written, and its result is `Claim(epoch=4)`, not `TaskBusy`. Had the row epoch 3, the claim would be made now.
 
 **Stalls.** A process that is stopped in a transaction keeps its locks. The server ends such a transaction after
-`idle_seconds`, unless a pipeline was not completely sent. So a writer that waits for a lock in vain asks the server to
-end transactions on this schema that have been silent for as long (`STALLED`).
+`idle_seconds`, unless a pipeline was not completely sent. So a writer that waits for a lock in vain makes the server
+end transactions on this schema that have been silent that long (`STALLED`).
 
 **Leases.** While this process owns tasks, a heartbeat is due every `lease_seconds / HEARTBEATS_PER_LEASE`. The thread
 wakes for it, and writes it before a group when it is due. A wait for locks ends in time for the next one. The statement
@@ -57,9 +57,9 @@ afterwards, separately: at most every `URGENT_NOTIFY_SECONDS` after a release or
 crash before its notification, so a process that owns tasks and watches also reads their inboxes every
 `MAIL_CHECK_SECONDS`.
 
-Invariants: a result that is no error is delivered only after COMMIT was acknowledged; after `StoreUnavailable` an item
-may have been written. `LeaseHolder` changes only after COMMIT, except for `outdated`. A notification that is due is
-sent by this session or the next.
+Invariants: a result other than an error is delivered only after COMMIT was acknowledged. After `StoreUnavailable` an
+item may have been written. `LeaseHolder` changes only after COMMIT, except for `outdated`. A due notification is sent
+by this session or the next.
 """
 
 from __future__ import annotations
@@ -108,22 +108,22 @@ from treadle.stores.processes import HEARTBEATS_PER_LEASE, this_process
 from treadle.stores.writer_thread import BARRIER, Item, WriterThread
 
 NOTIFY_SECONDS: Final = 0.05
-"""Seconds between notifications that are not urgent, and between two calls of the watchers, at least."""
+"""Minimum number of seconds between notifications that are not urgent, and between two calls of the watchers."""
 
 URGENT_NOTIFY_SECONDS: Final = 0.005
-"""Seconds between two notifications, at least."""
+"""Minimum number of seconds between two notifications."""
 
 MAIL_CHECK_SECONDS: Final = 5.0
-"""Seconds between two reads of the inboxes of owned tasks without a notification: its sender may have crashed."""
+"""Seconds between two reads of the inboxes of owned tasks without a notification, whose sender may have crashed."""
 
 ATTEMPTS: Final = 10
-"""How many times a group is sent again that the database refused because of other transactions."""
+"""Maximum number of times a group is sent that the database refused because of other transactions."""
 
 DISOWN_SECONDS: Final = 1.0
 """Seconds between two attempts to release a claim whose caller has gone."""
 
 LOCK_WAIT_SECONDS: Final = 100.0
-"""For how many seconds a group waits for locks of other transactions, a heartbeat at a time."""
+"""Seconds for which a group waits for locks of other transactions, with heartbeats in between."""
 
 _CONFLICT_STATES: Final = ("40001", "40P01", "23505")  # serialization, deadlock, twin
 _NOTIFY: Final = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
@@ -133,7 +133,7 @@ _END_LEASE: Final = "UPDATE drivers SET lease = 'epoch' WHERE key = %s"  # other
 
 
 class Notices:
-    """The writes of which other processes are still to be notified."""
+    """The writes that other processes must still be notified of."""
 
     def __init__(self) -> None:
         self._tasks = ChangedTasks()
@@ -161,12 +161,12 @@ class Notices:
         return notifications.payloads(self._tasks.take(), mail=self._mail)
 
     def sent(self) -> None:
-        """Note that the payloads were sent."""
+        """Record that the payloads were sent."""
         self.due, self._mail, self.sent_at = None, False, time.monotonic()
 
 
 class UnansweredClaims:
-    """Refused claims that may have been carried out: the next claim of a task is answered as its lost claim.
+    """Refused claims that may have been carried out; the next claim of a task gets the lost answer.
 
     A claim that is not repeated is given back once there is a session.
     """
@@ -181,7 +181,7 @@ class UnansweredClaims:
         self.by_task[task_id], self.disown_at = claim, 0.0
 
     def match(self, items: list[Item], before: list[Any]) -> set[str]:
-        """Let the first claim of each task be answered as its lost claim; return the tasks."""
+        """Give the first claim of each task the answer of its lost claim; return the tasks."""
         tasks: set[str] = set()
         for number, item in enumerate(items):
             if item.operation == "claim" and item.argument[0] not in tasks:
@@ -197,7 +197,7 @@ class PostgresWriter(WriterThread):
 
     Args:
         to: the schema.
-        patience: for how many seconds to wait for a lost server before waiting items are refused.
+        patience: seconds to wait for a lost server before waiting items are refused.
     """
 
     def __init__(self, to: Address, patience: float) -> None:
@@ -220,9 +220,9 @@ class PostgresWriter(WriterThread):
 
         self._unanswered = UnansweredClaims()
         self.failures = 0
-        """how many transactions failed and were tried again"""
+        """number of transactions that failed and were tried again"""
         self.wakes = 0
-        """how many times the thread was woken while it waited"""
+        """number of times the thread was woken while it waited"""
         super().__init__(to.url)
 
     # ---------------------------------------------------------------------------------- waiting, in the thread
@@ -312,12 +312,12 @@ class PostgresWriter(WriterThread):
         owner.row, owner.renewed_at = renew_lease(connection, owner), now
         if owner.outdated is not None:
             self._leave(owner.outdated)
-        # Tasks that other drivers took over meanwhile are no longer held, also if no caller here has noticed.
+        # Tasks that other drivers took over are no longer held, even if no caller here has noticed.
         owner.held &= owned_by(connection, owner.row)
         delete_dead_drivers(connection)
 
     def _disown_unanswered(self, connection: BoundedConnection) -> None:
-        """Release the tasks that this process may own by a claim whose answer was lost: no caller drives them."""
+        """Release the tasks that this process may own by a claim whose answer was lost, since no caller drives them."""
         if self._unanswered.by_task and time.monotonic() >= self._unanswered.disown_at:
             self._unanswered.disown_at = time.monotonic() + DISOWN_SECONDS
             claims = self._unanswered.by_task.items()
@@ -381,7 +381,7 @@ class PostgresWriter(WriterThread):
             time.sleep(self._backoff())
 
     def _connect(self, *, first: bool = False) -> None:
-        """Make a session, and end those on the server that this writer made before and lost."""
+        """Open a session, and end this writer's lost sessions on the server."""
         self._connect_tried_at = time.monotonic()
         self._away_since = self._away_since or self._connect_tried_at
         connection = connect(self._to, self._name)
@@ -401,26 +401,26 @@ class PostgresWriter(WriterThread):
         self._connection, self._listening, self._away_since = connection, False, None
 
     def _session(self) -> BoundedConnection:
-        """Return the session, a new one if there is none; raise `StoreUnavailable` when the server is not reached."""
+        """Return the session, a new one if there is none; raise `StoreUnavailable` if the server is unreachable."""
         if self._connection is None:
             self._connect()
         assert self._connection is not None
         return self._connection
 
     def _answer_seconds(self) -> float:
-        """Return for how many seconds the server may leave a statement unanswered now."""
+        """Return the seconds for which the server may leave a statement unanswered now."""
         seconds = self._to.answer_seconds
         return seconds if self.closing is None else min(seconds, CLOSING_SECONDS)
 
     @property
     def is_unreachable(self) -> bool:
-        """Whether the server has been away for so long that no item waits for it any more; from any thread."""
+        """Whether the server has been away for so long that items no longer wait for it; callable from any thread."""
         since = self._away_since
         return since is not None and time.monotonic() > since + self._patience_now
 
     @property
     def _patience_now(self) -> float:
-        """For how many seconds items wait for a lost server now."""
+        """Seconds for which items wait for a lost server now."""
         return self._patience if self.closing is None else min(self._patience, CLOSING_SECONDS)
 
     def _backoff(self) -> float:
@@ -460,11 +460,11 @@ class PostgresWriter(WriterThread):
         return results + self._write_together(batch)
 
     def _write_together(self, items: list[Item], unconfirmed: list[Any] | None = None) -> list[Any]:
-        """Write items in one transaction; if one of them is at fault, each in its own.
+        """Write items in one transaction; if one of them fails, write each in its own.
 
         Args:
             items: the items to write.
-            unconfirmed: the results of these items in a transaction that may have been committed; None without one.
+            unconfirmed: the results of these items in an earlier transaction that may have been committed; else None.
         """
         if all(item.operation == BARRIER for item in items):
             if items and self._connection is not None:
@@ -512,13 +512,13 @@ class PostgresWriter(WriterThread):
                 time.sleep(self._backoff())
 
     def _end_stalled(self) -> None:
-        """End transactions of stopped processes that hold locks; such a process writes again when it wakes."""
+        """End transactions of stopped processes that hold locks; they write again when they wake."""
         with suppress(psycopg.Error):  # the next write reports it
             if self._connection is not None:
                 self._connection.execute(STALLED, (self._to.channel, self._to.idle_seconds))
 
     def _refuse(self, items: list[Item], unconfirmed: list[Any] | None, error: Exception) -> list[Any]:
-        """Return an error for each item; remember the claims that may have been carried out all the same."""
+        """Return an error for each item; remember the claims that may have been carried out."""
         for item, lost in zip(items, unconfirmed or (), strict=bool(unconfirmed)):
             if isinstance(lost, Claim):
                 self._unanswered.add(item.argument[0], lost)
@@ -527,7 +527,7 @@ class PostgresWriter(WriterThread):
     def _prepare(
         self, connection: BoundedConnection, items: list[Item], unconfirmed: list[Any] | None
     ) -> tuple[list[Any], Callable[[], None]]:
-        """Begin a transaction and check all items; return their results, and a function that commits."""
+        """Begin a transaction and check all items; return their results and a function that commits."""
         if items[0].operation in exclusive.OPERATIONS:
             if (refusal := self._refusal_of(items[0])) is not None:
                 return [refusal], lambda: None
@@ -564,7 +564,7 @@ class PostgresWriter(WriterThread):
             deleted = exclusive.run(connection, item, self._owner.row)
         except (NotFound, TaskExists, ThreadMoved) as error:
             connection.rollback()
-            # When the item may have been written before, this error shows that it was.
+            # If the item may have been written before, this error shows that it was.
             return [None if repeated else error], lambda: None
         except (Refused, TreadleError) as error:
             connection.rollback()
@@ -577,14 +577,14 @@ class PostgresWriter(WriterThread):
         return [deleted], finish
 
     def _schedule_notification(self, changed: set[str] | None, *, urgent: bool, mail: bool = False) -> None:
-        """Schedule the notification of other processes about tasks; also of the watchers here, if there are several."""
+        """Schedule the notification of other processes about tasks, and of the watchers here if there are several."""
         self._notices.add(changed, urgent=urgent, mail=mail)
         if len(self._watchers) > 1:
             self._changed.add(changed)
             self._has_news = True
 
     def _notify_other_processes(self, connection: BoundedConnection) -> None:
-        """Notify other processes of writes, if that is due; the next session does it if this one is lost."""
+        """Notify other processes of writes if that is due; if this session is lost, the next one does."""
         if self._notices.is_due:
             connection.execute(_NOTIFY, (self._to.channel, self._notices.payloads()))
             self._notices.sent()

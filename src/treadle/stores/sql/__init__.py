@@ -1,1 +1,1 @@
-"""The statements that the stores in databases share, each written once over a small dialect."""
+"""The statements that the stores in databases share, written once over a small dialect."""

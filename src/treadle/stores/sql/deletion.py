@@ -1,4 +1,4 @@
-"""Deleting tasks from a database, together with all that only they referred to; see `stores/rules.py`."""
+"""Delete tasks from a database, with all data that only they refer to; see `stores/rules.py`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Deletion:
 
     Args:
         dialect: the SQL of the database.
-        connection: in that transaction.
+        connection: the connection in that transaction.
         own_driver: the row of this process in `drivers`.
     """
 
@@ -68,7 +68,7 @@ class Deletion:
         self._own_driver = own_driver
 
     def task(self, key: str) -> list[str]:
-        """Take a task and its children off the list, then drop all that is no longer referred to; return their ids."""
+        """Take a task and its children off the list, then drop unused data; return their ids."""
         family = self._family("key", key)
         if not family:
             raise rules.task_not_found(key)
@@ -82,7 +82,7 @@ class Deletion:
         return self._delete(family, thread)
 
     def _family(self, column: LiteralString, value: str) -> list[tuple[int, str, str | None]]:
-        """Return row, key and parent of some tasks, their children and so on; raises `TaskBusy`."""
+        """Return row, key and parent of some tasks, their children and so on; raise `TaskBusy`."""
         family: list[tuple[int, str, str | None]] = []
         for row, key, parent, driver, *facts in self._all(_FAMILY.format(column), value):
             is_own = driver == self._own_driver
@@ -104,13 +104,13 @@ class Deletion:
         self._run(_BURY, tasks)
         self._take_out(thread, rules.subagent_tasks(family))
         self._collect([*rows, *self._removed_members(threads)])
-        # With a fork that goes, the thread it began with may go too.
+        # If a fork is deleted, the thread it began with may be deleted too.
         while freed := self._drop_threads(threads):
             self._collect(freed)
         return [key for _, key, _ in family]
 
     def _take_out(self, thread: str | None, rows: list[int]) -> None:
-        """Take all members out of a thread, and these tasks out of theirs."""
+        """Remove all members from a thread, and these tasks from theirs."""
         for key, member in self._all(_LEAVING, thread, self._dialect.array(rows)):
             ((thread_row, version),) = self._all(_MOVE, key)
             self._run(_LEAVE, version, thread_row, member)
@@ -128,7 +128,7 @@ class Deletion:
         return freed
 
     def _collect(self, waiting: list[int]) -> None:
-        """Drop records of deleted tasks that are no longer read, then those of the tasks kept for them."""
+        """Drop records of deleted tasks that are no longer read, then those of tasks kept for them."""
         while waiting:
             row = waiting.pop()
             for base, thread in self._all(_DELETED, row):
@@ -148,7 +148,7 @@ class Deletion:
         return memberships
 
     def _removed_members(self, threads: set[str]) -> list[int]:
-        """Return the deleted tasks that are kept because tasks of these threads may have begun with them."""
+        """Return the deleted tasks that are kept since tasks of these threads may have begun with them."""
         return [row for thread in threads for row in self._column(_TAKEN_OUT, thread)]
 
     def _drop_records(self, row: int, keep: int) -> None:

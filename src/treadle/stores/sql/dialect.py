@@ -46,12 +46,12 @@ class Dialect:
     """The SQL of one database.
 
     Args:
-        words: the texts of the words, `?` among them.
+        words: the texts of the words, including `?`.
         array: returns the value to bind for the `?` of `IN_ARRAY`.
         is_alive: returns whether a driver is alive: host, boot, process id, start and `LEASED` of its row.
         same_snapshot: lets all statements of a block see the same state.
         referred_blobs: selects the blobs of a task's records after an event; values: task, event.
-        drop_blobs: deletes those blobs of an array that no record refers to.
+        drop_blobs: deletes the blobs of an array that no record refers to.
     """
 
     def __init__(

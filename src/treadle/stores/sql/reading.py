@@ -54,7 +54,7 @@ _FILTERS: Final[dict[str, LiteralString]] = {
     "updated_since": _UPDATED,
 }
 _NARROWER: Final = ("thread_id", "parent", "base", "beginning")
-"""Filters with an index that finds less than that of tenants."""
+"""Filters whose index is more selective than that of tenants."""
 
 _LINK: Final = "SELECT id, base, base_seq, mark_seq FROM tasks WHERE key = ?"
 _LINK_OF_BASE: Final = "SELECT id, base, base_seq, mark_seq FROM tasks WHERE id = ?"
@@ -74,8 +74,9 @@ _GRANTS: Final = """SELECT id, tool, definition, rule, thread, given_by, task, r
 FROM grants WHERE {} = ? AND (? OR revoked IS NULL) ORDER BY created, id"""
 
 Part = tuple[int, int, int | None, int | None]
-"""A task of a chain of forks: its row, the last event before its own, the last event that is shared (None: all) and
-the last event in its row."""
+"""A task of a chain of forks: its row, the last event before its own, the last shared event (None for all), and the
+last event in its row.
+"""
 
 
 class SharedQueries:
@@ -92,7 +93,7 @@ class SharedQueries:
     # ---------------------------------------------------------------------------------------------- tasks
 
     def row(self, connection: Connection, key: str, deleted: bool = False) -> TaskRow:
-        """Return a task's row; raises `TaskNotFound`."""
+        """Return a task's row; raise `TaskNotFound`."""
         columns = self._run(connection, _ROW, (key, deleted)).fetchone()
         if columns is None:
             raise rules.task_not_found(key)
@@ -141,7 +142,7 @@ class SharedQueries:
         others: Iterable[Candidate],
         query: AdoptionQuery,
     ) -> list[TaskRow]:
-        """Return the rows of the candidates that a process should adopt; see `adoption_order.in_order`."""
+        """Return the rows of the candidates for adoption, in order; see `adoption_order.in_order`."""
         keys = adoption_order.in_order(dead, others, query)
         rows = self._rows_of(connection, "t.key", keys)
         return [rows[key] for key in keys if key in rows]
@@ -153,8 +154,8 @@ class SharedQueries:
 
         Args:
             connection: the connection to read with.
-            candidates: agents and formats, each with the row of a task that may be its oldest, or None.
-            query: the agents and the formats that the process knows.
+            candidates: agents and formats, each with the row of a task that may be the oldest, or None.
+            query: has the agents and formats that the process knows.
         """
         oldest: dict[tuple[str, int], int] = {}
         for agent, format_, task in candidates:
@@ -184,7 +185,7 @@ class SharedQueries:
                 self._newest_rows(connection, task_filter, limit, _RESTING, state)
                 for state in listing.resting_states(task_filter.states)
             ]
-            # The state of an owned task is known only once its row is read: those are few, and read apart.
+            # The state of an owned task is known only once its row is read. Owned tasks are few, and read separately.
             owned = [
                 row
                 for row in self._newest_rows(connection, task_filter, None, _OWNED)
@@ -246,7 +247,7 @@ class SharedQueries:
     # ------------------------------------------------------------------------- inboxes, threads and grants
 
     def inbox(self, connection: Connection, key: str) -> list[InboxItem]:
-        """Return a task's items that are not taken yet, in order of arrival; raises `TaskNotFound`."""
+        """Return a task's items that are not taken yet, in order of arrival; raise `TaskNotFound`."""
         items = self._run(connection, _INBOX, (key,)).fetchall()
         if not items:
             raise rules.task_not_found(key)
@@ -276,7 +277,7 @@ class SharedQueries:
         self, connection: Connection, tool: str | None, revoked: bool, tenant: str
     ) -> list[StandingGrant]:
         """Return a tenant's approvals for later calls, oldest first."""
-        # The name of a tool is that of its tenant alone.
+        # Only its tenant may see the name of a tool.
         column, name = ("tenant", tenant) if tool is None else ("tool", tool)
         return [
             StandingGrant(*columns)
@@ -300,8 +301,8 @@ class SharedQueries:
             key: the task.
             after: the last event before the first page.
             upto: the last event; None for all.
-            part: returns the pages of one task of the chain, none of them empty; called with the connection, the key,
-                the task's row, and the events as above.
+            part: returns the pages of one task of the chain, none of them empty. Its arguments are the connection, the
+                key, the task's row and the two events.
         """
         chain = self._chain(connection, key)
         reached = after
@@ -349,10 +350,10 @@ class SharedQueries:
 def _source(
     task_filter: TaskFilter, unindexed: LiteralString = ""
 ) -> tuple[LiteralString, LiteralString, list[LiteralString], list[Any]]:
-    """Return the parts of a list's query: its tables, the one that orders it, and the filter's terms with their values.
+    """Return the parts of a list's query: its tables, the table that orders it, and the filter's terms with values.
 
-    The terms exclude states and the cursor. A list by label reads the index of labels first. `unindexed` before a
-    column keeps indexes of times from being used.
+    The terms do not cover states and the cursor. A list by label reads the index of labels first. `unindexed` before a
+    column prevents the use of indexes of times.
     """
     source: LiteralString = "FROM tasks t"
     by: LiteralString = f"{unindexed}t"

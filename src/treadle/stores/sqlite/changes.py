@@ -1,8 +1,8 @@
 """Find writes of other connections to a journal file, without a table for them.
 
 A commit with events appends to `records`, whose row ids grow. A claim or a release changes the rows with a driver,
-which are as many as the driven tasks. A deletion only increments a number. Changes that begin and end between two looks
-without an event, such as a released claim, are not found; they do not change the task for a watcher.
+which are as many as the driven tasks. A deletion increments a number. A change without an event that begins and ends
+between two looks, such as a released claim, is not found. It does not change the task for a watcher.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FileChanges:
         self._has_looked = False
 
     def forget(self) -> None:
-        """Start again: the next look reports that any task may have changed."""
+        """Make the next look report that any task may have changed."""
         self._has_looked = False
 
     def look(self) -> frozenset[str] | None:
@@ -54,7 +54,7 @@ class FileChanges:
         return frozenset(changed).union(key for key, _ in before.items() ^ driven.items())
 
     def _written(self) -> set[str] | None:
-        """Return the tasks with new records; None if row ids were reused, after the newest were deleted."""
+        """Return the tasks with new records; None if row ids were reused after the newest records were deleted."""
         after = 0
         if self._newest is not None:
             after, digest = self._newest

@@ -1,7 +1,4 @@
-"""The SQL of SQLite, for the statements that the stores in databases share.
-
-Statements on a journal file.
-"""
+"""The SQL of SQLite, for the statements that the stores in databases share."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ class Statements:
     """Runs statements through one connection.
 
     Args:
-        connection: of the file.
+        connection: a connection to the file.
     """
 
     def __init__(self, connection: Connection) -> None:

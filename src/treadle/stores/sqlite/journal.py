@@ -1,6 +1,7 @@
-"""The writes to a journal file: the checks and statements of one item, in a transaction that the writer began.
+"""Write one item to a journal file: its checks and statements, in a transaction that the writer began.
 
-Every item is checked before its first write, so a refused one needs no savepoint and harms no other of its group.
+Every item is checked before its first write. So a refused one needs no savepoint and does not affect others of its
+group.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ WHERE id = ?"""
 
 @mutable
 class _Head:
-    """The cached state of a task. `row` is 0 for a task that is about to be created."""
+    """The cached state of a task. `row` is 0 for a task that does not exist yet."""
 
     row: int
     epoch: int
@@ -68,13 +69,13 @@ class _Head:
     mark_digest: bytes | None = None
     format: int = 1
     digest: bytes | None = None
-    """of the last record; None until it is needed"""
+    """the digest of the last record; None until it is needed"""
 
 
 class Journal:
     """The write side of one file, for one process; used by the writer thread alone.
 
-    It caches states of tasks until another connection writes, or a rollback: then `forget` is called.
+    It caches states of tasks. After a write of another connection, or a rollback, the writer calls `forget`.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class Journal:
         self.changes = FileChanges(connection)
 
     def forget(self) -> None:
-        """Drop cached heads: another connection has written."""
+        """Drop cached heads, since another connection has written."""
         self._heads.clear()
 
     def rolled_back(self) -> None:
-        """Drop all that a rolled-back transaction cached."""
+        """Drop the cached values of a rolled-back transaction."""
         self._heads.clear()
         self.lease.rolled_back()
 
@@ -116,7 +117,7 @@ class Journal:
         return self._write(head, commit, thread, entry, release=released)
 
     def _answer_again(self, head: _Head, commit: Commit) -> Committed:
-        """Answer a commit that was written before; its place in the queue may have changed since."""
+        """Answer a commit that was written before; the task's place in the queue may have changed since."""
         if head.driver is None or head.epoch != commit.epoch:
             return Committed(released=True)
         entry = self._entry(head, commit)
@@ -174,7 +175,7 @@ class Journal:
         release: bool = False,
         wanted: int | None = None,
     ) -> None:
-        """Write a task's row, including the end of its journal; without `wanted`, that column is unchanged."""
+        """Write a task's row, including the end of its journal; without `wanted`, that column stays unchanged."""
         sql = "UPDATE tasks SET mark_seq = ?, mark_digest = ?"
         values: list[Any] = [head.seq, self._digest(head)]
         if state is not None:
@@ -265,7 +266,7 @@ class Journal:
     # ------------------------------------------------------------------------------------------- threads
 
     def _entry(self, head: _Head, commit: Commit) -> QueueEntry | None:
-        """Return the place in the queue that a commit asks for; raises `ThreadBusy`."""
+        """Return the place in the queue that a commit asks for; raise `ThreadBusy`."""
         if commit.enter is None or (head.row and head.driver is None):
             return None
         if commit.enter == "parallel":
@@ -353,7 +354,7 @@ class Journal:
             raise rules.task_not_found(row.base)
         if row.base is not None and base is not None:
             rules.check_fork(row.base, row.base_seq, base.seq)
-        # The records come from outside and may fail half-way: here alone rows are written before all is checked.
+        # The records come from outside and may fail half-way. Only here, rows are written before all are checked.
         self._sql.run("SAVEPOINT restoring")
         try:
             min_format = max(row.format, 1 if base is None else base.format)
@@ -407,7 +408,7 @@ class Journal:
         return self._forget_deleted(Deletion(SQLITE, self._connection, self.lease.driver).thread(key))
 
     def _forget_deleted(self, deleted: list[str]) -> list[str]:
-        """Count a deletion, and forget cached heads: others of its thread may have changed too."""
+        """Count a deletion and drop cached heads, since others of its thread may have changed too."""
         self._sql.run("UPDATE deletions SET times = times + 1")
         self._heads.clear()
         return deleted

@@ -1,4 +1,4 @@
-"""The lease of this process on a journal file: its row, the renewals, and the tasks that it holds."""
+"""The lease of this process on a journal file: its row, its renewals, and the tasks that it holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.stores.sqlite.dialect import Statements
 from treadle.stores.sqlite.schema import Connection
 
 _OWNED = "SELECT key FROM tasks WHERE driver = ?"
-# The newest row stays, so that no id is used twice: a process may not have noticed yet that its row is gone.
+# The newest row stays so that no id is used twice: a process may not have noticed yet that its row is gone.
 _DELETE_DEAD_DRIVERS = """DELETE FROM drivers WHERE lease < ? AND id < (SELECT max(id) FROM drivers)
 AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.driver = drivers.id)"""
 
@@ -19,9 +19,9 @@ class Lease:
     """The lease of one process; used by the writer thread alone.
 
     Args:
-        connection: of the file.
-        process: has the lease.
-        seconds: how long it holds without a renewal.
+        connection: a connection to the file.
+        process: the process that has the lease.
+        seconds: seconds for which it lasts without a renewal.
     """
 
     def __init__(self, connection: Connection, process: Process, seconds: float) -> None:
@@ -33,7 +33,7 @@ class Lease:
         """the row of this process"""
 
         self._is_stale = False
-        """whether its row must be read again: at the next begin, since nothing may fail in a rollback"""
+        """whether the next begin must read its row again; a rollback must not fail, so it cannot"""
 
         self._renewed_at = 0.0
         self.ownership_changes: list[tuple[str, bool]] = []
@@ -47,7 +47,7 @@ class Lease:
         self._is_stale, self._renewed_at = True, 0.0
 
     def begun(self) -> None:
-        """Read this process's row again, if a rollback may have removed it; called when a transaction has begun."""
+        """Read this process's row again if a rollback may have removed it; called after the begin of a transaction."""
         if self._is_stale:
             self.driver, self._is_stale = self._find_row(), False
 
@@ -65,7 +65,7 @@ class Lease:
     @property
     def is_fresh(self) -> bool:
         """Whether the lease of this process was renewed lately."""
-        # By the clock of leases, so that it is right even if the clock was set back, or the machine slept.
+        # By the clock of leases, so that it is right even after the clock was set back or the machine slept.
         return 0 <= time.time() - self._renewed_at < self._seconds / HEARTBEATS_PER_LEASE
 
     def heartbeat(self) -> None:
@@ -80,7 +80,7 @@ class Lease:
             self.driver = (
                 None  # its lease had passed, other drivers took over its tasks, and its row was deleted
             )
-        # Tasks that other drivers took over meanwhile are no longer held, also if no caller here has noticed.
+        # Tasks that other drivers took over are no longer held, even if no caller here has noticed.
         owned = {key for (key,) in self._connection.execute(_OWNED, (self.driver,))}
         self.ownership_changes.extend((key, False) for key in self.held - owned)
         self._sql.run(_DELETE_DEAD_DRIVERS, int(now * 1_000_000))
@@ -98,7 +98,7 @@ class Lease:
         return row[0] if row else None
 
     def row(self) -> int:
-        """Return the row of this process, with a lease renewed lately; inserted when it first owns a task."""
+        """Return the row of this process, with a recent lease; it is inserted when the process first owns a task."""
         if self.driver is not None and not self.is_fresh:
             self.heartbeat()
         if self.driver is None:

@@ -156,7 +156,7 @@ def orphans(
 
 
 def adoptable(connection: Connection, query: AdoptionQuery) -> list[TaskRow]:
-    """Return orphans without a parent that a process may drive now, in the order in which it should."""
+    """Return orphans without a parent that a process may drive now, in the order of adoption."""
     full, excluded = json.dumps(list(query.full_tenants)), json.dumps(adoption_order.excluded(query))
     dead: list[Candidate] = []
     if drivers := _SHARED.dead_drivers(connection):
@@ -203,7 +203,7 @@ def unadoptable(connection: Connection, query: AdoptionQuery) -> list[TaskRow]:
 
 
 def _waiting_sorts(connection: Connection, until: int) -> Iterator[tuple[str, int, int | None]]:
-    """Yield each agent and format with waiting tasks, and one task that is due, or None."""
+    """Yield each agent and format with waiting tasks, and one due task, or None."""
     for index, term in _WAITING:
         next_format, next_agent, of_sort = [
             sql.replace("INDEX_", index).replace("TERM", term)

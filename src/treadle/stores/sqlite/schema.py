@@ -1,4 +1,4 @@
-"""Opening a journal file: connection settings, file modes, format check, migrations. No journal is read here."""
+"""Open a journal file: connection settings, file modes, format check, migrations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """The used part of `apsw.Connection`, whose own types are partly unknown."""
+    """The part of `apsw.Connection` that is used here; its own types are partly unknown."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -46,20 +46,20 @@ class Connection(Protocol):
 
 
 def connect_writer(path: Path) -> Connection:
-    """Open the one connection that writes; make the file and bring its format up to date if need be.
+    """Open the one connection that writes; create the file or migrate its format if necessary.
 
-    A file that this process may only read is opened for reading: see `is_read_only`.
+    A file that this process may only read is opened for reading; see `is_read_only`.
 
     Raises:
         StoreUnavailable: the file cannot be opened, read or written.
-        StoreFormatError: the file is of another program, or of a format this version does not know.
+        StoreFormatError: the file belongs to another program, or has a format that this version does not know.
     """
     _make_file(path)
     connection = _connect(path)
     try:
         if not _is_readable(connection):
             connection.close(True)
-            connection = connect_reader(path)  # which says why it cannot be read, or reads it
+            connection = connect_reader(path)  # which reads it, or raises with the reason
         _patiently(path, lambda: _check_format(connection, path))
         if is_read_only(connection):
             _patiently(path, lambda: _check_migrated(connection, path))
@@ -74,10 +74,10 @@ def connect_writer(path: Path) -> Connection:
 
 
 def connect_reader(path: Path) -> Connection:
-    """Open a connection that cannot write; if it `is_fixed`, it misses later writes of other connections."""
+    """Open a read-only connection; if it `is_fixed`, it misses later writes of other connections."""
     connection = _connect(path)
     if not _is_readable(connection) and not Path(f"{path}-wal").exists():
-        # No file may be created beside it, not even the one that readers share; and no process is writing.
+        # No file may be created beside it, not even the one that readers share, and no process is writing.
         connection.close(True)
         connection = _connect_fixed(path)
     pragma(connection, "query_only", 1)
@@ -85,12 +85,12 @@ def connect_reader(path: Path) -> Connection:
 
 
 def is_read_only(connection: Connection) -> bool:
-    """Return whether this process may only read the file: it, or its folder, is write-protected."""
+    """Return whether the file or its folder is write-protected for this process."""
     return connection.readonly("main")
 
 
 def is_fixed(connection: Connection) -> bool:
-    """Return whether a connection treats its file as unchanging, so that it must not be used again."""
+    """Return whether a connection treats its file as unchanging, and so must not be used again."""
     return isinstance(connection, _FixedConnection)
 
 
@@ -114,19 +114,19 @@ def _is_readable(connection: Connection) -> bool:
 
 
 def pragma(connection: Connection, name: str, value: object = None) -> Any:
-    """Set or read a pragma and return its answer; all rows are fetched, for only then has it taken effect."""
+    """Set or read a pragma and return its answer; it takes effect only once all rows are fetched."""
     sql = f"PRAGMA {name}" if value is None else f"PRAGMA {name}={value}"
     rows = connection.execute(sql).fetchall()
     return rows[0][0] if rows else None
 
 
 def unavailable(path: Path, error: BaseException) -> StoreUnavailable:
-    """Return the error of a file that failed, with the reason."""
+    """Return the error for a failed file, with the reason."""
     return StoreUnavailable(f"{path}: {error or type(error).__name__}")
 
 
 def _make_file(path: Path) -> None:
-    """Create missing files, for the owner only; an existing file is never opened here (that would drop its locks)."""
+    """Create missing files, for the owner only. Never open an existing file here: that would drop its locks."""
     try:
         make_folder(path.parent)
         if not path.exists():
@@ -138,7 +138,7 @@ def _make_file(path: Path) -> None:
 
 
 class _FixedConnection(apsw.Connection):
-    """A connection that treats its file as one that never changes."""
+    """A connection that treats its file as unchanging."""
 
 
 def _connect_fixed(path: Path) -> Connection:
@@ -159,7 +159,7 @@ def _connect(path: Path) -> Connection:
 
 
 def _patiently(path: Path, step: Callable[[], None]) -> None:
-    """Run a step of opening; processes may open a fresh file at once, and SQLite does not always wait by itself."""
+    """Run a step of opening with retries: processes may open a new file at once, and SQLite does not always wait."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         try:
@@ -207,8 +207,8 @@ def _migrate(connection: Connection, path: Path) -> None:
         for number in range(version + 1, max(steps) + 1):
             if number not in steps:
                 raise StoreFormatError(
-                    f"{path} has format {version}, from which no migration leads to {max(steps)}: "
-                    "open it with the version of Treadle that wrote it and export its tasks"
+                    f"{path} has format {version}, without a migration to format {max(steps)}: "
+                    "open it with the version of Treadle that wrote it, and export its tasks"
                 )
             connection.execute(steps[number]).fetchall()
             pragma(connection, "user_version", number)
@@ -221,7 +221,7 @@ def _migrate(connection: Connection, path: Path) -> None:
 
 
 def forget_small_tables(connection: Connection) -> None:
-    """Delete the statistics of small tables: by them SQLite would read the whole of a table that has grown since."""
+    """Delete the statistics of small tables, by which SQLite would scan a whole table that has grown since."""
     names = {
         name
         for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE name GLOB 'sqlite_stat?'")
@@ -243,14 +243,14 @@ def _check_migrated(connection: Connection, path: Path) -> None:
     version, known_version = pragma(connection, "user_version"), max(_steps())
     if is_older(connection):
         raise StoreFormatError(
-            f"{path} has format {version}, and may only be read by this process: open it once where it can be written, "
-            f"which brings it up to format {known_version}"
+            f"{path} has format {version}, but this process may only read it: open it once where it can be written, "
+            f"which migrates it to format {known_version}"
         )
     check_not_newer(connection, path)
 
 
 def is_older(connection: Connection) -> bool:
-    """Return whether a file has a format that this version brings up to date before it uses it."""
+    """Return whether a file has a format that this version migrates before it uses it."""
     return pragma(connection, "user_version") < max(_steps())
 
 
@@ -269,6 +269,6 @@ def check_not_newer(connection: Connection, path: Path) -> None:
 
 @cache
 def _steps() -> Mapping[int, str]:
-    """Return the migrations by the format they lead to; read once, since a process may lose access to its packages."""
+    """Return the migrations by their resulting format; read once, since a process may lose access to its packages."""
     folder = resources.files("treadle.stores.sqlite.migrations")
     return {int(f.name[:4]): f.read_text() for f in folder.iterdir() if f.name.endswith(".sql")}

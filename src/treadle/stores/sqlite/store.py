@@ -1,8 +1,8 @@
-"""A journal store in one SQLite file: the default. Durable against a killed process and a power cut.
+"""The default journal store: one SQLite file, durable against a killed process and a power cut.
 
 Writes go through the writer thread (`sqlite/writer.py`). Point reads run in the calling thread: they take about 30 us,
-and a hop to another thread takes longer. Lists, sums and later pages of journals are read in other threads, so that the
-event loop can work meanwhile.
+less than a hop to another thread. Lists, sums and later pages of journals are read in other threads, so that the event
+loop can work meanwhile.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SQLiteSnapshot(QueryReader):
 
 
 async def _read_pages(connection: Connection, task_id: str, after: int, upto: int | None) -> list[Record]:
-    """Read the records of a task: the first page here, and others in another thread."""
+    """Read the records of a task: the first page here, others in another thread."""
     pages = reading.pages(connection, task_id, after, upto)
     records = next(pages, None) or []
     if len(records) < reading.PAGE:  # it is the only one, or that of a fork
@@ -66,13 +66,11 @@ async def _read_pages(connection: Connection, task_id: str, after: int, upto: in
 async def _in_thread(read: Callable[[], T]) -> T:
     """Return the result of a function that runs in another thread.
 
-    If the caller is cancelled, the cancellation is raised after the function, which uses a connection until then.
+    A cancellation of the caller is raised after the function, which uses a connection until then.
     """
     try:
         work = asyncio.get_running_loop().run_in_executor(None, read)
-    except (
-        RuntimeError
-    ):  # the loop or the interpreter is about to end, and begins nothing in threads any more
+    except RuntimeError:  # the loop or the interpreter is about to end and starts no more threads
         return read()
     try:
         return await asyncio.shield(work)
@@ -98,12 +96,12 @@ class SQLiteStore(WriteBehindStore[Writer]):
 
     Args:
         path: the file; it and its folder are created if necessary, for the owner only.
-        lease_seconds: how many seconds after its last heartbeat this process counts as alive for processes that cannot
-            see whether it ended (those of another host or container), and for all if it is stopped; 0.5 to 86,400. Six
-            heartbeats are written in that time while the process owns a task.
+        lease_seconds: seconds after its last heartbeat for which this process counts as alive in other containers and
+            hosts, and everywhere if it is stopped; 0.5 to 86,400. In that time a process that owns a task writes six
+            heartbeats.
 
-    Do not open the same file with the standard library's `sqlite3` in a process that holds it through this store:
-    closing one drops the other's locks.
+    Do not open the same file with the standard library's `sqlite3` in a process that uses this store: closing one
+    drops the other's locks.
     """
 
     queries = reading
@@ -148,7 +146,7 @@ class SQLiteStore(WriteBehindStore[Writer]):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[JournalReader]:
-        """Return a reader of one moment; see `JournalStore.snapshot`."""
+        """Return a reader of one snapshot; see `JournalStore.snapshot`."""
         await self._wait_for_queue()
         with _typed_errors(self._path):
             connection = connect_reader(self._path)
@@ -174,7 +172,7 @@ class SQLiteStore(WriteBehindStore[Writer]):
 
     @contextmanager
     def _reader(self) -> Generator[Connection]:
-        """Lend a connection for the length of a block; each running read has its own."""
+        """Lend a connection for the length of a block; each concurrent read has its own."""
         try:
             connection = self._readers.pop()
         except IndexError:

@@ -1,7 +1,4 @@
-"""The queue of a thread in a journal file: its places are read and written in the caller's transaction.
-
-The members of threads in a journal file: the check of a change, and the change.
-"""
+"""The members and the queue of a thread in a journal file, read and written in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ AND version >= (SELECT max(version) FROM members WHERE thread = ?1 AND task = ?2
 
 
 def check(sql: Statements, task: int, commit: Commit) -> tuple[int | None, int]:
-    """Return the row of a commit's thread, None if it has none yet, and the version of the member to take out."""
+    """Return the row of a commit's thread, None if it has none yet, and the version of the member to remove."""
     change = commit.thread
     assert change is not None
     row, version = sql.one("SELECT id, version FROM threads WHERE key = ?", change.thread_id) or (
@@ -36,7 +33,7 @@ def check(sql: Statements, task: int, commit: Commit) -> tuple[int | None, int]:
 def apply(
     sql: Statements, task: int, seq: int, change: ThreadChange, row: int | None, taken_out: int
 ) -> None:
-    """Add a task to a thread with its events up to `seq`, or take its member out."""
+    """Add a task to a thread with its events up to `seq`, or remove its member."""
     if row is None:
         row = sql.insert("INSERT INTO threads(key, version) VALUES (?, 0)", change.thread_id)
     sql.run("UPDATE threads SET version = version + 1 WHERE id = ?", row)
@@ -68,15 +65,15 @@ def enter(
     """Return the place that a task gets in the queue of its thread.
 
     Args:
-        connection: in a transaction.
+        connection: a connection in a transaction.
         thread: the thread.
-        row: the task's row; 0 for a task that is about to be created.
+        row: the task's row; 0 for a task that does not exist yet.
         turn: the place that the task has; None without one.
         policy: how it enters; not by `parallel`.
         living: returns whether the driver of a row is alive.
 
     Raises:
-        ThreadBusy: it enters by `reject`, and a task of a living driver is there.
+        ThreadBusy: it enters by `reject`, but a task of a living driver is there.
     """
     queued = [QueuedTask(*columns) for columns in connection.execute(_QUEUED, (thread, row))]
     dead_drivers = {driver for driver in {task.driver for task in queued} if not living(driver)}
@@ -85,6 +82,6 @@ def enter(
 
 
 def depose(connection: Connection, task: QueuedTask) -> None:
-    """Take the thread from a task with a dead driver: it stays that driver's, under an epoch that driver never had."""
+    """Take the thread from a task with a dead driver; the driver still owns the task, in an epoch it never had."""
     connection.execute(_LATE, (task.driver,))
     connection.execute(_DEPOSE, (task.row,))

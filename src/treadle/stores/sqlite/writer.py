@@ -1,4 +1,4 @@
-"""The writer thread of a journal file: one transaction for all waiting items, then a check for foreign commits.
+"""The writer thread of a journal file: one transaction for all waiting items.
 
 Theory of operation
 -------------------
@@ -14,17 +14,17 @@ The thread owns the only writing connection, and the `Journal` that checks and w
     COMMIT                     `synchronous=FULL`: durable once it returns
     deliver the results
 
-A refused item needs no savepoint, since each is checked before its first write (only `Journal.restore` sets one). If an
-item fails with an error of SQLite, such as for an unsupported value, the whole transaction is rolled back, and each
-item is written again in a separate transaction: then only the culprit fails. After a rollback the caches are invalid:
-heads are read again, and so is the row of this process.
+A refused item needs no savepoint, since each is checked before its first write. Only `Journal.restore` sets one. If an
+item fails with an error of SQLite, such as for an unsupported value, the whole transaction is rolled back. Then each
+item is written again in a separate transaction, and only the culprit fails. After a rollback the caches are invalid:
+heads and the row of this process are read again.
 
 Without items the thread sleeps. While this process owns a task, it wakes for heartbeats. While a caller watches, it
-reads `PRAGMA data_version` every `POLL_SECONDS`: that number changes when another connection commits, and ignores
+reads `PRAGMA data_version` every `POLL_SECONDS`. That number changes when another connection commits, but not by
 commits of this one. Commits of this one are news too if several callers watch, such as runners that share a store.
 `FileChanges` finds the changed tasks, at most every `NEWS_SECONDS`.
 
-Invariant: `Journal.held` has the tasks that this process owns in committed state, so a lease is renewed exactly while
+Invariant: `Journal.held` has the tasks that this process owns in committed state. So a lease is renewed exactly while
 one of them needs it.
 """
 
@@ -56,7 +56,7 @@ from treadle.stores.writer_thread import BARRIER, Item, RunningWriters, WriterTh
 
 POLL_SECONDS = 0.075
 NEWS_SECONDS = 0.025
-"""Seconds between two calls of the watchers, at least."""
+"""Minimum number of seconds between two calls of the watchers."""
 
 CHECKPOINT_MS = 200
 
@@ -66,7 +66,7 @@ class Writer(WriterThread):
 
     Args:
         path: the file.
-        lease_seconds: how many seconds this process counts as alive after a heartbeat.
+        lease_seconds: seconds for which this process counts as alive after a heartbeat.
     """
 
     def __init__(self, path: Path, lease_seconds: float = LEASE_SECONDS) -> None:
@@ -75,7 +75,7 @@ class Writer(WriterThread):
         self._heartbeat = lease_seconds / HEARTBEATS_PER_LEASE
         self._version: Any = None
         self._refusal: StoreUnavailable | None = None
-        """why nothing can be written, if the file may only be read"""
+        """the error of each write if the file is read-only"""
 
         self._has_news = False
         """whether to notify the watchers of writes"""
@@ -99,7 +99,7 @@ class Writer(WriterThread):
         return self._heartbeat if self._journal.lease.held else None
 
     def _write(self, group: list[Item]) -> list[Any]:
-        """Write a group in one transaction; if it fails, each item in its own, so that only the culprit fails."""
+        """Write a group in one transaction; if that fails, each item in its own, so that only the culprit fails."""
         if all(item.operation == BARRIER for item in group):
             return [None] * len(group)
         if self._refusal is not None:
@@ -145,7 +145,7 @@ class Writer(WriterThread):
             self._journal.lease.heartbeat()
 
     def _check_format(self) -> None:
-        """Find out whether a newer version migrated the file beyond this version."""
+        """Check whether a newer version migrated the file beyond this version."""
         try:
             check_not_newer(self._connection, self.path)
         except StoreFormatError as error:
@@ -176,7 +176,7 @@ class Writer(WriterThread):
             self._watchers.wake(StoreChanges(self._journal.changes.look(), mail))
 
     def _run_due_work(self) -> None:
-        """Renew the lease if that is due; else see whether other connections wrote."""
+        """Renew the lease if that is due; else check whether other connections wrote."""
         try:
             if self._journal.lease.is_due:
                 self._begin()
@@ -187,13 +187,13 @@ class Writer(WriterThread):
             self._roll_back()
 
     def _truncate_log(self) -> None:
-        """Remove deleted data from the write-ahead log too, unless a reader needs it or the disk fails."""
+        """Remove deleted data from the write-ahead log, unless a reader needs it or the disk fails."""
         self._connection.set_busy_timeout(CHECKPOINT_MS)
         try:
             pragma(self._connection, "wal_checkpoint(TRUNCATE)")
         except (
             apsw.Error
-        ):  # the group is committed, so none of it failed; the next checkpoint overwrites the log
+        ):  # the group is committed, so no item failed; the next checkpoint overwrites the log
             return
         finally:
             self._connection.set_busy_timeout(BUSY_MS)
@@ -228,10 +228,10 @@ def _identity(path: str) -> tuple[int, int] | None:
 def refuse_inherited(path: Path) -> None:
     """Raise `StoreUnavailable` for a file that was open when this process was forked.
 
-    A child inherits SQLite's record of its locks, but not the locks: it must not touch these files.
+    A child inherits SQLite's record of its locks but not the locks, so it must not use these files.
     """
     if str(path) in RunningWriters.inherited:
         raise StoreUnavailable(
             f"{path}: it was open when this process was made by os.fork(), and SQLite cannot share it that way: "
-            "close the store before forking, or start the process by spawn"
+            "close the store before the fork, or start the process with spawn"
         )

@@ -1,1 +1,4 @@
-"""The PostgreSQL format as steps: `NNNN_what.sql` leads from format NNNN - 1 to NNNN; never edited once released."""
+"""The migrations of the PostgreSQL format.
+
+`NNNN_name.sql` leads from format NNNN - 1 to NNNN. Never edit a released one.
+"""
