@@ -1,7 +1,7 @@
 """Registry of calls that ignored their cancellation and still run, with a limit on their number.
 
-Such a call ends by itself or with its process, and is listed until then. The limit turns a process that fills up with
-them into an error of one call.
+Such a call ends by itself or with its process, and is listed until then. Beyond the limit, further calls fail before
+the process fills up.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AbandonedCalls:
         self._calls[key] = (call, still_runs)
 
     def remove(self, key: Hashable) -> AbandonedCall | None:
-        """Remove a call that has ended, and return it; None if it was not listed."""
+        """Remove a call that has ended. Return it, or None if it was not listed."""
         call, _ = self._calls.pop(key, (None, None))
         return call
 

@@ -1,7 +1,7 @@
-"""Parse calls that a model wrote as the text of its answer, because its server does not separate them from text.
+"""Parse calls in the text of an answer, for servers that do not separate calls from text.
 
-Nothing is guessed: the whole text must be one JSON object, or a list of them, each with the name of a known tool and an
-object of arguments. It may be in a `<tool_call>` tag or in a code fence. A truncated text is no call.
+The parser does not guess. The whole text must be one JSON object or a list of them. Each needs the name of a known tool
+and an object of arguments. It may be in a `<tool_call>` tag or in a code fence. A truncated text has no call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def may_be_calls(text: str) -> bool:
 
 
 def calls_in(text: str, tools: Container[str]) -> tuple[tuple[str, dict[str, Json]], ...]:
-    """Return the names and arguments of the calls in a text; empty if the text has anything else.
+    """Return the names and arguments of the calls in a text. A text with anything else has none.
 
     Args:
         text: the whole text of an answer.

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Final
 
 MOST: Final = 2_000
-"""The most ids that are collected; beyond that, any task may have changed."""
+"""The most ids that are collected. Beyond that, any task may have changed."""
 
 
 class ChangedTasks:
-    """The ids of tasks that changed since they were last taken; beyond `MOST`, any task may have."""
+    """The ids of tasks that changed since they were last taken. Beyond `MOST` ids, any task may have changed."""
 
     __slots__ = ("_any", "_ids")
 
@@ -19,7 +19,7 @@ class ChangedTasks:
         self._any = False
 
     def add(self, ids: Iterable[str] | None) -> None:
-        """Add changed tasks; None: any may have changed."""
+        """Add changed tasks. None: any may have changed."""
         if ids is None:
             self._any = True
         elif not self._any:
@@ -29,7 +29,7 @@ class ChangedTasks:
             self._ids.clear()
 
     def take(self) -> frozenset[str] | None:
-        """Return the collected ids and clear them; None: any may have changed."""
+        """Return the collected ids and clear them. None: any may have changed."""
         ids = None if self._any else frozenset(self._ids)
         self._any = False
         self._ids.clear()

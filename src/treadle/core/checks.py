@@ -1,12 +1,14 @@
 """Contents that guardrails judge, and their decisions: one record for each content of a task.
 
-(none)      not judged yet, or judged again after a rewrite
-allowed     the guardrails let it pass
-asked       a person must decide; the task may stop meanwhile
-edited      a person rewrote it: it is judged again, without asking a person
-approved    a person let it pass
-denied      by a guardrail, by a person, or by expiry
-used        denied, and its step has failed because of it
+The statuses of a content:
+
+    (none)      not judged yet, or judged again after a rewrite
+    allowed     the guardrails let it pass
+    asked       a person must decide; the task may stop meanwhile
+    edited      a person rewrote it: it is judged again, without asking a person
+    approved    a person let it pass
+    denied      by a guardrail, by a person, or by expiry
+    used        denied, and its step has failed because of it
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ def standing(check: Check | None) -> Standing:
 
 
 def withholds(check: Check | None) -> bool:
-    """Return whether the result of a call is still hidden; one that failed its step is shown as withheld."""
+    """Return whether the result of a call is still hidden. A result that failed its step is shown as withheld."""
     is_used = check is not None and check.permit is not None and check.permit.status == "used"
     return standing(check) != "passed" and not is_used
 
@@ -116,7 +118,7 @@ def input_content(parts: tuple[Content, ...]) -> dict[str, Json]:
 
 
 def with_input(parts: tuple[Content, ...], content: dict[str, Json]) -> tuple[Content, ...]:
-    """Return input with its text replaced; the new text is as untrusted as the old, and images and files stay."""
+    """Return input with its text replaced. The new text is as untrusted as the old, and images and files stay."""
     others = [part for part in parts if not isinstance(part, Text)]
     labels = [part.label for part in parts if isinstance(part, Text)]
     label = next((label for label in labels if untrusted_origin(label) is not None), None)
@@ -124,7 +126,7 @@ def with_input(parts: tuple[Content, ...], content: dict[str, Json]) -> tuple[Co
 
 
 def answer_content(answer: AnswerHeld) -> dict[str, Json]:
-    """Return the judged content of a model's answer: its text, its reasoning, its typed answer and its scratch text."""
+    """Return the judged content of a model's answer: text, reasoning, typed answer and scratch text."""
     contents: dict[str, Json] = {}
     if thoughts := _reasoning(answer.message):
         contents["reasoning"] = thoughts
@@ -146,7 +148,7 @@ def answer_content(answer: AnswerHeld) -> dict[str, Json]:
 
 
 def _is_scratch(call: ToolCall) -> bool:
-    """Return whether a call represents model text that could not be parsed as a call or an answer."""
+    """Return whether a call holds text of the model that could not be parsed as a call or answer."""
     return call.problem is not None and call.meta == IN_WORDS
 
 
@@ -190,7 +192,7 @@ def passed_answer(answer: AnswerHeld, content: dict[str, Json]) -> tuple[Message
 
 
 def _with_reasoning(parts: list[Part], text: str) -> list[Part]:
-    """Return parts with replaced reasoning. It goes to no provider, whose signature covers the original."""
+    """Return parts with replaced reasoning. Providers do not get it, since their signatures cover the original."""
     first = next(part for part in parts if isinstance(part, Reasoning))
     others = [part for part in parts if not isinstance(part, Reasoning)]
     meta = IN_WORDS if first.meta == IN_WORDS else UNSEEN

@@ -10,7 +10,7 @@ from treadle.core.model import NO_USAGE, Usage
 
 @frozen
 class SpentBy:
-    """The spending of one agent's tasks below another task; `tasks` is their number."""
+    """The spending of one agent's tasks below another task. `tasks` is their number."""
 
     agent: str
     tasks: int = 1

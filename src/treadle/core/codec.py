@@ -1,17 +1,18 @@
-"""Events to bytes and back: JSON with short tags, versioned, upcast on read, unknown kinds kept as inert data.
+"""Encode and decode events: versioned JSON with short tags. Reading converts older versions and keeps unknown kinds as
+data.
 
 A record holds the events of one commit:
 
     {"v": 1, "t": 1763700000000000, "e": [{"k": "step_started", "d": 12, "step": "s1", "index": 1}, ...]}
 
-`t` is the time of its first event and `d` an event's distance from the one before, in microseconds; `"i": 1` marks an
-event that a driver which does not know its kind may ignore; fields that have their default are left out. How a field
-is written follows from its type, worked out once per class. The same conditions hold in both directions: an event that
-a reader would refuse is not written (`UnreadableRecord`).
+`t` is the time of its first event, and `d` an event's distance from the one before, in microseconds. A driver that does
+not know the kind of an event with `"i": 1` may ignore it. Fields with their default are left out. The form of a field
+follows from its type, and is compiled once per class. Both directions use the same conditions, so that an event which a
+reader would refuse is not written (`UnreadableRecord`).
 
-A string longer than `BLOB_OVER` characters of a record over `BLOB_OVER` bytes is stored apart, by digest, and
-`{"$blob": ...}` stands in its place; only in such a record (marked "b": 1) keys that start with `$` are escaped.
-Nothing read from a record names code: a tag selects from a fixed table, and everything else is data.
+In a record over `BLOB_OVER` bytes, a string longer than `BLOB_OVER` characters is stored apart, by digest, and
+`{"$blob": ...}` replaces it. Such a record is marked `"b": 1`, and only there keys that start with `$` are escaped. A
+record never names code: a tag selects from a fixed table, and everything else is data.
 """
 
 from __future__ import annotations
@@ -49,36 +50,36 @@ BLOB_OVER = 8_192
 
 DIGITS: Final = 4_300
 LARGEST: Final = 10**DIGITS
-"""The limit of all other whole numbers, on both sides of 0: readers of JSON take no more digits."""
+"""The limit of all other whole numbers, on both sides of 0: JSON readers refuse more digits."""
 
 STRIDE: Final = 256
 _MANY_DIGITS: Final = re.compile(rb"\d{%d}" % (DIGITS // STRIDE))
-"""Found in each `STRIDE`th byte of data with more than `DIGITS` digits in a row, and seldom in anything else."""
+"""Matches every `STRIDE`th byte of data with more than `DIGITS` digits in a row, and rarely anything else."""
 
 MAX_DEPTH: Final = 100
-"""How deep lists and objects may lie in each other in what comes from outside: every JSON reader can take this."""
+"""The deepest nesting of lists and objects in data from outside. Every JSON reader accepts it."""
 
 NO_JSON: Final = "no JSON data"
 
 MAX_CHARACTERS: Final = 32_000_000
-"""How many characters a value from outside may hold in all: it is copied a few times until it is stored."""
+"""The most characters of a value from outside, in all. It is copied several times before it is stored."""
 
 TOO_LONG: Final = f"a whole number of more than {DIGITS:,} digits"
 NO_NUMBER: Final = "a number that JSON cannot hold (NaN or Infinity)"
 
 FEW: Final = 100
 SHORT: Final = 10_000
-"""How many fields an object may have, and characters each, to be seen at a glance to have no flaw."""
+"""The most fields of an object, and characters of each, that the quick check of `flaw` accepts."""
 
 UPCASTERS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""For each older version, what turns one of its event documents into the next version's."""
+"""For each older version, a function from its event documents to those of the next version."""
 
 _Step = Callable[[Any], Any]
 _Writer = Callable[[Any], dict[str, Any]]
 
 
 class UnreadableRecord(ValueError):
-    """A record is not of this codec's form, or an event cannot be written as one; the message says why."""
+    """A record is not of this codec's form, or an event cannot be written as one. The message says why."""
 
 
 def _same(value: Any) -> Any:
@@ -95,7 +96,7 @@ def _decode_bytes(value: str | None) -> bytes | None:
 
 @mutable
 class _Plan:
-    """How one class is written, into a new document, and read from a document, which is used up."""
+    """The compiled functions of a class: one writes a new document, the other reads a document and consumes it."""
 
     encode: _Writer
     decode: Callable[[dict[str, Any]], Any]
@@ -105,9 +106,8 @@ class _Plan:
 def _plan(cls: type[Any], lenient: bool = False, as_part: bool = False) -> _Plan:
     """Compile both directions of a class: a statement or two for each field.
 
-    The document of an event begins with its kind, and with `as_part` that of a part with its tag. A lenient plan reads
-    records of a newer version: fields that are not known are left out, and any text is taken for one of
-    several.
+    The document of an event begins with its kind. With `as_part`, it is that of a message part and begins with its tag.
+    A lenient plan reads records of a newer version: it omits unknown fields, and accepts any text for one of several.
     """
     hints = hints_of(cls)
     is_event = issubclass(cls, Event) and EVENTS.get(cls.kind) is cls
@@ -125,7 +125,7 @@ def _plan(cls: type[Any], lenient: bool = False, as_part: bool = False) -> _Plan
 def _writing(
     items: Sequence[Field[Any]], hints: dict[str, Any], head: dict[str, str], namespace: dict[str, Any]
 ) -> list[str]:
-    """Return the statements that write an object: fields that have their default are left out."""
+    """Return the statements that write an object. They omit fields with their default."""
     display = [f"{key!r}: {tag!r}" for key, tag in head.items()]
     checks, later = list[str](), list[str]()
     for item in items:
@@ -154,7 +154,7 @@ def _writing(
 def _reading(
     items: Sequence[Field[Any]], hints: dict[str, Any], namespace: dict[str, Any], lenient: bool
 ) -> list[str]:
-    """Return the statements that read an object: each field is checked, unless it is left out."""
+    """Return the statements that read an object. They check each field that is present."""
     reading, checks = ["def decode(document):"], list[str]()
     if lenient:
         namespace["_names"] = frozenset([item.name for item in items])
@@ -175,7 +175,7 @@ def _reading(
 
 
 def _written_field(name: str, hint: Any, namespace: dict[str, Any]) -> str:
-    """Return the expression of a field as it is written; `made.NAME` if that is how it is."""
+    """Return the expression that writes a field: `made.NAME` if the value is written unchanged."""
     write = _directions(hint)[0]
     if write is _same:
         return f"made.{name}"
@@ -193,9 +193,9 @@ def _without_none(hint: Any) -> Any:
 
 
 def _misfits(hint: Any, name: str, value: str, namespace: dict[str, Any]) -> str:
-    """Return the condition under which a value needs a look before it is written; empty if none does.
+    """Return the condition under which a value is checked before it is written, empty if none is.
 
-    It holds for every value that is not of the type, and for few that are.
+    It holds for every value of another type, and for few of this type.
     """
     if hint in (str, bool):
         return f"{value}.__class__ is not {hint.__name__}"
@@ -208,7 +208,7 @@ def _misfits(hint: Any, name: str, value: str, namespace: dict[str, Any]) -> str
 def _condition(
     hint: Any, name: str, namespace: dict[str, Any], lenient: bool = False, value: str = "value"
 ) -> str:
-    """Return the condition under which a value, read as it was written, is of a type; empty if any value is."""
+    """Return the condition under which a value in its stored form fits a type, empty if any value fits."""
     origin = get_origin(hint)
     if hint is Any:
         return ""
@@ -229,14 +229,16 @@ def _condition(
 
 
 def _fits(hint: Any, lenient: bool = False) -> Callable[[Any], bool]:
-    """Return the condition under which a value, read as it was written, is of a type."""
+    """Return a function that tells whether a value in its stored form fits a type."""
     namespace: dict[str, Any] = {}
     condition = _condition(hint, "value", namespace, lenient)
     return eval(f"lambda value: {condition or True}", namespace)  # noqa: S307  made of a type alone
 
 
 def _odd(name: str, hint: Any) -> _Step:
-    """Return how to write a value that needs a look; one of another type may be read as one, as a member of an enum."""
+    """Return a function that checks a value and writes it. A value of another type may be accepted, such as a member of
+    an enum.
+    """
     fits = _fits(hint)
 
     def write(value: Any) -> Any:
@@ -277,7 +279,7 @@ _NAMES: dict[Any, str] = {
 
 
 def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> tuple[str, bool]:
-    """Return the condition under which a field is written, and whether it is left out if its JSON is empty.
+    """Return the condition under which a field is written, and whether empty JSON omits it.
 
     The condition is empty for a field without a default: it is always written.
     """
@@ -296,11 +298,11 @@ def _unlike_default(item: Field[Any], namespace: dict[str, Any]) -> tuple[str, b
 
 
 _SINGLE: Final = (True, False, 0, 1, "", ())
-"""Values of which there is but one object of their type: another object is not equal, or of another type."""
+"""Values with only one object of their type. Any other object is unequal, or of another type."""
 
 
 def _directions(hint: Any, lenient: bool = False) -> tuple[_Step, _Step]:
-    """Return how to write and read a value of a type that an event may hold; `lenient` as in `_plan`."""
+    """Return the functions that write and read a value of a type. `lenient` as in `_plan`."""
     origin = get_origin(hint)
     options = [option for option in get_args(hint) if option is not type(None)]
     if origin in (Union, types.UnionType):
@@ -337,7 +339,7 @@ def _tuple_read_by(decode: _Step) -> _Step:
 
 
 def _list_of(hint: Any) -> _Step:
-    """Return how to write a tuple of values that are written as they are."""
+    """Return a function that writes a tuple of values in unchanged form."""
     fits, odd = _fits(hint), _odd("an item of a list", hint)
 
     def write(values: Any) -> Any:
@@ -350,7 +352,7 @@ def _list_of(hint: Any) -> _Step:
 
 
 def _tuple_of(hint: Any, lenient: bool = False) -> _Step:
-    """Return how to read a list of values that are read as they were written."""
+    """Return a function that reads a list of values in their stored form."""
     if hint is Any:
         return _tuple_read_by(_same)
     fits = _fits(hint, lenient)
@@ -364,7 +366,7 @@ def _tuple_of(hint: Any, lenient: bool = False) -> _Step:
 
 
 def _part_of(hint: Any, lenient: bool = False) -> _Step:
-    """Return how to read a message part of one of several kinds; text is among them everywhere."""
+    """Return a function that reads a message part of one of several kinds. Text is always one of them."""
     kinds = frozenset(get_args(hint))
 
     def read(document: Any) -> Any:
@@ -379,7 +381,7 @@ def _part_of(hint: Any, lenient: bool = False) -> _Step:
 
 
 def _part_written(kinds: frozenset[Any]) -> _Step:
-    """Return how to write a message part of one of several kinds."""
+    """Return a function that writes a message part of one of several kinds."""
 
     def write(part: Any) -> Any:
         # Most parts are text without meta and label: they are written as plain strings.
@@ -394,11 +396,11 @@ def _part_written(kinds: frozenset[Any]) -> _Step:
 
 
 encode_part: Final = _part_written(frozenset(PARTS.values()))
-"""Return a message part as JSON data; raise `UnreadableRecord` for a part that would not be read again."""
+"""Return a message part as JSON data. Raises `UnreadableRecord` for a part that could not be read again."""
 
 
 def decode_part(document: Any, lenient: bool = False) -> Any:
-    """Return the message part that `encode_part` made into the data, which is used up; `lenient` as in `_plan`."""
+    """Return the message part of data from `encode_part`, and consume the data. `lenient` as in `_plan`."""
     if isinstance(document, str):
         return Text(document)
     if type(document) is not dict:
@@ -413,12 +415,12 @@ def decode_part(document: Any, lenient: bool = False) -> Any:
 
 
 def encode(events: Sequence[Event]) -> tuple[bytes, dict[str, bytes]]:
-    """Return a record's bytes and the large values taken out of it, by digest.
+    """Return a record's bytes and its large values, by digest.
 
     Halves of characters (lone surrogates), which UTF-8 cannot hold, are written as `?`.
 
-    Raises `UnreadableRecord` for an event that could not be read again: of no known kind, with a field of another type
-    or a number out of range, or outside the years that have dates.
+    Raises `UnreadableRecord` for an event that could not be read again. Its kind may be unknown, or a field may have
+    another type. A number may be out of range, or the time outside of the years with dates.
     """
     json_ = _json()
     event = events[0]
@@ -457,7 +459,7 @@ _WHOLE_NUMBER: Final = {int}
 
 
 def _no_time(events: Sequence[Event]) -> UnreadableRecord:
-    """Return the defect of the time of one of some events."""
+    """Return the error for the event whose time is out of range."""
     event = next(e for e in events if type(e.time) is not int or not 0 <= e.time < END_OF_TIME)  # pyright: ignore[reportUnnecessaryComparison]
     return UnreadableRecord(f"a {event.kind} event cannot be written at {event.time!r:.60} microseconds")
 
@@ -471,7 +473,7 @@ def _check_numbers(data: bytes) -> None:
 
 
 def _write_unknown(event: Any) -> dict[str, Any]:
-    """Write an event of a newer version as it was read."""
+    """Return the document of an event of a newer version, as it was read."""
     document = {"k": event.tag, **event.data}
     if event.inert:
         document["i"] = 1
@@ -479,7 +481,7 @@ def _write_unknown(event: Any) -> dict[str, Any]:
 
 
 class _Writers(dict[type[Event], _Writer]):
-    """For each class of event the function that writes one, compiled at its first use."""
+    """The writing function of each class of event, compiled at its first use."""
 
     def __missing__(self, cls: type[Event]) -> _Writer:
         if EVENTS.get(cls.kind) is not cls:
@@ -495,23 +497,23 @@ _WRITERS: Final = _Writers({UnknownEvent: _write_unknown})
 
 @cache
 def _json() -> Any:
-    """Return the library that reads and writes JSON; importing it takes longer than importing all of this package."""
+    """Return the JSON library. Its import takes longer than that of this whole package."""
     import pydantic_core
 
     return pydantic_core
 
 
 def is_writable(value: Any) -> bool:
-    """Whether a record can hold a value; see `flaw`."""
+    """Whether a record can hold a value. See `flaw`."""
     return flaw(value) is None
 
 
 def flaw(value: Any) -> str | None:
-    """Return what keeps a value from being JSON data that any record can hold; None if nothing does.
+    """Return the reason why a value is not JSON data that a record can hold, or None if it is.
 
-    The one rule for all data that comes from outside: JSON types, at most `MAX_DEPTH` lists and objects in each other,
-    at most `MAX_CHARACTERS` in all, no text with half a character (a lone surrogate), neither NaN nor Infinity, and no
-    whole number of more than `DIGITS` digits.
+    This is the rule for all data from outside. It allows JSON types, at most `MAX_DEPTH` lists and objects in each
+    other, and at most `MAX_CHARACTERS` in all. It forbids text with half a character (a lone surrogate), NaN, Infinity,
+    and whole numbers of more than `DIGITS` digits.
     """
     if value is None:
         return None
@@ -528,7 +530,7 @@ def flaw(value: Any) -> str | None:
 
 
 def _is_plain(value: dict[Any, Any]) -> bool:
-    """Whether an object is what most are, a few short texts and numbers by name: then it has no flaw."""
+    """Whether an object only has a few short texts and numbers, as most have: then it has no flaw."""
     if len(value) > FEW:
         return False
     for name, item in value.items():
@@ -550,7 +552,7 @@ def _is_plain(value: dict[Any, Any]) -> bool:
 
 
 def _outgrown(value: Any) -> str | None:
-    """Return which bound a value is beyond, or that it is no JSON data, level by level; nothing is written yet."""
+    """Return the bound that a value exceeds, or that it is not JSON data. It reads level by level."""
     budget, level = MAX_CHARACTERS, [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
@@ -590,14 +592,14 @@ def _unwritable(value: Any) -> str | None:
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is text that a record can hold, so that it can be a name in one."""
+    """Whether a value is text that a record can hold, for instance as a name."""
     return isinstance(value, str) and flaw(value) is None
 
 
 def storable(value: Any) -> Any:
-    """Return a value as plain JSON data that is the same when it comes back from a journal; see `plain`.
+    """Return a value as plain JSON data, equal to its copy from a journal. See `plain`.
 
-    Raises `ValueError` for what no record can hold; the message says why.
+    Raises `ValueError` for a value that no record can hold. The message says why.
     """
     data = plain(value)
     if (wrong := flaw(data)) is not None:
@@ -606,10 +608,10 @@ def storable(value: Any) -> Any:
 
 
 def exact_copy(value: Any) -> Any:
-    """Return a copy of JSON data, equal to what comes back from a journal.
+    """Return a copy of JSON data, equal to its copy from a journal.
 
     Raises:
-        ValueError: the value is no such data; the message says what it must be, or why it cannot be stored.
+        ValueError: the value cannot be stored. The message states the reason, or the expected type.
     """
     try:
         copy = json.loads(json.dumps(value, allow_nan=False))
@@ -633,7 +635,7 @@ def _as_dict(value: Any) -> Any:
 def plain(value: Any) -> Any:
     """Return a value as plain JSON data: models and mappings as objects, dates as text.
 
-    Raises `ValueError` for what is none.
+    Raises `ValueError` for other values.
     """
     if value is None or type(value) in (str, int, bool, float):
         return value
@@ -670,7 +672,7 @@ def decode(data: bytes, blobs: dict[str, bytes], last_seq: int) -> list[Event]:
 
 
 def _is_shallow(data: bytes) -> bool:
-    """Whether the fast parser reads JSON: then it can be written again."""
+    """Whether the fast parser reads this JSON. Such JSON can be written again."""
     try:
         _json().from_json(data)
     except ValueError:
@@ -682,7 +684,7 @@ _STRUCTS: Final = StructDecoder(_is_shallow)
 
 
 def _parsed(data: bytes) -> Any:
-    """Return what JSON bytes hold; what is nested deeper than the fast parser goes, the slow one reads."""
+    """Return the value of JSON bytes. The slow parser reads values that are too deep for the fast one."""
     try:
         return _json().from_json(data, allow_inf_nan=True)
     except ValueError:
@@ -690,22 +692,22 @@ def _parsed(data: bytes) -> Any:
             value = json.loads(data)
             _json().to_json(
                 value, inf_nan_mode="constants"
-            )  # what cannot be written again was not written here
+            )  # a value that cannot be written again was not written here
         except (ValueError, RecursionError) as error:
             raise UnreadableRecord(f"not a record: {error}") from error
         return value
 
 
 class _MisfitEvent(UnreadableRecord):
-    """A document of a known kind does not fit the kind: it may be one of a newer version."""
+    """A document of a known kind does not fit the kind. It may be of a newer version."""
 
 
 def _numbered(
     documents: list[Any], version: int, last_seq: int, time: int, *, lenient: bool = False
 ) -> list[Event]:
-    """Return the events of a record's documents, each brought up to this version.
+    """Return the events of a record's documents, each converted to this version.
 
-    With `lenient`, an event with unknown fields or values of a known kind is an `UnknownEvent` with the known ones.
+    With `lenient`, an event of a known kind with unknown fields or values becomes an `UnknownEvent`.
     """
     for older in range(version, VERSION):
         documents = [UPCASTERS[older](document) for document in documents]
@@ -736,7 +738,7 @@ def _numbered(
 
 
 def _read_leniently(tag: str, document: dict[str, Any], inert: bool) -> Event:
-    """Return the event of a known kind; if it has more than is known of the kind, as an unknown one with that part."""
+    """Return the event of a known kind. With unknown fields or values it is an `UnknownEvent` with the known part."""
     try:
         return _READERS[tag](copied(document))
     except (TypeError, ValueError, AttributeError) as error:
@@ -751,7 +753,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Event]] = {}
 
 
 def _reader(tag: Any) -> Callable[[dict[str, Any]], Event] | None:
-    """Return how an event of this tag is read, compiled at its first use; None for a kind that is not known."""
+    """Return the reading function of a tag, compiled at its first use, or None for an unknown kind."""
     if type(tag) is not str:
         raise _misfit("the tag of an event", str, tag)
     cls = EVENTS.get(tag)
@@ -762,14 +764,14 @@ def _reader(tag: Any) -> Callable[[dict[str, Any]], Event] | None:
 
 
 def _later(time: int, pause: Any) -> int:
-    """Return when an event happened that came so long after another."""
+    """Return the time of an event that happened this long after another."""
     if type(pause) is not int or not 0 <= time + pause < END_OF_TIME:
         raise UnreadableRecord(f"no event happens {pause!r:.60} microseconds after {time}")
     return time + pause
 
 
 def check_fit(event: Event) -> None:
-    """Raise `UnreadableRecord` for an event that could not be read again, and so is not written: see `encode`."""
+    """Raise `UnreadableRecord` for an event that could not be read again. See `encode`."""
     try:
         encode([event])
     except (TypeError, ValueError, AttributeError, LookupError) as error:
@@ -777,7 +779,7 @@ def check_fit(event: Event) -> None:
 
 
 def fields_of(event: Any) -> dict[str, Any]:
-    """Return the fields of an event or a delta as JSON data, without those that have their default."""
+    """Return the fields of an event or a delta as JSON data, without defaults."""
     if isinstance(event, UnknownEvent):
         return dict(event.data)
     kind: type[Any] = event.__class__
@@ -785,22 +787,22 @@ def fields_of(event: Any) -> dict[str, Any]:
 
 
 def all_fields_of(event: Event) -> dict[str, Any]:
-    """Return the fields of an event as JSON data, with those that have their default."""
+    """Return the fields of an event as JSON data, with defaults."""
     hints = hints_of(type(event))
     names = [item.name for item in fields(event) if item.name not in ("seq", "time")]
     return {name: _directions(hints[name])[0](getattr(event, name)) for name in names}
 
 
 def event_of(cls: type[Any], document: dict[str, Any]) -> Any:
-    """Return the event or delta of a class that has these fields; the document is left as it is.
+    """Return the event or delta of a class that has these fields. The document does not change.
 
-    Raises `UnreadableRecord`, `TypeError` or `ValueError` for fields that the class does not have so.
+    Raises `UnreadableRecord`, `TypeError` or `ValueError` for fields that do not fit the class.
     """
     return _plan(cls).decode(copied(document))
 
 
 def mentions(data: bytes, names: Sequence[str]) -> bool:
-    """Whether a record may hold one of some tags or ids: a search of its bytes, far quicker than reading it."""
+    """Whether a record may hold one of these tags or ids. It searches the bytes, far quicker than decoding."""
     return any(name.encode() in data for name in names)
 
 
@@ -810,12 +812,12 @@ def chain(previous: bytes, data: bytes) -> bytes:
 
 
 def branch_digest(digest: bytes, seq: int) -> bytes:
-    """Return what a fork's first record is chained to: the record it was cut from, and where."""
+    """Return the digest to which a fork's first record is chained: of the fork point and its record."""
     return hashlib.blake2b(b"fork:%d" % seq, key=digest, digest_size=16).digest()
 
 
 def whole_characters(value: Any) -> Any:
-    """Return JSON data in which halves of characters, which UTF-8 cannot hold, are `?`."""
+    """Return JSON data with `?` for each half of a character, which UTF-8 cannot hold."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

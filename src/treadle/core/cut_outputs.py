@@ -1,8 +1,8 @@
-"""The tool `read_output`, which Treadle adds to an agent's tools so that its model can read cut outputs.
+"""The tool `read_output`, with which a model reads the rest of cut outputs.
 
-A cut observation names the tool, and from then on the tool is offered. It reads the journal, page by page: the whole
-output of which the model saw head and tail. A page is as long as an observation may be, and has the label of the
-output. If an agent has a tool of its own of that name, that tool is kept and this one is not offered.
+A cut observation names the tool, and from then on requests offer it. It reads the whole output from the journal, page
+by page. A page is as long as an observation may be, and has the label of the output. If an agent has its own tool of
+that name, this one is not offered.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Data classes made in C by msgspec: `frozen` ones and `mutable` ones.
+"""Data classes that msgspec makes in C: `frozen` ones and `mutable` ones.
 
-Each is a `msgspec.Struct`, and behaves as `dataclass(slots=True)` would make it, frozen or not. `dataclasses.fields`,
-`replace` and `asdict` take its instances, pydantic takes it as a type. A class is made in a tenth of the time that
-`dataclass` takes, and an instance in a third; `import treadle` makes 270 classes, and a step some 30 instances.
+Each is a `msgspec.Struct` that behaves like a `dataclass(slots=True)`, frozen or not. `dataclasses.fields`, `replace`
+and `asdict` accept its instances, and pydantic accepts it as a type. `import treadle` makes 270 classes, each in a
+tenth of the time of `dataclass`. A step makes some 30 instances, each in a third of the time.
 
-A struct has no option to leave one field out of comparisons or of the `repr`, nor for a single field that is passed by
-name. Classes with such fields get methods in Python, and a base that holds the fields passed by name.
+A struct has no option to omit a single field from comparisons or the `repr`, or to pass a single field by name. Classes
+with such fields get methods in Python, and a base that holds the fields passed by name.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from treadle.core.unknown_names import misfit
 T = TypeVar("T")
 
 set_field: Final[Callable[[Any, str, Any], None]] = force_setattr
-"""Set a field of a frozen value while it is made: for its `__post_init__`."""
+"""Set a field of a frozen value in its `__post_init__`."""
 
 
 class _ExplainsArguments(StructMeta):
-    """The metaclass of data classes whose constructors explain arguments that they do not take."""
+    """The metaclass of data classes whose constructors explain unknown arguments."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         try:
@@ -43,7 +43,7 @@ class _ExplainsArguments(StructMeta):
 
 
 class _Fields:
-    """The `__dataclass_fields__` of all data classes; those of a class are worked out when they are first read."""
+    """The `__dataclass_fields__` of all data classes, computed at their first use."""
 
     def __init__(self) -> None:
         self._of: dict[type[Any], dict[str, Field[Any]]] = {}
@@ -55,7 +55,7 @@ class _Fields:
 
 
 class Data(Struct, forbid_unknown_fields=True):
-    """The base of all data classes; the decorators of this module add it. msgspec reads none with unknown fields."""
+    """The base of all data classes, which the decorators of this module add. msgspec refuses unknown fields."""
 
     __dataclass_fields__ = _Fields()
 
@@ -73,7 +73,7 @@ def frozen(cls: type[T]) -> type[T]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
 def frozen(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
-    """Make a class a value: it does not change once made, and is equal, and hashed, by what it holds.
+    """Make a class immutable, with equality and hash by its fields.
 
     Args:
         cls: the class, when the decorator is written without arguments.
@@ -90,7 +90,7 @@ def mutable(cls: type[T]) -> type[T]: ...
 @dataclass_transform(field_specifiers=(field,))
 def mutable(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
 def mutable(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
-    """Make a class a record whose fields may be set; it is equal by what it holds, and has no hash.
+    """Make a class a mutable record, with equality by its fields and without a hash.
 
     Args:
         cls: the class, when the decorator is written without arguments.
@@ -101,7 +101,7 @@ def mutable(cls: type[Any] | None = None, *, kw_only: bool = False) -> Any:
 
 
 def _made(cls: type[Any], kw_only: bool, *, is_frozen: bool) -> type[Any]:
-    """Return the struct for a class, and add what structs lack."""
+    """Return the struct for a class, with the features that structs lack."""
     names = _own_names(cls)
     namespace = dict(vars(cls))
     metaclass: Any = StructMeta
@@ -145,7 +145,7 @@ _MADE_WITH_CLASS: Final = ("__dict__", "__weakref__", "__slots__", "__match_args
 
 
 def _default(item: Field[Any]) -> Any:
-    """Return how a struct takes the default of a specified field."""
+    """Return the default of a specified field, in the form of a struct."""
     if item.default_factory is not MISSING:
         # Structs make empty lists and dicts without a call.
         kind: Any = get_origin(item.default_factory) or item.default_factory
@@ -156,7 +156,7 @@ def _default(item: Field[Any]) -> Any:
 def _base_by_name(
     cls: type[Any], base: type[Any], namespace: dict[str, Any], names: list[str], is_frozen: bool
 ) -> Any:
-    """Return a base that holds the fields of a class that are passed by name, and take them out of its namespace."""
+    """Move the fields of a class that are passed by name from its namespace into a base, and return the base."""
     annotations = namespace["__annotations__"]
     held = {name: namespace.pop(name) for name in names if name in namespace}
     held |= {"__module__": cls.__module__, "__annotations__": {name: annotations.pop(name) for name in names}}
@@ -167,7 +167,7 @@ def _base_by_name(
 
 
 def _completed(made: Any, is_frozen: bool) -> type[Any]:
-    """Add the methods that a struct lacks, or has in another form; those of the class itself and its bases stay."""
+    """Add the methods that a struct lacks or has in another form. Those of the class and its bases stay."""
     own = frozenset(cast("dict[str, Any]", vars(made)))
     uncompared = [name for name, item in _all_specified(made).items() if not item.compare]
     if uncompared:
@@ -207,7 +207,7 @@ class _WithFactory(Struct):
 
 
 _FACTORY: Final = cast("type[Any]", cast("Any", _WithFactory).__struct_defaults__[0].__class__)
-"""The class of the marks that stand for default factories among the defaults of a struct."""
+"""The class of the marks for default factories among the defaults of a struct."""
 
 
 def _fields_of(cls: Any) -> dict[str, Field[Any]]:
@@ -255,7 +255,7 @@ def _repr(self: Any) -> str:
 
 
 def repr_of_set_fields(self: Any) -> str:
-    """Return the `repr` of a value with many optional fields: those that are None, or empty, are left out."""
+    """Return the `repr` of a value with many optional fields, without those that are None or empty."""
     shown = [(item.name, getattr(self, item.name)) for item in fields(self)]
     set_fields = [f"{name}={value!r}" for name, value in shown if value is not None and value != {}]
     return f"{type(self).__qualname__}({', '.join(set_fields)})"
@@ -276,7 +276,7 @@ _FROZEN: Final[dict[str, Any]] = {"__setattr__": _refuse_to_set, "__delattr__": 
 
 
 def _pydantic_schema(cls: Any, handler: Any) -> Any:
-    """Return a schema that takes an instance of a class, or an object with its fields, as for a data class."""
+    """Return a schema that accepts an instance of a class, or an object with its fields."""
     from typing import get_type_hints
 
     from pydantic_core import core_schema

@@ -1,10 +1,10 @@
 """Join deltas to the answer so far, and track how far a reader has read it.
 
 A delta carries its position: `at` counts the characters of its channel before it, `tool_at` those of the call's name.
-So a delta can be repeated and joined without loss: the answer is `text[:delta.at] + delta.text`. A reader that comes
-late, or has fallen behind, first gets one delta for each channel with `at=0` and all the text so far.
+So a delta can be repeated and joined without loss: the answer is `text[:delta.at] + delta.text`. A reader that joins
+late or falls behind first gets one delta for each channel, with `at=0` and its whole text.
 
-Withhold from watchers the texts of answers that guardrails have not passed. The journal has them.
+Withhold the texts of answers from watchers until guardrails pass them. The journal has them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _changed_copy(event: Any, **changes: Any) -> Event:
 
 
 def for_watchers(items: Sequence[T]) -> Sequence[T]:
-    """Return events for watchers; the same sequence, if nothing in it is withheld."""
+    """Return events for watchers: the same sequence, unless some text is withheld."""
     if not any(type(item) in _WITHHELD for item in items):
         return items
     return [_WITHHELD[type(item)](item) if type(item) in _WITHHELD else item for item in items]  # type: ignore[misc]
@@ -76,7 +76,7 @@ _BOUNDS = (ModelStarted, ModelReturned, ModelFailed, ModelStopped, ModelRestarte
 
 
 def ended_by(event: Event | ModelRestarted) -> AnswerKey | None:
-    """Return the answer whose deltas an event ends, since they are void or complete; None if there is none."""
+    """Return the answer whose deltas an event completes or voids, or None if there is none."""
     return (event.step, event.call) if isinstance(event, _BOUNDS) else None
 
 
@@ -98,7 +98,7 @@ class DeltaPlaces:
             del self._read[part]
 
     def read_on(self, delta: Delta) -> bool:
-        """Return whether a delta continues its part where the reader is; if so, mark it as read."""
+        """Return whether a delta continues its part at the reader's position. If so, mark it as read."""
         part = delta.step, delta.call, delta.channel, delta.index
         at, tool_at = delta.at, delta.tool_at
         if self._read.get(part, _UNREAD) != (at, tool_at):
@@ -112,7 +112,7 @@ class DeltaPlaces:
         return delta.at > chars or delta.tool_at > name
 
     def new_part(self, delta: Delta) -> Delta | None:
-        """Return the unread part of a delta and mark it as read; None if all was read."""
+        """Return the unread part of a delta and mark it as read, or None if all was read."""
         chars, name = self._chars(delta)
         end, name_end = delta.at + len(delta.text), delta.tool_at + len(delta.tool)
         if delta.at < chars or delta.tool_at < name:
@@ -139,7 +139,7 @@ class DeltasSoFar:
         self._answers: dict[AnswerKey, dict[Place, tuple[Delta, StringIO, StringIO]]] = {}
 
     def add(self, delta: Delta) -> None:
-        """Join a delta to those before it; ignore it if those are missing."""
+        """Join a delta to those before it. Ignore it if those are missing."""
         answer = self._answers.setdefault((delta.step, delta.call), {})
         place = (delta.channel, delta.index)
         part = answer.get(place)
@@ -151,7 +151,7 @@ class DeltasSoFar:
             name.write(delta.tool)
 
     def chars(self, delta: Delta) -> int:
-        """Return how many characters the part of an answer has that a delta continues."""
+        """Return the number of characters of the part that a delta continues."""
         answer = self._answers.get((delta.step, delta.call), {})
         part = answer.get((delta.channel, delta.index))
         return part[1].tell() if part is not None else 0
@@ -180,7 +180,7 @@ class DeltasSoFar:
 
 
 def part_of(delta: Delta, *, text: str, at: int, tool: str) -> Delta:
-    """Return a copy of a delta with another text and place; it comes from the same agent."""
+    """Return a copy of a delta with another text and place. It comes from the same agent."""
     part = replace(delta, text=text, at=at, tool=tool)
     origin = getattr(delta, "origin", None)
     if origin is not None:

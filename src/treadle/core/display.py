@@ -1,8 +1,8 @@
-"""Display results and events: a short line in a REPL, fields for rich, static HTML in a notebook.
+"""Display results and events in a REPL, in rich, and as static HTML in a notebook.
 
 A class derives from `Displayed` and returns a `View` of itself. Its `repr` is one bounded line. `__rich_repr__` gives
 the same facts to rich, without importing it. `_repr_html_` returns an HTML fragment: tables whose long values unfold.
-The fragment has no script, style sheet or address; its texts are escaped and its size is bounded.
+The fragment has no script, style sheet or address. Its texts are escaped and its size is bounded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS: Final = 100
 """The most rows of a table."""
 
 PAGE: Final = 200_000
-"""The most characters of values in one HTML fragment; further values are abbreviated."""
+"""The most characters of values in one HTML fragment. Further values are abbreviated."""
 
 
 class Word(str):
@@ -36,7 +36,7 @@ class Word(str):
 
 @frozen
 class Table:
-    """Items as a table: `row` returns the cells of an item, each a value or a nested table."""
+    """Items as a table. `row` returns the cells of an item, each a value or a nested table."""
 
     title: str
     columns: tuple[str, ...]
@@ -52,7 +52,7 @@ class View:
         title: the name of its class.
         name: its id.
         state: its state or outcome.
-        facts: numbers and short texts, by name; None and empty ones are left out.
+        facts: numbers and short texts, by name. None and empty ones are omitted.
         text: the most important text, such as an answer.
         values: longer values and tables, by name, that unfold.
         tables: its parts.
@@ -151,12 +151,12 @@ def exact_text(text: str) -> str:
 
 
 def exact_json(value: Any) -> str:
-    """Return JSON on one line with every invisible character escaped; it reads back as the same value."""
+    """Return JSON on one line with every invisible character escaped. It reads back as the same value."""
     return seen_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def seen_json(text: str) -> str:
-    """Return JSON text with every invisible character but line ends escaped; it reads back as the same values."""
+    """Return JSON text with every invisible character but line ends escaped. It reads back as the same values."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -185,12 +185,12 @@ def one_line(text: str, most: int = LINE) -> str:
 
 
 def money(cost: Decimal | None) -> str:
-    """Return a cost in US dollars; an empty text if it is not known."""
+    """Return a cost in US dollars, or an empty text if it is not known."""
     return "" if cost is None else f"${cost:.6f}".rstrip("0").rstrip(".")
 
 
 def seconds(duration: float | None) -> str:
-    """Return a duration in seconds as readable text; empty if there is none."""
+    """Return a duration in seconds as readable text, or an empty text without one."""
     if duration is None:
         return ""
     return f"{duration * 1000:.0f} ms" if duration < 1 else f"{duration:.1f} s"
@@ -201,7 +201,7 @@ def _short_repr(value: Any) -> str:
 
 
 def shown_value(value: Any, indent: int | None = 1) -> str:
-    """Return a value as bounded text: text itself, else JSON; values after the names of secrets are hidden."""
+    """Return a value as bounded text: text itself, else JSON. Values after the names of secrets are hidden."""
     text = value
     if not isinstance(value, str):
         try:
@@ -231,7 +231,7 @@ _LINE_STYLE: Final = "border:1px solid rgba(128,128,128,.35)"
 _CELL: Final = f"{_LINE_STYLE};padding:3px 8px;text-align:left;vertical-align:top"
 _NARROW: Final = 16
 _ID: Final = 40
-"""The longest cells without line breaks: short ones, and ids."""
+"""The most characters of a cell without line breaks, so that ids fit."""
 
 _PRE: Final = (
     "margin:4px 0;padding:6px 8px;white-space:pre-wrap;overflow-wrap:anywhere;max-height:24em;overflow:auto;"

@@ -1,7 +1,8 @@
-"""The next actions of a task: derived from its state, never stored. An effect's identity is its place in the task.
+"""The next actions of a task, derived from its state and never stored. An effect's identity is its place in the task.
 
-`decide` returns one of three: an event (a fact that follows from the state: journal it and ask again), a tuple of
-effects (all that are wanted now, in flight or not: the difference to those that run is started or stopped), or `Wait`.
+`decide` returns an event, a tuple of effects, or `Wait`. An event follows from the state: the driver journals it and
+calls `decide` again. The tuple has all effects that should run now, so the driver starts and stops the difference to
+those that do run.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class JudgeCall:
 
 @mutable
 class JudgeContent:
-    """Let guardrails decide whether a content passes: `place` is its id, `content` its present value.
+    """Let guardrails decide whether a content passes. `place` is its id, `content` its present value.
 
     `tool` is the tool of a result.
     """
@@ -95,7 +96,7 @@ class ReleaseAnswer:
 
 @mutable
 class RunAgent:
-    """Run a called agent as a task of its own, from the start or from its present state."""
+    """Run a called agent as its own task, from the start or from its present state."""
 
     id: str
     call: CallState
@@ -105,7 +106,7 @@ class RunAgent:
 class StopAgent:
     """End the task of a called agent, and the call, with this outcome and reason.
 
-    With `retries`, the call does not end: it begins again with a new task.
+    With `retries`, the call begins again with a new task instead of ending.
     """
 
     id: str
@@ -141,7 +142,7 @@ class ChooseRoute:
 
 @mutable
 class RunFunction:
-    """Enter a step function; its earlier requests and calls are answered from the journal."""
+    """Enter a step function. Its earlier requests and calls are answered from the journal."""
 
     id: str
     node: StepNode
@@ -149,14 +150,14 @@ class RunFunction:
 
 @mutable
 class ConsultWorker:
-    """Ask a custom worker for the first step, or let it inspect the answer before the task ends."""
+    """Let a custom worker choose the first step, or inspect the answer before the task ends."""
 
     id: Literal["initialize", "finalize"]
 
 
 @mutable
 class Wait:
-    """Nothing can be done now, for this reason; `calls` are the calls and contents that wait for a person."""
+    """Nothing can be done now, for this reason. `calls` are the calls and contents that wait for a person."""
 
     reason: WaitReason
     calls: tuple[CallState | Check, ...] = ()

@@ -10,8 +10,8 @@
     one was cut off, the tool may write     any of these          unknown
     the last asked a person, midway         it is not to begin    unknown
 
-The last rows take precedence: an attempt that was cut off may have taken effect, however later attempts ended, unless a
-later one returned. If a call was ended for an external reason, `Failure.kind` names it.
+The last rows take precedence. An attempt that was cut off may have taken effect, however later attempts failed. If a
+call was ended for an external reason, `Failure.kind` names it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def observe(
     Args:
         end: the end event; without an observation the model sees the output as text.
         observed: the observation for the model, uncut.
-        limit: how many characters the model sees.
-        is_output: whether `observed` is the output as text; then it is not stored a second time.
+        limit: the most characters that the model sees.
+        is_output: whether `observed` is the output as text. Then it is not stored a second time.
         reads_on: whether the model can read the rest with `read_output`.
     """
     texts = (
@@ -57,8 +57,8 @@ def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded
 
     Args:
         call: a call that is not in flight.
-        outcome: how it ends if it never began.
-        error: why it does not begin; the end has its `kind`, with any outcome.
+        outcome: its outcome if it never began.
+        error: the reason. The end has its `kind`, with any outcome.
     """
     if call.in_doubt or call.is_halfway:
         return unknown_end(call, error.kind)
@@ -74,12 +74,12 @@ def withheld_end(call: CallState, outcome: Outcome, error: Failure) -> ToolEnded
 
 
 def not_begun(call: CallState) -> str:
-    """Return the clause that a call does not begin, or does not begin again."""
+    """Return the clause that says that a call does not begin, or does not begin again."""
     return f"{call.name} {'does not begin again' if call.attempt else 'was not run'}"
 
 
 def failed_end(call: CallState, failure: Failure, *, cut_off: bool = False) -> ToolEnded:
-    """Return the end of a call whose last attempt failed; `cut_off`: the tool was stopped before it ended."""
+    """Return the end of a call whose last attempt failed. `cut_off`: the tool was stopped before it ended."""
     if call.in_doubt or (cut_off and call.effect != "read"):
         return unknown_end(call, failure.kind, failure.message, failure.traceback)
     kinds: dict[str, Outcome] = {"timeout": "timeout", "abandoned": "abandoned"}
@@ -107,7 +107,7 @@ def withdrawn_end(call: CallState, reason: str) -> ToolEnded:
 
 
 def unknown_end(call: CallState, kind: str = "unknown", reason: str = "", traceback: str = "") -> ToolEnded:
-    """Return the end of a call with unknown effect: an attempt of it was cut off."""
+    """Return the end of a call with unknown effect, since an attempt of it was cut off."""
     if not reason and call.stopped is not None:
         reason, traceback = call.stopped.message, call.stopped.traceback
     repeated = (

@@ -1,19 +1,19 @@
-"""`ExtraState`: the JSON object that is stored with a task, and all writes to it on the task's present branch.
+"""`ExtraState`: the JSON object that is stored with a task, and its writes on the task's present branch.
 
 Each key has its writes in the order of their events. The value at event n is that of the writes up to event n, else the
-initial value. So an undo drops the writes of its steps, and a call that begins again reads the same values as its first
+initial value. So an undo drops the writes of its steps. A call that begins again reads the same values as its first
 attempt.
 
-Conflicts. A write replaces the one before it if its writer could read that one. Parallel writers are ordered by call
-order, whichever ends first: by the path of the step, then by the place of the call in it. The later one in that order
-wins, the other is `hidden`, and `Overwritten` reports both.
+Conflicts. A write replaces the one before it if its writer could read that one. Parallel writers have call order, no
+matter which ends first: the path of the step, then the place of the call in it. The later one in that order wins, the
+other is `hidden`, and `Overwritten` reports both.
 
 Example: two calls of one answer, begun at events 5 and 6 while `n` is 0.
 
     8    the second ends with n = 2      n: second
     9    the first ends with n = 1       n: second, first (hidden)      n is 2
 
-Readers may be in other threads: a write is appended to its list, and an undo builds new lists.
+Readers may be in other threads. So a write is appended to its list, and an undo builds new lists.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Writer:
         by: the id of the call, or of the function's step.
         step: the id of its step; empty for instructions.
         place: its place in call order.
-        began: the event at which it began: it read the writes up to there.
+        began: the event at which it began. It read the writes up to there.
         read_step: whether it read the writes of its step's calls, as a step function does.
     """
 
@@ -61,7 +61,7 @@ class Write:
     value: Json = None
     removed: bool = False
     hidden: bool = False
-    """whether an earlier write wins, by a parallel writer that comes later in call order"""
+    """whether an earlier write wins, because its parallel writer is later in call order"""
 
     def is_beside(self, other: Write) -> bool:
         """Return whether the writer could not read an earlier write, since both ran in parallel."""
@@ -75,7 +75,7 @@ class Write:
 
 @frozen
 class Overwritten:
-    """Two parallel writers changed the same keys: the values of `kept` win."""
+    """Two parallel writers changed the same keys. The values of `kept` win."""
 
     step: str
     kept: str
@@ -95,7 +95,7 @@ class ExtraState:
 
     @property
     def is_object(self) -> bool:
-        """Whether it is an object, which calls may change; the first release stored other JSON data too."""
+        """Whether it is an object, which calls may change. The first release stored other JSON data too."""
         return self.initial is None or isinstance(self.initial, dict)
 
     def read(self, key: str, upto: int, calls: Collection[str] = ()) -> Json:
@@ -103,7 +103,7 @@ class ExtraState:
 
         Args:
             key: the key.
-            upto: number of the event; later writes are ignored.
+            upto: number of the event. Later writes are ignored.
             calls: ids of calls whose later writes count too.
 
         Raises:
@@ -118,7 +118,7 @@ class ExtraState:
         return write.value
 
     def keys(self, upto: int, calls: Collection[str] = ()) -> Iterator[str]:
-        """Yield the keys at an event, the initial ones first; arguments are those of `read`."""
+        """Yield the keys at an event, the initial ones first. Arguments are those of `read`."""
         for key in dict.fromkeys([*self._initial_values(), *list(self.writes)]):
             try:
                 self.read(key, upto, calls)
@@ -133,7 +133,7 @@ class ExtraState:
         return {key: copied(self.read(key, NOW)) for key in self.keys(NOW)}
 
     def write(self, change: StateChange, writer: Writer, seq: int) -> list[Overwritten]:
-        """Add the writes of an event; return the conflicts with writes that its writer did not read."""
+        """Add the writes of an event. Return the conflicts with writes that its writer did not read."""
         pairs: dict[tuple[str, str], list[str]] = {}
         new = {key: Write(seq, writer, value) for key, value in change.values.items()}
         new |= {key: Write(seq, writer, removed=True) for key in change.removed}
@@ -165,7 +165,7 @@ class ExtraState:
 
 
 def _winning_write(writes: list[Write], upto: int, calls: Collection[str]) -> Write | None:
-    """Return the winning write at an event, None if there is none; `writes` may grow meanwhile."""
+    """Return the winning write at an event, or None. `writes` may grow meanwhile."""
     if not calls:
         return next((write for write in reversed(writes) if write.seq <= upto and not write.hidden), None)
     visible = [write for write in writes if write.seq <= upto or write.writer.by in calls]
@@ -173,7 +173,7 @@ def _winning_write(writes: list[Write], upto: int, calls: Collection[str]) -> Wr
 
 
 def _resolved(writes: Iterable[Write]) -> list[Write]:
-    """Return writes, some of which were removed, with `hidden` computed again."""
+    """Return the remaining writes with `hidden` computed again."""
     decided, standing = list[Write](), None
     for write in writes:
         hidden = standing is not None and write.yields_to(standing)

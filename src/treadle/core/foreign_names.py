@@ -1,4 +1,4 @@
-"""Names that users of other libraries try, and what to write here instead: the text of errors, never of behaviour.
+"""Names of other libraries with their counterparts here, for the text of errors. They never change behaviour.
 
 The hints are those of `foreign_names.ini`. `unknown_names` loads this module with the first error.
 """
@@ -19,11 +19,11 @@ PUBLIC_MODULES: Final = (
     "treadle.errors",
     "treadle.ports",
 )
-"""Where a name may be that a module does not have."""
+"""The modules in which to look for a name that another module lacks."""
 
 
 def _sections(text: str) -> dict[str, dict[str, list[str]]]:
-    """Return the hints of a file by section and name, with the shared texts in their places."""
+    """Return the hints of a file by section and name, with shared texts inserted."""
     sections: dict[str, dict[str, list[str]]] = {}
     rows: dict[str, list[str]] = {}
     hints: list[str] = []
@@ -82,10 +82,10 @@ ATTRIBUTES["runner.sync"] = {
 }
 
 ASSIGNED: Final = _by_label("assigned")
-"""Hints in place of setting an attribute, by the label of `explains_names` and the name."""
+"""Hints for attributes that cannot be set, by the label of `explains_names` and the name."""
 
 ITEMS: Final = _hints("items")
-"""Hints in place of an item by number, or a loop, of an object that is neither a list nor a dict."""
+"""Hints for an item by number, or a loop, of an object that is neither a list nor a dict."""
 
 VERB_ARGUMENTS: Final = {name: tuple(hints) for name, hints in _SECTIONS["arguments of verbs"].items()}
 """Hints for unknown arguments of the verbs of a runner, a handle and `runner.sync`."""
@@ -94,4 +94,4 @@ ARGUMENTS: Final = _by_label("arguments")
 """Hints for unknown arguments of constructors and of single verbs, and for options of `@tool`."""
 
 EXAMPLES: Final = _hints("examples")
-"""How a call is written, where its parameters alone do not show it."""
+"""Example calls, where the parameters alone do not explain them."""

@@ -1,8 +1,8 @@
 """Steps that depend on each other: planned, ready and running steps, and the messages that each step sees.
 
-Only tasks of step functions have a graph; in other tasks one step follows another. `path` orders steps independently of
-the order in which they end. The steps that a step plans get the next numbers if it runs alone, and numbers below its
-own if it has siblings. So no number depends on the speed of a step.
+Only tasks of step functions have a graph. In other tasks one step follows another. `path` orders steps independently of
+the order in which they end. If a step runs alone, the steps that it plans get the next numbers. If it has siblings,
+they get numbers below its own. So numbers never depend on the speed of a step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MemoValue:
 
 @mutable
 class MemoEntry:
-    """The result of a function's request under a key; it is looked up when the function is entered again."""
+    """The result of a function's request under a key, for the next time that the function is entered."""
 
     digest: str
     done: ModelCall | CallState | MemoValue | Question
@@ -41,7 +41,7 @@ StepPath: TypeAlias = tuple[int, ...]
 
 @mutable
 class StepNode:
-    """One step of a graph, from its plan to its end. `after` are ids; `by` is the step that planned it."""
+    """One step of a graph, from its plan to its end. `after` are ids, and `by` is the step that planned it."""
 
     id: str
     index: int
@@ -50,7 +50,7 @@ class StepNode:
     after: tuple[str, ...]
     by: str | None
     round: int = 0
-    """how often the task had restarted when this step, or the first step that led to it, was planned"""
+    """the number of the task's restarts when this step, or the first step that led to it, was planned"""
 
     status: NodeStatus = "planned"
     skipped_by: str | None = None
@@ -63,10 +63,10 @@ class StepNode:
     """the step that made this one unneeded, if any"""
 
     waits: int = 0
-    """how many of the steps in `after` have not ended"""
+    """the number of steps in `after` that have not ended"""
 
     won: int = 0
-    """how many of them ended well"""
+    """how many of them succeeded"""
 
     passed: int = 0
     """how many of them skipped themselves"""
@@ -79,16 +79,16 @@ class StepNode:
     """whether a fork inherited it from its parent"""
 
     overtaken: int | None = None
-    """the number of restarts when input arrived after the step's answer that no step had read; None if none did"""
+    """the number of restarts when unread input followed the step's answer; None without such input"""
 
     alone: bool = False
-    """whether no other step runs or may run in parallel: its messages go into the conversation at once"""
+    """whether no other step can run in parallel, so that its messages join the conversation at once"""
 
     seen_messages: int = 0
-    """how many messages of the conversation it sees"""
+    """the number of messages of the conversation that it sees"""
 
     unmerged_before: tuple[StepNode, ...] = field(default=(), compare=False, repr=False)
-    """the steps whose messages it sees in addition: they are not in the conversation yet"""
+    """the steps whose messages it sees in addition, since they are not in the conversation yet"""
 
     messages: list[Message] = field(default_factory=list[Message])
     merged: bool = False
@@ -105,16 +105,16 @@ class StepNode:
     """ids of the calls in its newest answer"""
 
     offers: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
-    """the tools of a request, by its id, if its answer asks for calls and it offered a part of the agent's tools"""
+    """the tools of a request with calls, by its id, if it offered only a part of the agent's tools"""
 
     owes_results: bool = False
-    """whether the results of these calls are not among its messages yet"""
+    """whether its messages lack the results of these calls"""
 
     requests: int = 0
-    """how many requests and calls its function made"""
+    """the number of requests and calls of its function"""
 
     calls: int = 0
-    """how many of its calls count"""
+    """the number of its calls that limits count"""
 
     questions: dict[str, Question] = field(default_factory=dict[str, Question])
     """the questions of its function that are not answered, by id"""
@@ -123,7 +123,7 @@ class StepNode:
     """the sleeps of its function that are not over, by place"""
 
     slept: set[int] = field(default_factory=set[int])
-    """the places of those that are over"""
+    """the places of finished sleeps"""
 
     memo: dict[str, MemoEntry] = field(default_factory=dict[str, MemoEntry])
     tried: dict[str, int] = field(default_factory=dict[str, int])
@@ -131,7 +131,7 @@ class StepNode:
 
     @property
     def need(self) -> int:
-        """How many of the steps in `after` must end well before it may start."""
+        """The number of the steps in `after` that must succeed before it may start."""
         join = self.plan.join
         if isinstance(join, int):
             return join
@@ -139,20 +139,20 @@ class StepNode:
 
     @property
     def starts_early(self) -> bool:
-        """Whether it starts as soon as enough have ended well, without waiting for the rest."""
+        """Whether it starts as soon as enough have succeeded, without waiting for the rest."""
         return self.plan.join == "any" or isinstance(self.plan.join, int)
 
     @property
     def possible(self) -> bool:
-        """Whether enough of the steps in `after` can still end well."""
+        """Whether enough of the steps in `after` can still succeed."""
         return self.won + self.passed + self.waits >= self.need
 
     @property
     def has_retries(self) -> bool:
         """Whether the failed step will be tried again.
 
-        It will not if a guardrail refused something, nor if a call that may write began and did not end well: another
-        attempt would repeat that call, which may start at most once.
+        A refusal of a guardrail prevents it. So does a call that may write and began without success: another attempt
+        would repeat that call, which may start at most once.
         """
         step = self.step
         if step is None or step.error is None or step.attempt > self.plan.retries:
@@ -164,7 +164,7 @@ class StepNode:
 
     @property
     def output(self) -> Json:
-        """The step's output, None unless it completed."""
+        """The step's output, or None unless it completed."""
         return self.step.output if self.step is not None and self.status == "completed" else None
 
 
@@ -174,7 +174,7 @@ class Graph:
 
     nodes: dict[str, StepNode] = field(default_factory=dict[str, StepNode])
     planned: int = 0
-    """how many steps are planned"""
+    """the number of planned steps"""
 
     ready: list[StepNode] = field(default_factory=list[StepNode])
     """in order of path"""
@@ -187,10 +187,10 @@ class Graph:
     """the running steps that are no longer needed"""
 
     unmerged: list[StepNode] = field(default_factory=list[StepNode])
-    """steps that ended and whose messages are not in the conversation yet, in order of path"""
+    """ended steps whose messages are not in the conversation yet, in order of path"""
 
     merged: dict[str, str] = field(default_factory=dict[str, str])
-    """ids, by name, of the steps whose messages are in the conversation; the last of each name"""
+    """ids of the steps whose messages are in the conversation, by name; the last of each name"""
 
     top: int = 0
     """the highest first number of a path"""
@@ -199,7 +199,7 @@ class Graph:
     """the highest index of a step"""
 
     round: int = 0
-    """how often the task restarted with its first steps"""
+    """the number of restarts of the task with its first steps"""
 
     started: int = 0
 
@@ -241,7 +241,7 @@ class Graph:
         return reached
 
     def above(self, node: StepNode) -> Iterator[StepNode]:
-        """Yield the steps that a step waited for, directly or not, and those that planned them: the nearest first."""
+        """Yield the steps that a step waited for, directly or not, and those that planned them, nearest first."""
         reached, open_ = {node.id}, deque([node])
         while open_:
             current = open_.popleft()

@@ -25,7 +25,7 @@ def to_header(text: str) -> str:
 
 
 def from_header(value: str) -> str | None:
-    """Return the text of a header's value; None if the value is neither printable ASCII nor a display string."""
+    """Return the text of a header's value, or None if the value is neither printable ASCII nor a display string."""
     if not value.startswith(_BEGIN):
         return value if value.isascii() and value.isprintable() else None
     quoted = _DISPLAY_STRING.fullmatch(value)

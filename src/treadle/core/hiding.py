@@ -12,15 +12,15 @@ from treadle.core.model_answer import WITHHELD
 from treadle.core.redaction import SECRET, Secrets
 
 _MOST_HELD: Final = 4_000
-"""The most characters that are held back; a longer secret is not recognised while it is streamed."""
+"""The most characters that are held back. A longer secret is not recognised in a stream."""
 
 
 _BEFORE: Final = 16
-"""How many characters already sent are searched again: a short beginning of a secret is not recognised."""
+"""The number of sent characters that are searched again, since a short beginning of a secret is not recognised."""
 
 
 class HiddenDeltas:
-    """Masks secrets in the deltas of one answer: holds back text that may begin a secret until that is clear.
+    """Masks secrets in the deltas of one answer. It holds back text that may begin a secret until that is clear.
 
     Args:
         secrets: the values to mask.
@@ -53,7 +53,7 @@ class HiddenDeltas:
         self._held = _with_text(first, text[end:]) if end < len(text) else None
 
     def rest(self, raw: Iterable[Json] = ()) -> Iterator[ModelDelta]:
-        """Yield the text that is held back, at the end of an answer or before a delta of another part."""
+        """Yield the held text, at the end of an answer or before a delta of another part."""
         last, self._held = self._held, None
         if last is not None:
             yield self._hidden(last, _text_of(last))
@@ -96,7 +96,7 @@ async def closed(stream: Any) -> None:
 
 
 def hidden_answer(answer: ModelAnswer, secrets: Secrets) -> ModelAnswer:
-    """Return an answer without secrets; a call with a secret in its arguments is marked, so that it does not run."""
+    """Return an answer without secrets. A call with a secret in its arguments is marked and does not run."""
     if not secrets:
         return answer
     message = answer.message
@@ -125,7 +125,7 @@ def _hidden_part(part: Part, secrets: Secrets) -> Part:
 
 
 def _unsigned(meta: Json) -> Json:
-    """Return a provider's own data without signatures: they sign the original text."""
+    """Return a provider's own data without signatures, which sign the original text."""
     if not isinstance(meta, dict):
         return meta
     fields = cast("dict[str, Json]", meta)
@@ -155,7 +155,7 @@ def _with_text(delta: ModelDelta, text: str) -> ModelDelta:
 
 
 class Pieces:
-    """Masks secrets in text that a tool reports piece by piece: a secret may span two pieces."""
+    """Masks secrets in text that a tool reports piece by piece, since a secret may span two pieces."""
 
     __slots__ = ("_before",)
 
@@ -169,7 +169,7 @@ class Pieces:
         before, both = self._before, self._before + value
         hidden = secrets.hide(both)
         if hidden != both:
-            # The text before the mark was sent already, as far as it was in an earlier piece.
+            # Text before the mark that was in an earlier piece is already sent.
             self._before = hidden.rpartition(SECRET)[2]
             own = secrets.hide(value)
             return own if own != value else SECRET + self._before

@@ -15,9 +15,10 @@ _MOST: Final = 254
 
 
 def is_host(text: str) -> bool:
-    """Return whether a text is the name of a host or an address; an IPv6 address has no brackets here.
+    """Return whether a text is the name of a host or an address. An IPv6 address has no brackets here.
 
-    A name that ends in a number is an address to some programs (`0x7f.1`), so it must be one in the usual form.
+    Some programs read a name that ends in a number as an address, such as `0x7f.1`. So it must be an address in the
+    usual form.
     """
     if ":" in text or _NUMBER.fullmatch(text.rstrip(".").rpartition(".")[2]):
         try:

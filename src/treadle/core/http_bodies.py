@@ -1,8 +1,8 @@
-"""Decode bodies of HTTP responses in bounded pieces: a short compressed body may decompress to a huge one.
+"""Decode bodies of HTTP responses in bounded pieces, since a short body may decompress to a huge one.
 
-A gzip stream of 1 MB can hold 1 GB. An HTTP library decodes a chunk when it arrives and joins the pieces, so a bound on
-the size on the wire bounds neither memory nor time. `decoded` bounds the decoder's output instead: it yields pieces of
-at most `PIECE` bytes, lets the event loop run between them, and stops at the first byte beyond the bound.
+A gzip stream of 1 MB can hold 1 GB. An HTTP library decodes a chunk when it arrives and joins the pieces. So a bound on
+the size on the wire bounds neither memory nor time. `decoded` bounds the decoder's output instead. It yields pieces of
+at most `PIECE` bytes and lets the event loop run between them. It stops at the first byte beyond the bound.
 
     response.stream --> decoded(...) --> pieces --> the HTTP library, which finds no encoding left
 
@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from typing import Any, Final
 
 PIECE: Final = 1 << 16
-"""How many bytes are decoded at a time."""
+"""The number of bytes that are decoded at a time."""
 
 ACCEPTED: Final = "gzip, deflate"
 """The encodings that a client offers, as a value of the header `Accept-Encoding`."""
@@ -38,7 +38,7 @@ def checked_encoding(header: str) -> str:
         header: the values of `Content-Encoding`, joined by commas.
 
     Raises:
-        BodyRefused: it is another encoding, or there are several.
+        BodyRefused: there is another encoding, or several.
     """
     names = [name for each in header.lower().split(",") if (name := each.strip()) not in ("", "identity")]
     if not names:
@@ -62,7 +62,7 @@ class Decoder:
         self._had_one = False
 
     def pieces(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the decoded pieces of a chunk of the body; raises `BodyRefused` if it cannot be decoded."""
+        """Yield the decoded pieces of a chunk of the body. Raises `BodyRefused` if it cannot be decoded."""
         if not self._encoding:
             for start in range(0, len(chunk), PIECE):
                 yield chunk[start : start + PIECE]
@@ -97,7 +97,7 @@ class Decoder:
 
 
 def _has_zlib_head(data: bytes) -> bool:
-    """Return whether a deflate body begins with the header of zlib, as the standard demands; some servers omit it."""
+    """Return whether a deflate body begins with a zlib header. The standard demands it, but some servers omit it."""
     return data[0] & 0x8F == 8 and (len(data) == 1 or int.from_bytes(data[:2], "big") % 31 == 0)
 
 
@@ -114,7 +114,7 @@ async def decoded(chunks: Any, encoding: str, most: int | None) -> AsyncIterator
     Args:
         chunks: the encoded body, an async iterable of bytes.
         encoding: as `checked_encoding` returns it.
-        most: bytes that the decoded body may have; None for no bound.
+        most: the most bytes of the decoded body. None: no bound.
 
     Raises:
         BodyRefused: the body has more bytes, or cannot be decoded.
@@ -139,15 +139,15 @@ def bounding(
     refusal: Callable[[Any, str], Exception],
     watcher: Callable[[Any], Callable[[bytes], None] | None] | None = None,
 ) -> Callable[[Any], Awaitable[None]]:
-    """Return a response hook for clients of `httpx2` or `httpx`: it bounds each body, before anything reads it.
+    """Return a response hook for clients of `httpx2` or `httpx` that bounds each body before its first read.
 
     It must be the first hook of the client.
 
     Args:
         library: the module `httpx2` or `httpx`.
-        most: returns how many bytes the decoded body of a response may have; None for no bound.
-        refusal: returns the error for a response that is refused, by the response and the reason.
-        watcher: returns a function that is called with each decoded piece of a response, or None.
+        most: returns the most bytes of a response's decoded body. None: no bound.
+        refusal: returns the error for a refused response, from the response and the reason.
+        watcher: returns a function that gets each decoded piece of a response, or None.
     """
 
     class Body(library.AsyncByteStream):

@@ -29,7 +29,7 @@
     command-1-abc the inbox item of the command that its sender named `abc`, sent for the first time
     survived-3    the inbox item by which a driver that lost epoch 3 of a task reports that it is alive
 
-An id is a place in the task, so it is the same after a crash. All attempts of one call share its idempotency key.
+An id is a place in the task, so it stays the same after a crash. All attempts of one call share its idempotency key.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def is_undo(call: str) -> bool:
 
 
 def undone_call(call: str) -> str:
-    """Return the id of the call that a compensation takes back; the id of a call itself is returned unchanged."""
+    """Return the id of the call that a compensation takes back. The id of a call itself is returned unchanged."""
     return call.removesuffix(_UNDO)
 
 
@@ -146,7 +146,7 @@ def sleep_id(sleeper: str, place: int) -> str:
 
 
 def approved_call(request: str) -> tuple[str, int] | None:
-    """Return the call and the number of a request to approve; None for any other id."""
+    """Return the call and the number of a request to approve, or None for any other id."""
     call, _, number = request.rpartition(_ASK)
     return (call, int(number)) if call and number.isascii() and number.isdigit() else None
 
@@ -157,7 +157,7 @@ def grant_id(task: str, request: str) -> str:
 
 
 def question_id(asker: str, number: int) -> str:
-    """Return the id of a question to a person: of a call, or of a step function (`asker` is then its step)."""
+    """Return the id of a question to a person. `asker` is a call, or the step of a step function."""
     return f"{asker}{_QUESTION}{number}"
 
 
@@ -173,7 +173,7 @@ def release_id(request: str) -> str:
 
 
 def input_place(seq: int) -> str:
-    """Return the id of input as guardrails judge it; `seq` is its event."""
+    """Return the id of input as guardrails judge it. `seq` is its event."""
     return f"in{seq}"
 
 
@@ -198,12 +198,12 @@ def result_call(place: str) -> str:
 
 
 def final_place(step: str, digest: str) -> str:
-    """Return the id of a step's answer for the task, as guardrails judge it; `digest` is the answer's."""
+    """Return the id of a step's answer for the task, as guardrails judge it. `digest` is the answer's."""
     return f"{step}{_FINAL}{digest[:12]}"
 
 
 def content_name(place: str) -> str | None:
-    """Return the name of judged content, for people; None for any other id."""
+    """Return the name of judged content, for people, or None for any other id."""
     if is_input(place):
         return "the input"
     if is_answer(place):
@@ -222,31 +222,31 @@ def is_final(place: str) -> bool:
 
 
 TENANT_SEPARATOR: Final = "\x1f"
-"""The separator between a tenant and its names in a store of several tenants: no name may contain it."""
+"""The separator between a tenant and its names in a store of several tenants. Names must not contain it."""
 
 
 def in_tenant(tenant: str, name: str) -> str:
-    """Return a name prefixed with its tenant, so that no other tenant can have it; the tenant "" has no prefix."""
+    """Return a name with its tenant as a prefix, so that other tenants cannot have it. The tenant "" has no prefix."""
     return f"{tenant}{TENANT_SEPARATOR}{name}" if tenant else name
 
 
 def is_name(*names: str | None) -> bool:
-    """Return whether ids of tasks and threads are valid names for tenants; None is ignored."""
+    """Return whether ids of tasks and threads are valid names for tenants. None is ignored."""
     return not any(name is not None and TENANT_SEPARATOR in name for name in names)
 
 
 def child_id(parent: str, call: str, number: int = 1) -> str:
-    """Return the id of the task that performs the call of an agent: the `number`th, if earlier ones failed."""
+    """Return the id of the task that performs an agent's call: the `number`th, if earlier ones failed."""
     return f"{parent}.{call}" if number == 1 else f"{parent}.{call}{_TRY}{number}"
 
 
 def id_in_thread(version: int, call: str) -> str:
-    """Return the id of a call as later tasks of its thread see it: unique in the thread."""
+    """Return the id of a call for later tasks of its thread, unique in the thread."""
     return f"t{version}-{call}"
 
 
 def idempotency_key(task: str, incarnation: str, call: str) -> str:
-    """Return the key that all attempts of a call share; it is unique to the call."""
+    """Return the idempotency key that all attempts of a call share. It is unique to the call."""
     return f"{task}/{incarnation}/{call}" if incarnation else f"{task}/{call}"
 
 
@@ -256,7 +256,7 @@ def child_pause_id(seq: int) -> str:
 
 
 def survival_id(epoch: int) -> str:
-    """Return the id of the inbox item by which a driver that lost an epoch of a task reports that it is alive."""
+    """Return the id of the inbox item by which a driver that lost an epoch reports that it is alive."""
     return f"survived-{epoch}"
 
 
@@ -266,16 +266,16 @@ def command_item_id(command_id: str, number: int = 1) -> str:
 
 
 def is_of_command(item_id: str, command_id: str) -> bool:
-    """Return whether an inbox item is a command of this name, however often it was sent."""
+    """Return whether an inbox item is a command of this name, sent for any time."""
     return item_id.startswith(_COMMAND) and item_id[len(_COMMAND) :].partition("-")[2] == command_id
 
 
 def summary_task_id(digest: str, number: int) -> str:
-    """Return the id of the task that makes a summary: the `number`th attempt to summarise content with this digest."""
+    """Return the id of the task of the `number`th attempt to summarise content with this digest."""
     return f"summary-{digest}-{number}"
 
 
 def imported_task_id(thread_id: str, command_id: str) -> str:
-    """Return the id of the task that holds the messages which a named command imports into a thread."""
+    """Return the id of the task for the messages that a named command imports into a thread."""
     named = f"{thread_id}\0{command_id}".encode()
     return f"import-{hashlib.sha256(named).hexdigest()[:32]}"

@@ -1,4 +1,4 @@
-"""The rules of a journal: events are numbered without gaps, records are chained by digests, forks share a prefix."""
+"""The rules of a journal: numbers without gaps, records chained by digests, and forks with a shared prefix."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class StoredRecord(Protocol):
 def unfold(
     task_id: str, records: Iterable[StoredRecord], *, after: int = 0, previous: bytes | None = b""
 ) -> Iterator[tuple[int, list[events.Event]]]:
-    """Yield the epoch and events of each record, oldest first; checks each record on the way.
+    """Yield the epoch and events of each record, oldest first. Checks each record on the way.
 
     Args:
         task_id: named in errors.
         records: in order, as a store returned them.
-        after: omit events up to this one; earlier records may be omitted.
-        previous: digest of the record before the first one; None if it is not known: the first is then trusted.
+        after: omit events up to this one. Earlier records may be missing.
+        previous: digest of the record before the first one. None: it is not known, and the first record is trusted.
 
     Raises:
         JournalCorrupt: a record was changed, is missing, or does not follow the one before.
@@ -64,7 +64,7 @@ def unfold(
 def events_with_epochs(
     task_id: str, records: Iterable[StoredRecord], *, after: int = 0, previous: bytes | None = b""
 ) -> Iterator[tuple[int, events.Event]]:
-    """Yield each event of checked records with its epoch, oldest first; arguments and errors are those of `unfold`."""
+    """Yield each event of checked records with its epoch, oldest first. Arguments and errors are those of `unfold`."""
     for epoch, decoded in unfold(task_id, records, after=after, previous=previous):
         for event in decoded:
             yield epoch, event
@@ -74,7 +74,7 @@ def apply_stored(state: TaskState, event: events.Event, epoch: int = 0) -> None:
     """Apply an event from a journal.
 
     Args:
-        state: the state after the events before it; do not use it after an error.
+        state: the state after the events before it. Do not use it after an error.
         event: the next event.
         epoch: the epoch of its record.
 
@@ -86,13 +86,13 @@ def apply_stored(state: TaskState, event: events.Event, epoch: int = 0) -> None:
 
 
 def apply_all_stored(state: TaskState, stored: Sequence[events.Event], epoch: int) -> None:
-    """Apply events in order that were read from a journal; arguments and errors are those of `apply_stored`."""
+    """Apply events from a journal, in order. Arguments and errors are those of `apply_stored`."""
     for event in stored:
         try:
             apply(state, event, epoch)
         except Exception as error:
-            # The chain fits, so the journal was written like this: by other software, or by a version with a defect.
-            # The rules of the fold trust the references in events, so the error may be of any class.
+            # The chain fits, so other software or a version with a defect wrote the journal like this. The fold trusts
+            # the references in events, so the error may be of any class.
             if state.unknown is not None:
                 check_known(state)  # the event may follow from the unknown one
             why = f"a {event.kind} event cannot stand here: {error or type(error).__name__}"
@@ -131,7 +131,7 @@ def check_format(task_id: str, needs: int, reason: str = "") -> None:
 
 
 def check_known(state: TaskState) -> None:
-    """Raise `TaskTooNew` if a task's journal has an unknown event that forbids this version to drive the task."""
+    """Raise `TaskTooNew` if an unknown event forbids this version to drive the task."""
     unknown = state.unknown
     if unknown is not None:
         reason = f"event {unknown.seq} is of the kind {unknown.tag!r}, which is not known here"

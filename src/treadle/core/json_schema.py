@@ -1,11 +1,11 @@
-"""Check JSON values against JSON schemas, with the keywords that pydantic writes: for answers to questions.
+"""Check JSON values against JSON schemas with the keywords of pydantic, for answers to questions.
 
 The process that receives an answer may not have the program that asked, so it checks the schema in the journal.
-Unsupported keywords are not checked, as the standard says; the program that asked parses the answer as its own type and
+Unsupported keywords are not checked, as the standard says. The program that asked parses the answer as its own type and
 decides finally.
 
-A schema may come from a stranger, and so may a value. So a check has a budget, and patterns are matched by the linear
-engine that pydantic uses. Values beyond the budget are not checked.
+A stranger may have written the schema or the value. So a check has a budget, and patterns use pydantic's linear engine.
+Values beyond the budget are not checked.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from treadle.core.messages import Json
 _MAX_SHOWN: Final = 60
 
 BUDGET: Final = 20_000
-"""How many rules one check applies to values; that takes about 50 ms."""
+"""The most rules that one check applies to values. They take about 50 ms."""
 
 LONGEST_MATCHED: Final = 10_000
-"""The longest text that is matched with a pattern: a match takes time with the product of both lengths."""
+"""The longest text that is matched with a pattern. The time of a match grows with the product of both lengths."""
 
 LONGEST_PATTERN: Final = 500
 
@@ -31,14 +31,14 @@ Schema = Mapping[str, Any]
 
 
 def misfit(value: Json, schema: Json, name: str = "the answer", *, patterns: bool = True) -> str | None:
-    """Return the first misfit of a value, as one clause that names the place; None if it fits.
+    """Return the first misfit of a value, as a clause that names its place, or None if the value fits.
 
     Args:
         value: JSON data.
         schema: a JSON schema.
         name: the name of the value in messages.
-        patterns: whether to match texts with the patterns of the schema: a stranger's pattern can take a second for
-            each text.
+        patterns: whether to match texts with the schema's patterns. A stranger's pattern can take a second for each
+            text.
     """
     try:
         return next(_Check(schema, name, patterns=patterns).misfits(value, schema, ()), None)
@@ -47,7 +47,7 @@ def misfit(value: Json, schema: Json, name: str = "the answer", *, patterns: boo
 
 
 def schema_flaw(schema: Json) -> str | None:
-    """Return the first malformed keyword of a schema, as one clause that names the place; None if there is none."""
+    """Return the first malformed keyword of a schema, as a clause that names its place, or None."""
     return next(_schema_flaws(schema, ()), None)
 
 
@@ -143,7 +143,7 @@ class _Check:
         yield inner[0] if len(inner) == 1 else " or ".join(dict.fromkeys(clauses[:3]))
 
     def _is_of_option(self, value: Any, option: Any) -> bool:
-        """Return whether a value has at least the type of an option, so that its misfits there are worth reporting."""
+        """Return whether a value has the type of an option, so that its misfits are worth reporting."""
         if isinstance(option, dict) and isinstance(cast("Schema", option).get("$ref"), str):
             option = self._referred(cast("Schema", option)["$ref"])
         return isinstance(option, dict) and _is_of(value, cast("Schema", option).get("type", ()))
@@ -250,7 +250,7 @@ def _size(
 
 @lru_cache(maxsize=128)
 def _matcher(pattern: str) -> Callable[[str], bool] | None:
-    """Return a predicate for a pattern; None for a pattern of another dialect, or too long a one.
+    """Return a predicate for a pattern, or None for a pattern that is too long or of another dialect.
 
     Python's own engine can take hours for a short text, and nothing can interrupt it.
     """
@@ -289,7 +289,7 @@ def _distinct(value: Any, is_required: Any) -> str | None:
 
 
 def _hashable(value: Any) -> Any:
-    """Return a hashable form that is equal for equal JSON values: true differs from 1, and 1.0 equals 1."""
+    """Return a hashable form that is equal for equal JSON values. true differs from 1, and 1.0 equals 1."""
     if isinstance(value, list):
         return tuple([_hashable(item) for item in cast("list[Any]", value)])
     if isinstance(value, dict):
@@ -299,7 +299,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _uuid(text: str) -> Any:
-    from uuid import UUID  # the import inspects the platform, so it waits for a schema that needs it
+    from uuid import UUID  # the import inspects the platform, so it is delayed until a schema needs it
 
     return UUID(text)
 
@@ -397,7 +397,7 @@ def _shown(value: Any) -> str:
 
 
 def _pieces(value: Any) -> Iterator[str]:
-    """Yield the text of a value in pieces, so that the start of a long value is cheap."""
+    """Yield the text of a value in pieces, so that the beginning of a long value is cheap."""
     if isinstance(value, list):
         yield "["
         for index, item in enumerate(cast("list[Any]", value)):

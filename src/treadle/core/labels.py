@@ -1,8 +1,8 @@
 """Labels: the origin of a piece of content, and whether it is trusted.
 
 A label has the origin and the integrity of content. It is stored only if it differs from the default for the role,
-which `label_of` returns: messages of the caller and instructions of the developer are trusted, tool results are not. So
-content of older journals has a label as well.
+which `label_of` returns. By default, messages of the caller and instructions of the developer are trusted, and tool
+results are not. So content of older journals has a label as well.
 
     role of the message    origin          integrity
     system                 developer       trusted
@@ -10,10 +10,10 @@ content of older journals has a label as well.
     tool                   tool:<name>     untrusted
     assistant              model           untrusted once the task has read something untrusted
 
-Other origins are `mcp:<server>`, `web:<host>`, `subagent:<agent>`, `memory`, `observation`, `runner` (Treadle's own
-text in place of a result), and any word of a caller or a tool. No label makes untrusted content trusted: every part of
-untrusted content is untrusted (`inside`). Only a tool that is declared as `trusted`, or as a sanitiser, returns trusted
-content.
+Other origins are `mcp:<server>`, `web:<host>`, `subagent:<agent>`, `memory`, `observation`, and any word of a caller or
+tool. `runner` is the origin of Treadle's own text instead of a result. A label cannot make untrusted content trusted:
+every part of untrusted content is untrusted (`inside`). Only a tool that is declared as `trusted`, or as a sanitiser,
+returns trusted content.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Label:
     Args:
         origin: for example `user`, `tool:read_mail`, `mcp:files`, `web:example.org`, `subagent:reader`, or any word.
         integrity: `trusted`, or `untrusted`: a stranger may have written it.
-        frame: the nonce of the frame around the content in a conversation; it says nothing about the content, and equal
-            labels may have different ones.
+        frame: the nonce of the frame around the content in a conversation. It does not describe the content, and equal
+            labels may have different nonces.
 
-    Models and approvers read origins in Treadle's own sentences, and a stranger may have chosen one. So characters
-    other than letters, digits and `_.:/@+-` become `_`, and the text after the 80th character is dropped.
+    Models and approvers read origins in Treadle's own sentences, and a stranger may have chosen one. So all characters
+    but letters, digits and `_.:/@+-` become `_`, and the text after the 80th character is dropped.
 
     Raises:
         ConfigurationError: the origin is not a text or empty, or the integrity is unknown.
@@ -71,7 +71,7 @@ class Label:
 DEVELOPER: Final = Label("developer", "trusted")
 USER: Final = Label("user", "trusted")
 RUNNER: Final = Label("runner", "trusted")
-"""The label of Treadle's own text in place of a result: that a call did not run, and why."""
+"""The label of Treadle's own text instead of a result: that a call did not run, and why."""
 
 OBSERVATION: Final = Label("observation", "untrusted")
 """The label of a caller's observation without a label."""
@@ -85,8 +85,8 @@ def label_of(role: str, part: Any, *, tainted: bool = False) -> Label:
     """Return the label of a part of a message: its own, or the default for its role.
 
     Args:
-        role: of the message.
-        part: of the message; for the parts of a result see `inside`.
+        role: the role of the message.
+        part: the part of the message. For the parts of a result see `inside`.
         tainted: whether the model that wrote an assistant's message had read untrusted content.
     """
     own: Label | None = getattr(part, "label", None)
@@ -104,12 +104,12 @@ def label_of(role: str, part: Any, *, tainted: bool = False) -> Label:
 
 
 def inside(outer: Label, own: Label | None) -> Label:
-    """Return the label of content within other content: no part is more trusted than the whole."""
+    """Return the label of content within other content. A part is never more trusted than the whole."""
     if own is None or (outer.integrity == "untrusted" and own.integrity == "trusted"):
         return outer
     return own
 
 
 def untrusted_origin(label: Label | None) -> str | None:
-    """Return the origin of content with an untrusted label; None for any other."""
+    """Return the origin of content with an untrusted label, or None for any other."""
     return label.origin if label is not None and label.integrity != "trusted" else None

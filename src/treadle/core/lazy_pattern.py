@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first used: most processes never use most of them."""
+"""Regular expressions that are compiled at their first use, since most processes use few of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, cast
 
 
 def lazy_pattern(text: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
-    """Return a pattern that is compiled when it is first used; `text` and `flags` are as for `re.compile`."""
+    """Return a pattern that is compiled at its first use. Arguments are those of `re.compile`."""
     return cast("re.Pattern[str]", _Lazy(text, flags))
 
 
 class _Lazy:
-    """Has the attributes of a pattern, each taken from the compiled one when it is first read."""
+    """Has the attributes of a pattern, and reads each from the compiled one at its first use."""
 
     def __init__(self, text: str, flags: re.RegexFlag) -> None:
         self._source = text, flags

@@ -1,4 +1,4 @@
-"""The neutral message model for people, models and tools. Data only; providers map it at their edge.
+"""The neutral message model for people, models and tools. It is data only, which provider adapters convert.
 
 The rules of a well-formed conversation, and of tasks that may leave their thread.
 """
@@ -19,17 +19,17 @@ Json: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
 IN_WORDS: Final[Json] = {"dialect": "text"}
-"""The `meta` of reasoning, or of an unreadable call, that a model wrote as text instead of its provider's form."""
+"""The `meta` of reasoning, or of an unreadable call, that a model wrote as text and not in its provider's form."""
 
 UNSEEN: Final[Json] = {"dialect": "text", "unseen": True}
-"""The `meta` of reasoning that a model wrote between tags: stored, and sent to no model again."""
+"""The `meta` of reasoning that a model wrote between tags. It is stored and never sent to a model again."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 
 @frozen
 class Text:
-    """Text. `meta` is the provider's own data about this part, returned to it unread.
+    """Text. `meta` is the provider's own data about this part, which goes back to it unread.
 
     `label` is the origin and trust of the part, if it differs from the default for the message's role.
     """
@@ -42,13 +42,13 @@ class Text:
 @frozen(kw_only=True)
 @explains_arguments
 class Image:
-    """A picture, from exactly one of a local path (read when the task is created), a URL, or bytes.
+    """A picture, from exactly one of a local path, a URL, or bytes.
 
     Args:
         path: a local file, read once when the task is created.
-        url: an address the provider fetches.
+        url: an address that the provider fetches.
         data: the bytes themselves.
-        media_type: such as `image/png`; guessed from path or URL when left out.
+        media_type: such as `image/png`. Default: guessed from path or URL.
         label: its origin and trust, if they differ from the default for the message's role.
     """
 
@@ -63,7 +63,7 @@ class Image:
 @frozen(kw_only=True)
 @explains_arguments
 class File:
-    """A document, from exactly one of a local path (read when the task is created), a URL, or bytes."""
+    """A document, from exactly one of a local path, a URL, or bytes. A path is read when the task is created."""
 
     path: str | None = None
     url: str | None = None
@@ -76,7 +76,7 @@ class File:
 
 @frozen
 class Reasoning:
-    """A model's reasoning. `meta` holds data that its provider wants back, such as signatures."""
+    """A model's reasoning. `meta` holds data that its provider needs back, such as signatures."""
 
     text: str
     meta: Json = None
@@ -86,9 +86,9 @@ class Reasoning:
 class ToolCall:
     """A model's request to call a tool.
 
-    `id` is the call's place in its task (step and index), unique there and also sent to providers; a provider's own id
-    is in `meta`. `problem` is set if the request is incomplete or unparsable: such a call never runs, and `raw` then
-    has the model's text. `output` is filled only for `undo=` and `reconcile=`.
+    `id` is the call's place in its task, by step and index. It is unique there, and also sent to providers. A
+    provider's own id is in `meta`. `problem` is set if the request is incomplete or unparsable. Such a call never runs,
+    and `raw` has the model's text. `output` is only set for `undo=` and `reconcile=`.
     """
 
     id: str
@@ -102,7 +102,7 @@ class ToolCall:
 
 @frozen
 class ToolResult:
-    """The observation: a finished call as the model sees it. Without `label` it is untrusted, from `tool:<name>`.
+    """A finished call as the model sees it. Without `label` it is untrusted, from `tool:<name>`.
 
     `frame` is the nonce of the frame around an untrusted result.
     """
@@ -146,13 +146,13 @@ class Message:
 
 @explains_names("result.messages")
 class Messages(tuple[Message, ...]):
-    """A tuple of messages; `append` and other methods of lists raise an error with advice."""
+    """A tuple of messages. `append` and other methods of lists raise an error with advice."""
 
     __slots__ = ()
 
 
 class MessageView(Sequence[Message]):
-    """The first `n` messages of a growing list, shared without a copy: building a request costs O(1)."""
+    """The first `n` messages of a growing list, shared without a copy, so that building a request costs O(1)."""
 
     __slots__ = ("_messages", "_n")
 
@@ -178,7 +178,7 @@ class MessageView(Sequence[Message]):
         return self._messages[index if index >= 0 else self._n + index]
 
     def after(self, earlier: MessageView) -> Iterator[Message] | None:
-        """Return the messages after those of an earlier view; None unless it is an earlier view of the same list."""
+        """Return the messages after those of an earlier view, or None for a view of another list."""
         if earlier._messages is not self._messages or earlier._n > self._n:
             return None
         return islice(self._messages, earlier._n, self._n)
@@ -195,14 +195,14 @@ def untrusted(content: Image, *, origin: str) -> Image: ...
 def untrusted(content: File, *, origin: str) -> File: ...
 @explains_call
 def untrusted(content: str | Content, *, origin: str) -> Content:
-    """Return content of a message, labelled as untrusted: a mail, a page, a document.
+    """Return content of a message, such as a mail, page or document, with a label as untrusted.
 
     Args:
         content: text or a part.
         origin: its origin, such as `mail` or `web:example.org`.
 
     Raises:
-        ConfigurationError: it is not content, or the origin is not a text.
+        ConfigurationError: it is not content, or the origin is not text.
     """
     if not isinstance(origin, str) or not origin.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"untrusted: origin must be text, such as 'mail', got {origin!r:.80}")
@@ -243,7 +243,7 @@ def content(parts: str | Content | Sequence[str | Content]) -> tuple[Content, ..
 
 
 def faults(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield the violations: every call has one result, right after its message and in order, and ids are unique."""
+    """Yield the violations of two rules: ids are unique, and every call has one result, in order after its message."""
     call_ids: set[str] = set()
     owed: list[str] = []
     for place, message in enumerate(messages):
@@ -264,11 +264,11 @@ def faults(messages: Sequence[Message]) -> Iterator[str]:
 
 
 def may_leave_thread(version: int, covers: int, later: Iterable[int]) -> bool:
-    """Return whether a task may leave its thread: it is a summary, or the newest turn and not summarised.
+    """Return whether a task may leave its thread. It must be a summary, or the newest turn and not summarised.
 
     Args:
         version: the version that added the task.
-        covers: the version up to which the task summarises; 0 if it is no summary.
+        covers: the version up to which the task summarises. 0 if it is not a summary.
         later: `covers` of each member that was added after it.
     """
     return bool(covers) or all(covered and covered < version for covered in later)

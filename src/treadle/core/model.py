@@ -13,10 +13,10 @@ from treadle.core.unknown_names import explains_arguments
 from treadle.errors import ConfigurationError
 
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "refusal", "error", "unknown"]
-"""Why a model stopped."""
+"""The reason why a model stopped."""
 
 WHOLE: Final[frozenset[Finish]] = frozenset(("stop", "tool_calls"))
-"""The finishes of a complete answer: only such an answer may lead to an action."""
+"""The finishes of a complete answer. Only such an answer may lead to an action."""
 
 CacheTime = Literal["5m", "30m", "1h", "12h"]
 """How long a provider caches a prompt."""
@@ -27,7 +27,7 @@ ToolChoice: TypeAlias = str
 
 @frozen
 class Usage:
-    """Tokens of one or more model calls. `input_tokens` and `output_tokens` are totals, the others parts of them.
+    """Tokens of one or more model calls. `input_tokens` and `output_tokens` are totals, and the others parts of them.
 
     Args:
         input_tokens: all input.
@@ -36,10 +36,10 @@ class Usage:
         reasoning_tokens: part of the output that was reasoning.
         estimated: whether some number is an estimate, because a provider reported none.
         cache_write_tokens: part of the input that was written into the provider's cache.
-        cache_write_1h_tokens: part of those, cached for an hour.
+        cache_write_1h_tokens: part of `cache_write_tokens`, cached for an hour.
         input_audio_tokens: part of the input that was audio.
         output_audio_tokens: part of the output that was audio.
-        tier: the provider's service tier, such as `flex`, if it was reported; for a sum, the common one.
+        tier: the provider's service tier, such as `flex`, if it was reported. For a sum, the common tier.
     """
 
     input_tokens: int = 0
@@ -105,16 +105,17 @@ class ModelSettings:
     Args:
         temperature: the provider's own scale, usually 0 to 2.
         max_tokens: the longest answer, in tokens.
-        tool_choice: `auto`, `none`, `required` or a tool's name; reset to `auto` after a task's first step.
+        tool_choice: `auto`, `none`, `required` or a tool's name. It is reset to `auto` after a task's first step.
         parallel_tool_calls: whether the model may ask for several calls in one turn.
-        cache: whether the provider caches the prompt, if it must be told: False, True, or for how long (`5m`, `30m`,
-            `1h`, `12h`; the nearest that the provider offers). None: only if writing into the cache is free.
-        use_cache: False: a `Cache` around the model asks the model again and stores the new answer. Without such a
+        cache: whether a provider that needs a request to cache the prompt gets one: True, False, or a time. Times are
+            `5m`, `30m`, `1h` and `12h`, of which the provider uses the nearest that it offers. None: only if writing
+            into the cache is free.
+        use_cache: if False, a `Cache` around the model asks the model again and stores the new answer. Without such a
             layer it has no effect.
         extra: further settings by the provider's own names.
 
     Raises:
-        ConfigurationError: a value is not valid; the message names the field.
+        ConfigurationError: a value is not valid. The message names the field.
     """
 
     temperature: float | None = None
@@ -143,7 +144,7 @@ class ModelSettings:
             )
 
     def over(self, defaults: ModelSettings) -> ModelSettings:
-        """Return these settings, with unset fields taken from `defaults`; `extra` is merged by name."""
+        """Return these settings, with unset fields taken from `defaults`. `extra` is merged by name."""
         values: dict[str, Any] = {
             name: getattr(defaults, name) if getattr(self, name) is None else getattr(self, name)
             for name in _SETTINGS
@@ -179,8 +180,8 @@ _SETTINGS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
 class FailedAttempt:
     """A failed attempt at a request that was followed by another attempt.
 
-    `at` is when it failed, in microseconds since 1970, UTC. `route` is the choice among several models: the positions
-    of the choices, outermost first, such as `1` or `0.2`.
+    `at` is the time of its failure, in microseconds since 1970, UTC. `route` is the choice among several models: the
+    positions of the choices, outermost first, such as `1` or `0.2`.
     """
 
     model: str
@@ -192,9 +193,9 @@ class FailedAttempt:
 
 @frozen
 class SideCall:
-    """A further request on the way to an answer, such as a hedge that lost; it is counted and paid for.
+    """A further request on the way to an answer, such as a hedge that lost. It is counted and paid for.
 
-    Without `usage`, that of a successful request is estimated. `cost` is in pico-dollars, computed by the caller.
+    Without `usage`, the usage of a successful request is estimated. `cost` is in pico-dollars, computed by the caller.
     """
 
     model: str
@@ -207,8 +208,9 @@ class SideCall:
 class Tries:
     """The retry state of a request whose last attempt failed.
 
-    `retry_at` is the earliest time of the next attempt, in microseconds since 1970, UTC; None once it has come. `route`
-    is the route of the next attempt, `epoch` the epoch in which the last one failed, and `why` its message.
+    `retry_at` is the earliest time of the next attempt, in microseconds since 1970, UTC. It is None once it has come.
+    `route` is the route of the next attempt. `epoch` is the epoch in which the last attempt failed, and `why` its
+    message.
     """
 
     failures: tuple[FailedAttempt, ...] = ()
@@ -222,11 +224,11 @@ class Tries:
 class ModelRequest:
     """One request to a model: its complete input, and its place in the task.
 
-    `turn` counts the answers to this task on its present branch so far; `attempt` starts at 1. The rest is for layers
-    around models, which have no state of a task: `failures` are the earlier failed attempts at this request, `route` is
-    its choice among several models (see `FailedAttempt`; empty: not decided yet), `asked_at` is the time of the first
-    attempt, in microseconds since 1970, UTC, and `spare_calls` is how many more requests the limits allow beside this
-    one (None: no limit).
+    `turn` counts the answers to this task on its present branch so far. `attempt` starts at 1. The rest is for layers
+    around models, which have no state of a task. `failures` are the earlier failed attempts at this request. `route` is
+    its choice among several models, as in `FailedAttempt`, and empty before a choice. `asked_at` is the time of the
+    first attempt, in microseconds since 1970, UTC. `spare_calls` is the number of further requests that the limits
+    allow, and None without a limit.
     """
 
     messages: Sequence[Message]
@@ -247,14 +249,14 @@ class ModelRequest:
     """the id of the request, if a step function made it"""
 
     raw: bool = False
-    """whether an observer wants the provider's raw data: then `RawDelta` may be yielded too"""
+    """whether an observer wants the provider's raw data; then `RawDelta` may be yielded too"""
 
 
 @mutable
 class TextDelta:
     """More text of a streamed answer.
 
-    `final` marks text that is certainly the answer, even if tools are offered; a model need not set it.
+    `final` marks text that is certainly the answer, even if tools are offered. Setting it is optional.
     """
 
     text: str
@@ -279,10 +281,10 @@ class ToolCallDelta:
 
 @mutable
 class ModelAnswer:
-    """The complete answer. Ids of its tool calls may be the provider's own: the core replaces them.
+    """The complete answer. Ids of its tool calls may be the provider's own, and the core replaces them.
 
-    `model` is the model that answered, as `provider:model`, if it is not the one that was asked; `also` are further
-    requests on the way. Without `usage` it is estimated; an answer that took no tokens has `Usage(0, 0)`.
+    `model` is the model that answered, as `provider:model`, if it is not the requested one. `also` are further requests
+    on the way. Without `usage` it is estimated. An answer that took no tokens has `Usage(0, 0)`.
     """
 
     message: Message
@@ -294,7 +296,7 @@ class ModelAnswer:
 
 @mutable
 class RawDelta:
-    """A raw piece of the answer from the provider, as JSON data; yielded only if `ModelRequest.raw` is set."""
+    """A raw piece of the answer from the provider, as JSON data. It is only yielded if `ModelRequest.raw` is set."""
 
     data: Json
 

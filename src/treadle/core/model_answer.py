@@ -1,4 +1,4 @@
-"""Prepare a model's answer for the journal: own ids for its calls, and no action from a broken answer."""
+"""Prepare a model's answer for the journal. Its calls get new ids, and a broken answer cannot lead to an action."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from treadle.core.observation import scrubbed
 from treadle.core.redaction import SECRET
 
 RAW_KEPT: Final = 2_000
-"""How many characters are kept of arguments that no record can hold."""
+"""The most characters that are kept of arguments which a record cannot hold."""
 
 MAX_CALLS: Final = 1_000
-"""The most calls of one answer. An answer with more makes none, and the model is told."""
+"""The most calls of one answer. In an answer with more, none runs and the model gets the reason."""
 
 MAX_TOKENS: Final = 10**12
-"""The most tokens that one answer may report: even sums of millions of answers fit into the journal."""
+"""The most tokens that one answer may report. Even sums of millions of answers then fit into the journal."""
 
 SURPLUS: Final = "it was one of"
 """The beginning of the problem of a call from an answer with too many."""
@@ -37,11 +37,11 @@ _can_be_counted: Final = range(MAX_TOKENS + 1).__contains__
 
 
 class WrongAnswer(ValueError):
-    """A model's answer is malformed; the message says why."""
+    """A model's answer is malformed. The message says why."""
 
 
 def checked_answer(answer: ModelAnswer) -> ModelAnswer:
-    """Return an answer with its counts as plain integers; `with_places` checks the arguments of its calls.
+    """Return an answer with its counts as plain integers. `with_places` checks the arguments of its calls.
 
     Raises `WrongAnswer` for an answer that cannot be journalled or sent to a model again.
     """
@@ -75,7 +75,7 @@ def checked_answer(answer: ModelAnswer) -> ModelAnswer:
 
 
 def is_empty(answer: ModelAnswer) -> bool:
-    """Return whether a model ended its answer by itself and it is empty: no call, no file, and no visible text."""
+    """Return whether a model ended its answer by itself without a call, a file, or visible text."""
     for part in answer.message.parts:
         if type(part) is Text:
             if part.text and not part.text.isspace():
@@ -100,7 +100,7 @@ def checked_side_calls(also: Any) -> tuple[SideCall, ...]:
 
 
 def plain_usage(usage: Any) -> Usage | None:
-    """Return a `Usage` with its counts as plain integers; None if it cannot be journalled and added up.
+    """Return a `Usage` with plain integers, or None if it cannot be journalled and added up.
 
     A count may be of a subclass of `int`, such as a member of an `IntEnum`.
     """
@@ -172,16 +172,16 @@ def _whole(part: Part) -> Part:
 def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) -> Message:
     """Return a model's message with the ids of its calls replaced by their places in the task.
 
-    A provider's own ids may be empty, duplicate or reused; places are unique, and the same after a crash. A call in an
-    answer that was truncated, filtered or refused is marked, so that it never becomes an action; so is one whose
-    arguments no record can hold. If an answer has too many calls, the first is kept with a problem. Lone surrogates in
-    its text become question marks.
+    A provider's own ids may be empty, duplicate or reused. Places are unique, and the same after a crash. A call in a
+    truncated, filtered or refused answer is marked, so that it never becomes an action. So is a call whose arguments a
+    record cannot hold. If an answer has too many calls, only the first stays, with a problem. Lone surrogates in its
+    text become question marks.
 
     Args:
         message: the message of the adapter.
         step: id of the step that asked.
-        finish: why the model stopped.
-        first: number of the first call, when the step has calls from an earlier answer.
+        finish: the reason why the model stopped.
+        first: number of the first call, if the step has calls from an earlier answer.
 
     Raises:
         WrongAnswer: the arguments of a call are not JSON data.
@@ -215,7 +215,7 @@ def with_places(message: Message, step: str, finish: Finish, *, first: int = 0) 
 
 
 def _bounded(message_parts: tuple[Part, ...]) -> list[Part]:
-    """Return the parts of a message; if it has too many calls, only the first, marked as not to be run."""
+    """Return the parts of a message. If it has too many calls, only the first stays, marked as not to be run."""
     calls = sum([type(part) is ToolCall for part in message_parts])
     if calls <= MAX_CALLS:
         return list(message_parts)

@@ -1,4 +1,4 @@
-"""Observations of calls for models: text of a value, bounded text, the text of errors and of unknown names.
+"""Observations of calls for models: values, errors and unknown names as bounded text.
 
 Pure functions over text and content parts, independent of tools, tasks and clocks.
 """
@@ -15,16 +15,16 @@ from treadle.core.messages import Content, Json, Text, content
 from treadle.core.unknown_names import near_name
 
 OBSERVATION_CHARS = 8_000
-"""How many characters of a call's text a model sees by default."""
+"""The most characters of a call's text that a model sees by default."""
 
 ERROR_CHARS = 2_000
-"""How many characters of an error's text a model sees."""
+"""The most characters of an error's text that a model sees."""
 
 NO_OUTPUT = "(done, no output)"
-"""The observation of a call that returned None: it succeeded, and there is nothing to read."""
+"""The observation of a call that returned None."""
 
 EMPTY_OUTPUT = "(empty output)"
-"""The observation of a call with an empty text: providers refuse empty text."""
+"""The observation of a call with an empty text, since providers refuse empty text."""
 
 READ_OUTPUT = "read_output"
 """The tool with which a model reads more of a cut output."""
@@ -34,7 +34,9 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def as_text(value: Json) -> str:
-    """Return a JSON value as text for a model: text itself, None as `(done, no output)`, else compact JSON."""
+    """Return a JSON value as text for a model. Text is unchanged, None is `(done, no output)`, and other values compact
+    JSON.
+    """
     if type(value) is str:
         return value
     if value is None:
@@ -51,13 +53,13 @@ def observation(
     limit: int = OBSERVATION_CHARS,
     reads_on: bool = False,
 ) -> tuple[Content, ...]:
-    """Return the content parts of a call for a model, with their text bounded in total.
+    """Return the content parts of a call for a model, with a bound on their whole text.
 
     Args:
         parts: the whole observation.
-        call_id: the call with the full text; named by the note that replaces the cut text.
+        call_id: the call with the full text, which the note in the cut text names.
         limit: the most characters of text to keep, from head and tail, without the note.
-        reads_on: whether the model can read the rest with the tool `read_output`, which the note then names.
+        reads_on: whether the model can read the rest with the tool `read_output`. Then the note names it.
     """
     if isinstance(parts, str) and 0 < len(parts) <= limit:
         return (Text(parts),)
@@ -81,7 +83,7 @@ def observation(
 
 
 def characters_cut(parts: Iterable[Content], call_id: str) -> int:
-    """Return how many characters the notes of `observation` in the parts of a call replace."""
+    """Return the number of characters that the notes of `observation` replace in the parts of a call."""
     mark = re.escape(call_id)
     note = re.compile(
         rf"\[\.\.\. ([\d,]+) characters cut; (?:full output: call {mark} |{READ_OUTPUT}\(call_id=\"{mark}\")"
@@ -91,12 +93,12 @@ def characters_cut(parts: Iterable[Content], call_id: str) -> int:
 
 
 def bounded(text: str, limit: int) -> str:
-    """Return text of at most `limit` characters, with a note in place of a cut middle."""
+    """Return text of at most `limit` characters, with a note instead of a cut middle."""
     return text if len(text) <= limit else _cut(text, limit, "")
 
 
 def error_text(error: BaseException, limit: int = ERROR_CHARS) -> str:
-    """Return the text of an error for a model: type, message and notes, bounded; never a traceback.
+    """Return the bounded text of an error for a model: type, message and notes, without a traceback.
 
     An error of Treadle is shown without the name of its type.
     """
@@ -104,12 +106,12 @@ def error_text(error: BaseException, limit: int = ERROR_CHARS) -> str:
 
 
 def whole_error_text(error: BaseException) -> str:
-    """Return the uncut text of an error: secrets are masked in it later, and half a secret would not be recognised."""
+    """Return the uncut text of an error, so that secrets in it can be masked: half a secret would not be recognised."""
     return scrubbed(_error_text(error))
 
 
 def unknown_tool_text(name: str, existing: Iterable[str]) -> str:
-    """Return the error result for a tool that does not exist: the nearest name, and the names that do exist."""
+    """Return the error result for a tool that does not exist, with the nearest name and the existing names."""
     names = list(existing)
     shown = scrubbed(bounded(name, 64))
     if not names:
@@ -131,7 +133,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def scrubbed(text: str) -> str:
-    """Return text that UTF-8 can encode: each lone surrogate becomes a question mark."""
+    """Return text that UTF-8 can encode, with a question mark for each lone surrogate."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -149,7 +151,7 @@ def _error_text(error: BaseException, depth: int = 0) -> str:
 
     name = type(error).__name__
     message, notes = "(its message cannot be shown)", list[str]()
-    with suppress(BaseException):  # an error whose text raises, even an exit, must still be reported
+    with suppress(BaseException):  # an error whose text raises, even with an exit, must still be reported
         message = str(error)
         notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
     if isinstance(error, TreadleError) and message:
@@ -161,7 +163,7 @@ def _error_text(error: BaseException, depth: int = 0) -> str:
 
 
 def answer_text(value: Json) -> str:
-    """Return a task's output as text: empty for None, else as `as_text`."""
+    """Return a task's output as text: empty for None, else like `as_text`."""
     return "" if value is None else as_text(value)
 
 

@@ -1,4 +1,4 @@
-"""Collect the origins of the untrusted content that the model of a task has read, or that led to it.
+"""Collect the origins of the untrusted content that the model of a task has read.
 
     inherited content            its parent's, its thread's, and imported messages     TaskState.untrusted
     input that a step read       parts that are labelled, and observations
@@ -6,8 +6,8 @@
     requests of a function       messages that it shows a model beside the conversation
     tools that a request offers  names, descriptions and schemas that a stranger wrote       ToolSpec.defined_by
 
-A task is judged as a whole: content that one step has read counts for all later and parallel steps, even if a window, a
-filter or a summary removes it from the conversation. A step that was undone does not count any more.
+A task is judged as a whole. Content that one step has read counts for all later and parallel steps. It even counts if a
+window, a filter or a summary removes it from the conversation. An undone step does not count any more.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from treadle.core.state import TaskState
 from treadle.core.steps import CallState, StepState
 
 MAX_ORIGINS: Final = 16
-"""The most origins that are named; the first ones."""
+"""The number of the first origins that are named."""
 
 FURTHER: Final = "*"
-"""Represents the origins that are not named: no label has an origin with this character."""
+"""Represents the origins that are not named. Labels cannot have an origin with this character."""
 
 
 def merged(*origins: Iterable[str]) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def of_parts(parts: Iterable[Part]) -> Iterator[str]:
 
 
 def of_input(received: InputReceived) -> Iterator[str]:
-    """Yield the untrusted origins of input; for an observation, also those of parts without a label."""
+    """Yield the untrusted origins of input, for an observation also those of parts without a label."""
     for part in received.parts:
         label = OBSERVATION if part.label is None and received.observation else part.label
         if (origin := untrusted_origin(label)) is not None:
@@ -93,7 +93,7 @@ def of_takeover(state: TaskState) -> tuple[str, ...]:
 
 
 def keep_failed(step: StepState, call: CallState) -> None:
-    """Keep the origins and effects of a failed call on its step, since another call replaces it."""
+    """Keep the origins and effects of a failed call on its step, because another call replaces it."""
     if call.attempt and call.failed:
         step.shown = merged(step.shown, _of_call(call))
         step.exposed = merged(step.exposed, call.exposed)

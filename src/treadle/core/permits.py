@@ -1,12 +1,14 @@
-"""Permits: the decisions of a policy and a person on a call, and the digests that bind an approval.
+"""Permits: the decisions of policies and people on calls, and the digests that bind an approval.
 
-(none)      not judged yet
-allowed     a policy allows it, or none of its rules applies
-asked       a person must decide; the task may stop meanwhile
-edited      approved with other arguments: they are judged again, without asking a person
-approved    as it was shown; checked against the digests when the call starts
-denied      by a policy, by a person, or by expiry
-used        the call has started: further attempts of the same call need no other approval
+The statuses of a call:
+
+    (none)      not judged yet
+    allowed     a policy allows it, or none of its rules applies
+    asked       a person must decide; the task may stop meanwhile
+    edited      approved with other arguments: they are judged again, without asking a person
+    approved    as it was shown; checked against the digests when the call starts
+    denied      by a policy, by a person, or by expiry
+    used        the call has started: further attempts of the same call need no other approval
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Permit:
     """the id of the rule that decided, or asked"""
 
     reason: str = ""
-    """why it is denied or asked for, for people; for a denied call also for the model"""
+    """the reason of a denial or request, for people; that of a denial also for the model"""
 
     request: ApprovalRequested | None = None
     """the request as shown to the approver, if there was one"""
@@ -52,9 +54,9 @@ class Permit:
 
 @frozen
 class Grant:
-    """An approval for later calls of its task: of the same tool, with the same definition, by the same rule.
+    """An approval for later calls of its task by the same tool, with the same definition, under the same rule.
 
-    It was given for a call with `arguments`. Those named by `same` must be the same in a later call.
+    It was given for a call with `arguments`. A later call must have the same values for those in `same`.
     """
 
     call: str
@@ -70,15 +72,15 @@ class Grant:
 @explains_names("StandingGrant")
 @frozen
 class StandingGrant(Displayed):
-    """An approval for later calls of a tool that the same rule asks about, until it is revoked.
+    """An approval for later calls of a tool under the same rule, until it is revoked.
 
     Args:
         grant_id: its id.
         tool: name of the tool.
-        definition: digest of the tool's definition: calls of a changed tool are not covered.
+        definition: digest of the tool's definition. Calls of a changed tool are not covered.
         rule: the id of the rule that asked.
-        thread_id: the thread in which it holds; None for all tasks of the store.
-        by: the approver; it covers only calls that this person may approve.
+        thread_id: the thread in which it holds. None: all tasks of the store.
+        by: the approver. It only covers calls that this person may approve.
         task_id: the task in which it was given.
         request_id: the request that it answered.
         created: when it was given, in microseconds since 1970, UTC.
@@ -126,7 +128,7 @@ STANDING: Final = ("thread", "always")
 
 
 def standing_grant(task: Threaded, request: ApprovalRequested, event: ApprovalGiven) -> StandingGrant | None:
-    """Return the standing grant of an approval; None if it covers its task at most.
+    """Return the standing grant of an approval, or None if it covers its task at most.
 
     Args:
         task: the state of the task.
@@ -154,7 +156,7 @@ ABSENT: Final = object()
 
 
 def argument_at(arguments: Json, path: str) -> Any:
-    """Return an argument by its name, or by a path such as `order.total`; `ABSENT` if there is none."""
+    """Return an argument by its name, or by a path such as `order.total`. An absent one is `ABSENT`."""
     value: Any = arguments
     for name in path.split("."):
         if not isinstance(value, dict) or name not in value:
@@ -166,13 +168,14 @@ def argument_at(arguments: Json, path: str) -> Any:
 def are_same(names: Iterable[str], first: Json, second: Json) -> bool:
     """Return whether the named arguments are the same JSON values in two calls, or absent in both.
 
-    If a path meets a value that is not an object, such as a list of messages in `messages.to`, that value is compared.
+    If a path meets a value that is not an object, that value is compared. An example is a list of messages in
+    `messages.to`.
     """
     return all(_digest_at(first, name) == _digest_at(second, name) for name in names)
 
 
 def _digest_at(arguments: Json, path: str) -> tuple[int, str] | None:
-    """Return the digest of the value at a path, and how many names of the path are left; None if absent."""
+    """Return the digest of the value at a path, and the number of unused names of the path. None if absent."""
     value: Any = arguments
     names = path.split(".")
     for at, name in enumerate(names):
@@ -185,6 +188,6 @@ def _digest_at(arguments: Json, path: str) -> tuple[int, str] | None:
 
 
 def digest_of(value: Json) -> str:
-    """Return the digest of a JSON value; the order of its keys does not matter."""
+    """Return the digest of a JSON value. The order of its keys does not matter."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,8 +1,10 @@
 """A question of a tool or a step function to a person, and its status.
 
-open        a person must answer; the task may stop meanwhile
-answered    a person answered
-expired     time ran out: the default is the answer, or there is none
+The statuses of a question:
+
+    open        a person must answer; the task may stop meanwhile
+    answered    a person answered
+    expired     time ran out: the default is the answer, or there is none
 """
 
 from __future__ import annotations
@@ -36,24 +38,24 @@ class Question:
 
     @property
     def is_answered(self) -> bool:
-        """Whether there is an answer: a person's, or the default of a question that expired."""
+        """Whether there is an answer: a person's, or the default of an expired question."""
         return self.status == "answered" or (self.status == "expired" and self.event.has_default)
 
 
 class AwaitingAnswer(BaseException):
-    """Ends an attempt of a call that asked a question; the call starts again when the question is answered.
+    """Ends an attempt of a call that asked a question. The call starts again when the question is answered.
 
-    It derives from `BaseException`, so code of a tool that catches `Exception` lets it pass.
+    It derives from `BaseException`, so a tool that catches `Exception` lets it pass.
     """
 
 
 def expires_at(now: int, seconds: float | None, *, headless: bool) -> int | None:
-    """Return the expiry of a question that is asked now, in microseconds; at once in a headless run."""
+    """Return the expiry of a question that is asked now, in microseconds. In a headless run it expires at once."""
     if headless:
         return now
     return now + int(seconds * 1e6) if seconds is not None else None
 
 
 def question_digest(question: str, schema: Json) -> str:
-    """Return the digest that binds an answer: of the question's text, and of the schema of its answers."""
+    """Return the digest of a question's text and schema, which binds an answer."""
     return digest_of([question, schema])

@@ -1,13 +1,13 @@
-r"""Find and mask secrets in text: used for errors of providers, answers of models and telemetry.
+r"""Find and mask secrets in errors of providers, answers of models and telemetry.
 
-A secret is found by its value. Only `hide_named` looks at the form of the text around it.
+A secret is found by its value. Only `hide_named` uses the form of the text around it.
 
-Theory of operation. A text is read as several *views*: the text itself, and the text after escapes, markup, base64 or
-hexadecimal digits are decoded, several times in a row. In each view only ASCII letters and digits count, without case:
-that is its *skeleton*, in which line ends, markup and zero-width characters between the characters of a secret make no
-difference. A secret is present when the skeleton of a view contains one of its *forms*: the value itself, its base64 at
-each of the three alignments, its hexadecimal digits, and some more. Invariant: no view of a text that `hide` returned
-contains a secret; if that is impossible, it returns `SECRET` alone.
+Theory of operation. A text has several *views*. They are the text itself, and the text after decoding escapes, markup,
+base64 or hexadecimal digits, several times in a row. The *skeleton* of a view has only its ASCII letters and digits,
+without case. So line ends, markup and zero-width characters between the characters of a secret do not hide it. A secret
+is present if the skeleton of a view contains one of its *forms*. The forms are the value itself, its base64 at each of
+the three alignments, its hexadecimal digits, and some more. Invariant: a view of a text from `hide` never contains a
+secret. If that is impossible, `hide` returns `SECRET` alone.
 
     text      {"error": "bad key: sk-\u0050roj-1234 ..."}     the skeleton has "sku0050roj1234", which is no form
     a view    {"error": "bad key: sk-Proj-1234 ..."}           the skeleton has "skproj1234...", which is one
@@ -36,25 +36,25 @@ from treadle.core.observation import bounded
 SECRET: Final = "[secret]"  # noqa: S105  replaces a secret
 
 SHORTEST: Final = 8
-"""The shortest value that is searched for, in characters: shorter ones occur in ordinary text by chance."""
+"""The fewest characters of a value that is searched for. Shorter values occur in ordinary text by chance."""
 
 LEAST: Final = 4
-"""The shortest declared secret, in characters: shorter ones occur in any text."""
+"""The fewest characters of a declared secret. Shorter values occur in any text."""
 
 _WORD: Final = 16
-"""The length below which a value of letters in one case is an ordinary word, such as `placeholder`, and no secret."""
+"""The length below which a value of letters in one case is an ordinary word, such as `placeholder`."""
 
 _FRAGMENT: Final = 12
-"""The length of a piece of a long secret that is masked too: libraries truncate echoed values."""
+"""The length of the pieces of a long secret that are masked too, since libraries truncate echoed values."""
 
 SEARCHED_CHARS: Final = 16_000
-"""How many characters of a text are searched for the rarer forms of a secret: decoding more would block the process."""
+"""The most characters that are searched for rarer forms of a secret. Decoding more would block the process."""
 
 _VIEWS: Final = 64
 """The most views of one text."""
 
 _LONG: Final = 200_000
-"""The length from which on a text is searched undecoded: decoding it would block the process."""
+"""The length from which on a text is searched undecoded, since decoding it would block the process."""
 
 # ------------------------------------------------------------------------------------------ kinds of secrets
 
@@ -70,7 +70,7 @@ _CREDENTIAL: Final = lazy_pattern(
 _FILE_PATH: Final = lazy_pattern(
     r"(?:~|\.{1,2}|[A-Za-z]:)(?:[\\/][\w.@+ -]+)+|(?=.*[._-])(?:/[\w.@+-]+){2,}", re.ASCII
 )
-"""The path of a file, as in `GOOGLE_APPLICATION_CREDENTIALS`: the place of a secret, not a secret."""
+"""The path of a file, as in `GOOGLE_APPLICATION_CREDENTIALS`, which is not a secret."""
 
 _SCHEME: Final = lazy_pattern(r"(?:bearer|basic|token|apikey)\s+", re.IGNORECASE)
 
@@ -83,7 +83,7 @@ def is_secret_name(name: str) -> bool:
 def named_secrets(values: Mapping[str, Any]) -> set[str]:
     """Return the values of environment variables, headers or settings with names of secrets.
 
-    The path of a file is not a secret: a tool may have to open it.
+    The path of a file is not a secret, since a tool may have to open it.
     """
     secrets: set[str] = set()
     for name, value in values.items():
@@ -95,7 +95,7 @@ def named_secrets(values: Mapping[str, Any]) -> set[str]:
 
 
 def credentials(values: Mapping[str, str]) -> set[str]:
-    """Return the values of headers or variables with names of credentials: also of `X-Auth` and `CRM_KEY`.
+    """Return the values of headers or variables with names of credentials, also of `X-Auth` and `CRM_KEY`.
 
     Passwords in addresses count as well.
     """
@@ -104,13 +104,13 @@ def credentials(values: Mapping[str, str]) -> set[str]:
 
 
 def environment_secrets(environment: Mapping[str, str]) -> set[str]:
-    """Return the secrets of an environment: of variables with names of secrets, and the passwords in addresses."""
+    """Return the secrets of an environment: values of variables with names of secrets, and passwords in addresses."""
     addresses = [value for value in environment.values() if "://" in value]
     return named_secrets(environment).union(*map(url_secrets, addresses))
 
 
 def url_secrets(url: str | None) -> set[str]:
-    """Return the secrets inside a URL: its password, a user name without one, and parameters such as `key`."""
+    """Return the secrets in a URL: its password, a user name without one, and parameters such as `key`."""
     if not url:
         return set()
     try:
@@ -140,7 +140,7 @@ _NAMED: Final = lazy_pattern(
 
 
 def hide_named(text: str) -> str:
-    """Return a text without values that look like keys, or follow names such as `api_key=` or `Bearer`."""
+    """Return a text without values that look like keys or follow names such as `api_key=` or `Bearer`."""
     return _NAMED.sub(_name_and_mark, text)
 
 
@@ -155,13 +155,13 @@ class Secrets:
     """Values that are masked wherever they occur.
 
     Values of fewer than eight characters, and plain words such as `placeholder`, are ignored. Values of fewer than
-    twelve letters and digits, or without a digit, are found unencoded, in any view; all others also in pieces, in
-    base64, in hexadecimal digits and the like.
+    twelve letters and digits, or without a digit, are found unencoded in any view. All others are also found in pieces,
+    in base64, in hexadecimal digits and the like.
 
     Args:
         values: possible secrets.
-        declared: values that a person declared as secrets: masked even if they are plain words, from `LEAST` characters
-            on.
+        declared: values that a person declared as secrets. They are masked from `LEAST` characters on, even plain
+            words.
     """
 
     def __init__(self, values: Iterable[str] = (), declared: Iterable[str] = ()) -> None:
@@ -182,24 +182,24 @@ class Secrets:
         return f"Secrets({len(self._exact) + len(self._near.forms)} forms)"
 
     def hide(self, text: str, *, deep: bool = False) -> str:
-        """Return a text without secrets in any of its views; a text without secrets is returned unchanged.
+        """Return a text without secrets in any of its views. A text without secrets is returned unchanged.
 
         Args:
             text: any text.
-            deep: whether to decode base64 and numbers too, and to search for rarer forms: for short text that may be
-                hostile, such as errors. It takes milliseconds.
+            deep: whether to decode base64 and numbers too, and to search for rarer forms. This is for short text that
+                may be hostile, such as errors, and takes milliseconds.
         """
         return self._hide(text, _DEEP if deep else _SHALLOW if len(text) < _LONG else (), deep)
 
     def hide_undecoded(self, text: str) -> str:
-        """Return a text without unencoded secrets; nothing is decoded, so a long text is quick."""
+        """Return a text without unencoded secrets. It decodes nothing, so it is quick for a long text."""
         return self._hide(text, (), deep=False)
 
     def hide_and_cut(self, text: str, most: int) -> str:
         """Return a text without secrets, with its middle cut if it has more characters than `most`.
 
-        Secrets are masked in the whole text, since half of one beside a cut would not be recognised. Only
-        `SEARCHED_CHARS` are decoded: a longer text with an encoded secret becomes `SECRET`.
+        Secrets are masked before the cut, since half of one would not be recognised. Only `SEARCHED_CHARS` are decoded,
+        so a longer text with an encoded secret becomes `SECRET`.
         """
         text = self.hide_undecoded(text)
         searched = bounded(text, SEARCHED_CHARS)
@@ -220,7 +220,7 @@ class Secrets:
         return value
 
     def hide_bytes(self, data: bytes) -> bytes:
-        """Return bytes without secrets: text is searched as text, other data for unencoded secrets."""
+        """Return bytes without secrets. Text is searched as text, and other data for unencoded secrets."""
         try:
             text, code = data.decode("utf-8"), "utf-8"
         except UnicodeDecodeError:
@@ -231,10 +231,10 @@ class Secrets:
     def hide_data(self, value: Any, *, deep: bool = False) -> Any:
         """Return JSON data, bytes, or data classes of these, without secrets.
 
-        Data without secrets are returned unchanged: all texts are searched at once, which is usually all the work.
+        Data without secrets are returned unchanged. All texts are searched at once, which is usually all the work.
 
         Args:
-            value: the data; all fields of data classes are searched.
+            value: the data. All fields of data classes are searched.
             deep: as for `hide`.
         """
         texts: list[str] = []
@@ -250,7 +250,7 @@ class Secrets:
         return with_texts(value, partial(self.hide, deep=deep), self.hide_bytes)
 
     def open_end(self, text: str) -> int:
-        """Return the position of an end of the text that may begin a secret; its length if there is none."""
+        """Return the position of an end of the text that may begin a secret, else the length of the text."""
         skeleton = _skeleton(text)
         tail = skeleton[-self._near.longest :] if self._near else ""
         if not any(head in tail for head in self._near.heads):
@@ -282,7 +282,7 @@ class Secrets:
             if any(form in skeleton for form in (self._all if deep else self._near).forms):
                 return view
             skeletons.append((view, skeleton))
-        # Pieces are searched last, since a view with the whole secret is the better one to mask it in.
+        # Pieces are searched last, since a view with the whole secret masks it better.
         return next((view for view, skeleton in skeletons if deep and self._all.pieces_in(skeleton)), None)
 
     def _without(self, view: str, deep: bool) -> str:
@@ -333,18 +333,18 @@ class _Forms:
 
 @cache
 def _names_of(cls: type[Any]) -> tuple[str, ...] | None:
-    """Return the names of the fields of a data class; None for any other class."""
+    """Return the names of the fields of a data class, or None for any other class."""
     return tuple([item.name for item in fields(cls)]) if is_dataclass(cls) else None
 
 
 def with_texts(value: Any, text: Callable[[str], str], data: Callable[[bytes], bytes]) -> Any:
-    """Return JSON data, bytes, or data classes of these, with each text and all bytes changed by a function.
+    """Return JSON data, bytes, or data classes of these, with a function applied to each text and all bytes.
 
-    A data class in which nothing changes is returned unchanged.
+    A data class without a change is returned itself.
 
     Args:
         value: the data.
-        text: returns the replacement of a text; names of fields of JSON objects are texts, too.
+        text: returns the replacement of a text. Names of fields of JSON objects are texts, too.
         data: returns the replacement of bytes.
     """
     if isinstance(value, str):
@@ -391,18 +391,18 @@ def _collect(value: Any, least: int, texts: list[str], blobs: list[bytes]) -> No
 
 @lru_cache(maxsize=64)
 def secrets_of(values: frozenset[str]) -> Secrets:
-    """Return the `Secrets` of these values; building their forms takes longer than a search."""
+    """Return the `Secrets` of these values. Building their forms takes longer than a search."""
     return Secrets(values)
 
 
 NO_SECRETS: Final = Secrets()
 
 hidden_in_logs: Final[ContextVar[Secrets]] = ContextVar("hidden_in_logs", default=NO_SECRETS)
-"""The secrets of the present operation: of a request to a model, or of a call that asked for one."""
+"""The secrets of the present operation: those of a request to a model, or of a call that read a secret."""
 
 _ROUNDS: Final = 8
 _HEAD: Final = 6
-"""How many letters and digits of a secret may be sent before they are recognised as its beginning."""
+"""The number of letters and digits of a secret that may be sent before its beginning is recognised."""
 
 _RUN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-")
 
@@ -454,14 +454,14 @@ def _far_forms(value: str) -> tuple[str, ...]:
 
 
 def _aligned(code: Callable[[bytes], bytes], raw: bytes, at: int, block: int) -> str:
-    """Return coded bytes for a value `at` bytes into a block, without the characters that mix with neighbours."""
+    """Return coded bytes for a value `at` bytes into a block, without the characters shared with neighbours."""
     aligned = raw[(block - at) % block :]
     return code(aligned[: len(aligned) - len(aligned) % block]).decode()
 
 
 @lru_cache(maxsize=16_384)
 def _probes(form: str) -> list[str]:
-    """Return probe substrings: each maskable part of the form contains at least one."""
+    """Return probe substrings. Each maskable part of the form contains at least one."""
     fragments = [form[at : at + _FRAGMENT] for at in range(0, len(form) - _FRAGMENT + 1, _FRAGMENT // 3)]
     telling = [fragment for fragment in fragments if any(map(str.isdigit, fragment))]
     return telling or [form]
@@ -617,4 +617,4 @@ _SHALLOW: Final[tuple[_Decoder, ...]] = (
     (_folded, ""),
 )
 _DEEP: Final[tuple[_Decoder, ...]] = (*_SHALLOW, (_from_digits, ""), (_from_base64, ""))
-"""The decoders, each with the characters that a text must contain for it (one of them)."""
+"""The decoders, each with the characters of which a text must contain one."""

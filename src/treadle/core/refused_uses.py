@@ -1,6 +1,6 @@
 """Errors with advice for unsupported uses of an object, such as `await`, `for` or a call.
 
-A class is decorated with the uses that users of other libraries try. Type checkers report them in any case.
+A class is decorated with uses that users of other libraries try. Type checkers report them too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _USES: Final = {
 
 
 def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator: these uses of an instance raise `MisusedVerb`.
+    """Return a class decorator that makes these uses of an instance raise `MisusedVerb`.
 
     Args:
         **uses: advice by the use, one of `_USES`.
@@ -48,7 +48,7 @@ def refuses(**uses: str) -> Callable[[type[T]], type[T]]:
 
 
 def can_be_called(value: object) -> TypeIs[Callable[..., Any]]:
-    """Return whether a value is a function, a class or an object with a call of its own.
+    """Return whether a value is a function, a class or a callable object.
 
     Objects whose call only raises advice, such as an Agent, do not count.
     """
@@ -56,7 +56,7 @@ def can_be_called(value: object) -> TypeIs[Callable[..., Any]]:
 
 
 def no_function(value: object) -> str:
-    """Return the text of a value that is not a function, for an error message, with the advice of its class."""
+    """Return a value that is not a function as text for an error, with the advice of its class."""
     advice = getattr(getattr(type(value), "__call__", None), "advice", "")  # noqa: B004
     return f"{value!r:.200}{f', which {advice}' if advice else ''}"
 

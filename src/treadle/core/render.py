@@ -15,7 +15,7 @@ from treadle.core.steps import CallState
 
 
 def input_message(received: InputReceived, key: str = "") -> Message:
-    """Return received input as a message; an observation is untrusted, except for parts from a trusted tool.
+    """Return received input as a message. An observation is untrusted, except for parts from a trusted tool.
 
     Args:
         received: the input.
@@ -62,6 +62,6 @@ def _result(call: CallState) -> ToolResult:
         return ToolResult(base_call_id(call.id), call.name, parts, False, call.label, call.frame)
     else:
         parts = (Text(as_text(call.output) or EMPTY_OUTPUT),)
-    # A call that never began has no result of its tool, unless the tool's own validation failed: then it has a label.
+    # A call that never began has no result of its tool. If the tool's own validation failed, it has a label.
     label = call.label if call.attempt or call.label is not None else RUNNER
     return ToolResult(base_call_id(call.id), call.name, parts, call.outcome != "ok", label, call.frame)

@@ -1,7 +1,7 @@
 """The amounts that limits count. Money is an integer of pico-dollars, so that sums are exact.
 
-One token at a millionth of a dollar per million tokens costs a pico-dollar. Published prices have fewer digits than
-that, so the cost of a request is an integer, and rounding happens only for display.
+One token at a millionth of a dollar per million tokens costs a pico-dollar. Published prices have fewer digits, so the
+cost of a request is an integer. Only the display rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def as_dollars(pico: int) -> Decimal:
 
 @frozen
 class Spending:
-    """The amounts that limits count. `cost` is in pico-dollars, None if some of it is not known."""
+    """The amounts that limits count. `cost` is in pico-dollars, and None if a part is not known."""
 
     model_calls: int = 0
     tool_calls: int = 0

@@ -1,7 +1,7 @@
-"""The state of a task: the sum of its events. State grows in place and only `apply` changes it.
+"""The state of a task, which its events determine. State grows in place, and only `apply` changes it.
 
-A step that ended has a checkpoint with the length of the conversation and the number of answers. So an undo costs as
-much as the undone steps hold, and never a pass over the task.
+A step that ended has a checkpoint with the length of the conversation and the number of answers. So the cost of an undo
+depends on the undone steps alone.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class UndoState:
     """the undone steps, if steps depend on each other"""
 
     since: int = 0
-    """the event that first requested it: later input is kept"""
+    """the event that first requested it; later input is kept"""
 
 
 @frozen
 class Timer:
-    """The retry timer of a step's request, or of a function's request (`call`); `due` in microseconds, UTC."""
+    """The retry timer of a step's request, or of a function's request (`call`). `due` in microseconds, UTC."""
 
     step: str
     call: str | None
@@ -59,7 +59,7 @@ class Timer:
 
 @frozen
 class Expiry:
-    """The expiry of a request to a person, to approve a call or to answer a question; `due` in microseconds, UTC."""
+    """The expiry of a request to a person, to approve a call or to answer a question. `due` in microseconds, UTC."""
 
     step: str
     call: str
@@ -112,7 +112,7 @@ class TaskState:
     """the agent that it was created for, as in its row"""
 
     team: Team | None = None
-    """the handoffs of the conversation; None if there were none on this branch"""
+    """the handoffs of the conversation; None without one on this branch"""
 
     versions: dict[str, AgentVersion] = field(default_factory=dict[str, AgentVersion])
     """the records of its former agents"""
@@ -128,7 +128,7 @@ class TaskState:
     parent_call: str | None = None
     depth: int = 0
     children: dict[str, tuple[SpentBy, ...]] = field(default_factory=dict[str, "tuple[SpentBy, ...]"])
-    """the child tasks on all branches, with the spending of each as far as it is known here"""
+    """the child tasks on all branches, with their known spending"""
 
     fingerprint: str = ""
     options: Json = None
@@ -143,7 +143,7 @@ class TaskState:
     """the initial input of the task"""
 
     passed_input: tuple[Content, ...] | None = None
-    """that input as guardrails rewrote it, if they did"""
+    """that input after guardrails, if they rewrote it"""
 
     messages: list[Message] = field(default_factory=list[Message])
     unread: list[InputReceived] = field(default_factory=list[InputReceived])
@@ -152,7 +152,7 @@ class TaskState:
     """the step under way, or the failed one that is next"""
 
     graph: Graph | None = None
-    """the steps of a task of step functions, which may run in parallel; such a task has no `step`"""
+    """the steps of a task of step functions, which may run in parallel; it has no `step`"""
 
     origin: Checkpoint = field(default_factory=lambda: Checkpoint(0, 0, 0, (), 0))
     untrusted: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ class TaskState:
     """declared effects of the tools whose results its parent or its thread had seen, from the journal"""
 
     history_exposed: tuple[str, ...] = ()
-    """the same for the tasks of `history`"""
+    """like `exposed`, of the tasks of `history`"""
 
     summarised: bool = False
     """whether `history` begins with a summary of earlier messages of its thread"""
@@ -177,14 +177,14 @@ class TaskState:
     """index in `messages` of the first message that this task adds to its thread"""
 
     floor: int = 0
-    """how many of `steps` a fork inherited from its parent"""
+    """the number of `steps` that a fork inherited from its parent"""
 
     branch: int = 0
     turn: int = 0
     attempt: int = 1
     tool_calls: int = 0
     rejected: int = 0
-    """how many answers in a row did not fit the agent's output type"""
+    """the number of successive answers that did not fit the agent's output type"""
 
     model: str = ""
     """the model that was asked last"""
@@ -201,7 +201,7 @@ class TaskState:
     last_request_cost: int = 0
 
     began: bool = False
-    """whether a step ever started; for a fork, in this task itself"""
+    """whether a step ever started; in a fork, only its own steps count"""
 
     answered: bool = False
     override: AgentOverride | None = None
@@ -220,12 +220,12 @@ class TaskState:
 
     limit_detail: str | None = None
     exhausted: bool = False
-    """whether not even a last request fits, since related tasks spent the rest of a limit"""
+    """whether not even a last request fits, because related tasks spent the rest of a limit"""
 
     pausing: bool = False
     interrupting: bool = False
     shutdown: bool = False
-    """whether it was interrupted because its driver's process ends: another process will adopt it"""
+    """whether its driver's shutdown interrupted it, so that another process will adopt it"""
 
     cancelling: bool = False
     stop_reason: str | None = None
@@ -266,10 +266,10 @@ class TaskState:
     end_time: int = 0
     thread_version: int = 0
     closing: int = 0
-    """how many messages its end added: unread input, and the message about its end"""
+    """the number of messages that its end added: unread input, and the message about its end"""
 
     def key_of(self, call_id: str) -> str:
-        """Return the idempotency key of a call: the same in each attempt, and unique to the call."""
+        """Return the idempotency key of a call, the same in each attempt and unique to the call."""
         return idempotency_key(self.task_id, self.incarnation, call_id)
 
     @property
@@ -300,29 +300,29 @@ class TaskState:
         return [node.step for node in nodes if node.step is not None]
 
     def running_nodes(self) -> Iterable[StepNode]:
-        """Return the running steps of a graph; none if the steps follow each other."""
+        """Return the running steps of a graph, none if the steps follow each other."""
         return self.graph.running.values() if self.graph is not None else ()
 
     def node_of(self, step_id: str) -> StepNode | None:
-        """Return the step of this id in the graph; None if the steps follow each other."""
+        """Return the step of this id in the graph, or None if the steps follow each other."""
         return self.graph.nodes.get(step_id) if self.graph is not None else None
 
     def open_call(self, call_id: str) -> CallState | None:
-        """Return the call of this id that has not ended: in a step under way, or in the background."""
+        """Return the open call of this id, in a step under way or in the background."""
         for step in self.under_way():
             if call_id in step.open:
                 return step.open[call_id]
         return self.deferred.get(call_id)
 
     def begun_calls(self) -> list[CallState]:
-        """Return the tool calls in flight, or those that were when their driver crashed."""
+        """Return the tool calls in flight, now or when their driver crashed."""
         calls = [call for step in self.under_way() for call in step.open.values() if call.status == "begun"]
         if self.undo is not None:
             calls += [call for call in self.undo.queue if call.undo_status == "begun"]
         return calls
 
     def open_children(self) -> list[CallState]:
-        """Return the calls of agents whose tasks have not ended, as far as it is known here."""
+        """Return the calls of agents whose tasks are not known to have ended."""
         return [call for step in self.under_way() for call in step.open.values() if call.child is not None]
 
     def in_flight(self) -> bool:
@@ -332,7 +332,7 @@ class TaskState:
         return bool(self.begun_calls()) or bool(self.begun_model_calls())
 
     def timers(self) -> Iterator[Timer | Expiry | Sleep | TicketExpiry]:
-        """Return the timers that the task waits for; none during an undo, which ends before any request."""
+        """Return the timers that the task waits for. During an undo there are none: it ends before any request."""
         if self.undo is not None or self.ended is not None:
             return iter(())
         return iter((*self.unfired(), *self.expiries(), *self.sleeps.values(), *self.ticket_expiries()))
@@ -360,11 +360,11 @@ class TaskState:
                 yield Timer(step.id, call.id, call.tries.retry_at, call.tries)
 
     def next_due(self) -> int | None:
-        """Return when the first timer fires, in microseconds since 1970, UTC; None if there is none."""
+        """Return when the first timer fires, in microseconds since 1970, UTC, or None if there is none."""
         return min((timer.due for timer in self.timers()), default=None)
 
     def open_model_calls(self) -> Iterator[tuple[StepState, ModelCall]]:
-        """Yield the requests to the model of the steps under way: one of a plain step, all open ones of functions."""
+        """Yield the open requests to the model of the steps under way. A plain step has one."""
         if self.step is not None:
             yield self.step, self.step.model_call
         elif self.graph is not None:
@@ -374,12 +374,12 @@ class TaskState:
                         yield node.step, call
 
     def begun_model_calls(self) -> list[tuple[StepState, ModelCall]]:
-        """Return the requests to the model in flight, or those that were when their driver crashed."""
+        """Return the requests to the model in flight, now or when their driver crashed."""
         return [(step, call) for step, call in self.open_model_calls() if call.status == "begun"]
 
 
 def start(task_id: str, history: Sequence[Message] = ()) -> TaskState:
-    """Return the state of a task before its first event; `history` are the messages of its thread."""
+    """Return the state of a task before its first event. `history` are the messages of its thread."""
     state = TaskState(task_id, history, messages=list(history))
     state.own_from = len(history)
     state.origin = Checkpoint(len(history), 0, 0, (), 0)
@@ -400,7 +400,7 @@ def change_extra_state(state: TaskState, change: StateChange, writer: Writer) ->
 
 
 def running_node(state: TaskState, event: Any) -> StepNode:
-    """Return the running step of an event in a graph; raises `IllegalEvent` if there is none."""
+    """Return the running step of an event in a graph. Raises `IllegalEvent` without one."""
     node = state.graph.running.get(event.step) if state.graph is not None else None
     if node is None:
         raise not_running(state, event)
@@ -408,7 +408,7 @@ def running_node(state: TaskState, event: Any) -> StepNode:
 
 
 def open_call_of(state: TaskState, event: Any) -> CallState:
-    """Return the open call of an event, and name its tool in the event; raises `IllegalEvent` if it is not open."""
+    """Return the open call of an event, and name its tool in the event. Raises `IllegalEvent` if it is not open."""
     call = state.open_call(event.call)
     if call is None:
         raise IllegalEvent(f"task {state.task_id}: call {event.call} is not open")

@@ -1,11 +1,11 @@
-"""`StateView`: the task's `extra_state` as one call sees and changes it, by a `StateAccess`.
+"""`StateView`: one call's view of the task's `extra_state`, by a `StateAccess`.
 
-An access reads the state as of its call's beginning, and keeps the writes of the call to itself. `close` returns these
-as one `StateChange`, for the event that ends the call. So the changes of a call are atomic, and an attempt that begins
-again reads the same values as the one before.
+An access reads the state from the beginning of its call, and collects the writes of the call. `close` returns these as
+one `StateChange`, for the event that ends the call. So the changes of a call are atomic. An attempt that begins again
+reads the same values as the one before.
 
-A list or an object that is read is copied once: changes of the copy are detected when the access is closed. Only keys
-with different values are part of the change.
+The first read of a list or an object copies it, and `close` detects changes of the copy. Only keys with different
+values are part of the change.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ABSENT: Final[Any] = object()
 
 
 class StateAccess:
-    """The access of one call to the task's `extra_state`; usable from any thread.
+    """The access of one call to the task's `extra_state`. It is safe in any thread.
 
     Args:
         state: the task.
         upto: the event at which the call began.
         owner: the owner of the access, for errors, such as "tool 'add'".
-        refusal: why the state is read-only; None if it may be changed.
+        refusal: the reason why the state is read-only. None: it can be changed.
     """
 
     __slots__ = ("_calls", "_owner", "_refusal", "_state", "_upto", "_written")
@@ -52,7 +52,7 @@ class StateAccess:
         return value is not _REMOVED and (value is not _ABSENT or self._before(key) is not _ABSENT)
 
     def read(self, key: str) -> Json:
-        """Return the value of a key; raises `KeyError`."""
+        """Return the value of a key. Raises `KeyError`."""
         value = self._written.get(key, _ABSENT)
         if value is _ABSENT:
             value = self._before(key)
@@ -71,29 +71,29 @@ class StateAccess:
         return [key for key in keys if written.get(key) is not _REMOVED]
 
     def write(self, key: str, value: Json) -> None:
-        """Set a key; raises `TypeError` if the state is read-only."""
+        """Set a key. Raises `TypeError` if the state is read-only."""
         self._check_writable(key)
         self._written[key] = value
 
     def remove(self, key: str) -> None:
-        """Remove a key; raises `KeyError` if it does not exist, and `TypeError` if the state is read-only."""
+        """Remove a key. Raises `KeyError` if it does not exist, and `TypeError` if the state is read-only."""
         self._check_writable(key)
         if not self.has(key):
             raise KeyError(key)
         self._written[key] = _REMOVED
 
     def see(self, call: CallState) -> None:
-        """Show the changes of an ended call of the same step to the step's function."""
+        """Show the changes of an ended call to the function of its step."""
         if call.changes is not None:
             self._calls.add(call.id)
             for key in (*call.changes.values, *call.changes.removed):
                 self._written.pop(key, None)
 
     def close(self) -> StateChange | None:
-        """Return the changes, or None; the access is read-only from now on.
+        """Return the changes, or None. The access is read-only from now on.
 
         Raises:
-            TypeError: a value is not JSON data; the message names the owner and the key.
+            TypeError: a value is not JSON data. The message names the owner and the key.
         """
         values, removed = dict[str, Json](), list[str]()
         written: dict[Any, Any] = self._written.copy()
@@ -140,7 +140,7 @@ class StateAccess:
 
 
 class StateView(MutableMapping[str, Json]):
-    """The task's `extra_state` for a call: JSON data by name; the call's changes are stored with its end."""
+    """The task's `extra_state` for a call: JSON data by name. The call's changes are stored with its end."""
 
     __slots__ = ("_access",)
 
@@ -172,7 +172,7 @@ class StateView(MutableMapping[str, Json]):
         return dict, (self.copy(),)  # any copy is a plain dict, and changes nothing
 
     def copy(self) -> dict[str, Json]:
-        """Return a copy as a dict; changes of it do not affect the state."""
+        """Return a copy as a dict. Changes of it do not affect the state."""
         return copied(dict(self))
 
 

@@ -1,6 +1,6 @@
-"""The records of a task's steps: `StepState`, its tool calls (`CallState`) and its requests to a model (`ModelCall`).
+"""The records of a task's steps (`StepState`), of their tool calls (`CallState`) and requests to models (`ModelCall`).
 
-Plain data. The rules that change these records are in `fold` and `schedule`, those of a request in `model_calls`.
+Plain data. The rules that change these records are in `fold` and `schedule`, and those of requests in `model_calls`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CallStatus = Literal[
 """The statuses of a tool call.
 
 `asking`: its tool asked a person, and starts again with the answer. `sleeping`: its tool sleeps, and starts again when
-the time is up. `deferred`: its tool returned, and its work goes on in the background. `lost`: the call began and its
+the time is up. `deferred`: its tool returned, and its work continues in the background. `lost`: the call began and its
 outcome is not known. `unresolved`: `reconcile=` could not tell the outcome either. `parked`: the call of an agent whose
 task has stopped and not ended.
 """
@@ -46,8 +46,8 @@ task has stopped and not ended.
 UndoStatus = Literal["none", "begun", "lost", "not_happened", "done", "failed", "skipped"]
 """The statuses of a call's compensation.
 
-The outcome of a `lost` one is not known. One found `not_happened` begins again. So does `none`: it never began, or it
-failed and was requested again.
+The outcome of a `lost` compensation is not known. A `not_happened` one begins again. So does `none`, which never began,
+or failed and was requested again.
 """
 
 ModelCallStatus = Literal["proposed", "begun", "held", "answered", "failed"]
@@ -63,7 +63,7 @@ _FAILURES: Final = ("error", "timeout", "abandoned")
 
 @frozen
 class Sleep:
-    """The sleep of a call, or of a step function if `call` is empty; `due` in microseconds since 1970, UTC.
+    """The sleep of a call, or of a step function if `call` is empty. `due` in microseconds since 1970, UTC.
 
     `place` counts the sleeps of the call, or of the step, from 1.
     """
@@ -81,10 +81,10 @@ class Sleep:
 
 @mutable
 class ModelCall:
-    """A request to a model, and its answer. A plain step has one; a step function has any number.
+    """A request to a model, and its answer. A plain step has one, and a step function any number.
 
-    A step function's request has the `ModelRequested` event that made it. A plain step has no such event: its request
-    is the conversation, and the same record serves each request of the step.
+    A step function's request has the `ModelRequested` event that made it. In a plain step, the request is the
+    conversation, and the same record serves each request of the step.
     """
 
     id: str | None = None
@@ -100,7 +100,7 @@ class ModelCall:
     """the failed attempts, until another one follows"""
 
     offered: tuple[str, ...] | None = None
-    """names of the tools in the request, None for all of the agent's; a repeated request offers the same tools"""
+    """names of the tools in the request, also of a repeated one; None for all of the agent's"""
 
     final: bool = False
     """whether the request asks for a last answer without tools"""
@@ -112,7 +112,7 @@ class ModelCall:
     """the answer, until guardrails pass it"""
 
     void: bool = False
-    """whether guardrails have rewritten input of the request in flight: its answer is discarded"""
+    """whether guardrails have rewritten input of the request in flight, so that its answer is discarded"""
 
     message: Message | None = None
     finish: Finish = "stop"
@@ -122,7 +122,7 @@ class ModelCall:
     """the answered request that this one continues"""
 
     side_length: int = 0
-    """how many messages `side_messages` returns"""
+    """the number of messages that `side_messages` returns"""
 
     def side_messages(self) -> list[Message]:
         """Return the messages of the request that are not in the conversation."""
@@ -166,15 +166,14 @@ class CallState:
     problem: str | None = None
     status: CallStatus = "proposed"
     before: int = 0
-    """how many calls the task had made before this one, earlier ones of its answer included"""
+    """the number of earlier calls of the task, those of the same answer included"""
 
     attempt: int = 0
     effect: EffectClass = "write"
     undo: bool = False
     started: int = 0
     began: int = 0
-    """the event of its first start, or of the call that it repeats: each attempt reads the same state
-    """
+    """the event of its first start, or of the call that it repeats, so that each attempt reads the same state"""
 
     ended: int = 0
     outcome: Outcome | None = None
@@ -213,25 +212,25 @@ class CallState:
     """further facts about its run"""
 
     host: str | None = None
-    """where its function ran, if not in the driver's process"""
+    """the kind of process of its function, if not the driver's"""
 
     stopped: Failure | None = None
-    """why the last attempt stopped, if it failed"""
+    """the failure of the last attempt"""
 
     stopped_before: Failure | None = None
-    """why an attempt before that one stopped"""
+    """the failure of an earlier attempt"""
 
     doubted: int = 0
     """the time at which its outcome became unknown, in microseconds since 1970, UTC"""
 
     cut_off: int = 0
-    """how many attempts were stopped before their end, with unknown effects"""
+    """the number of attempts that were stopped before their end, with unknown effects"""
 
     offered: tuple[str, ...] | None = None
     """names of the tools in the request that asked for the call, None for all of the agent's"""
 
     answers: bool = False
-    """whether the call is the task's answer, by the output tool: it never runs, and no limit counts it"""
+    """whether the call is the task's answer, by the output tool; it never runs, and limits do not count it"""
 
     from_model: bool = False
     """for a step function's call, whether the model asked for it in the step's own answer"""
@@ -240,22 +239,22 @@ class CallState:
     """the decision on its start; None if there is none"""
 
     requests: int = 0
-    """how many requests for approval there were"""
+    """the number of requests for approval"""
 
     replaced: int = 0
-    """how often a policy replaced its arguments"""
+    """the number of times that a policy replaced its arguments"""
 
     questions: tuple[Question, ...] = ()
     """the questions of its tool, the newest at each place of its code"""
 
     asked_questions: int = 0
-    """how many questions there were, repeated ones included"""
+    """the number of its questions, repeated ones included"""
 
     attempts_that_asked: int = 0
-    """how many attempts ended in a question, or in a sleep"""
+    """the number of attempts that ended in a question or a sleep"""
 
     is_halfway: bool = False
-    """whether an attempt that asked or slept may have changed something before; until a later one fails"""
+    """whether an attempt that asked or slept may have changed something before, until a later one fails"""
 
     slept: int = 0
     """the place of its tool's last finished sleep"""
@@ -276,7 +275,7 @@ class CallState:
     """the driven time of this task when the newest attempt to run the child began"""
 
     ran: int = 0
-    """how many microseconds the earlier attempts to run this child took"""
+    """the microseconds of the earlier attempts to run this child"""
 
     failed_children: tuple[FailedChild, ...] = ()
     """the failed tasks of the call before this child"""
@@ -290,17 +289,17 @@ class CallState:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the call may have taken effect: an attempt was cut off, and none has returned since."""
+        """Whether the call may have taken effect, because an attempt was cut off and none has returned since."""
         return self.cut_off > 0 and self.effect != "read"
 
     @property
     def took_effect(self) -> bool:
-        """Whether its tool is known to have returned, even if the call failed after that."""
+        """Whether its tool is known to have returned, even if the call failed afterwards."""
         return self.outcome == "ok" or (self.report is not None and self.report.took_effect)
 
     @property
     def doubts(self) -> int:
-        """How many attempts may have taken effect, for the count of the call that replaces this one."""
+        """The number of attempts that may have taken effect, for the call that replaces this one."""
         return self.cut_off or int(self.acted or (self.child is not None and self.effect != "read"))
 
     @property
@@ -317,13 +316,13 @@ class CallState:
 
     @property
     def tasks(self) -> list[str]:
-        """The ids of the tasks of an agent's call: the failed ones, then its child."""
+        """The ids of the tasks of an agent's call, the failed ones first, then its child."""
         failed = [failed.task for failed in self.failed_children]
         return failed if self.child is None else [*failed, self.child]
 
     @property
     def as_tool_call(self) -> ToolCall:
-        """The call for `undo=` and `reconcile=`: with the arguments and the output of its tool."""
+        """The call for `undo=` and `reconcile=`, with the arguments and the output of its tool."""
         arguments = self.arguments if self.rewritten is None else self.rewritten
         output = self.returned if self.guarded else self.output
         if self.report is not None and self.report.took_effect:
@@ -364,7 +363,7 @@ class StepState:
     index: int
     attempt: int = 1
     agent: str = ""
-    """the agent of the step after a handoff; before the first handoff it is the agent that the task was created for"""
+    """the agent of the step after a handoff; before, the agent that the task was created for"""
 
     status: Literal["running", "completed", "failed", "skipped"] = "running"
     model_call: ModelCall = field(default_factory=ModelCall)
@@ -375,7 +374,7 @@ class StepState:
 
     text: str = ""
     text_calls: tuple[str, ...] = ()
-    """the tools whose calls this text looks like"""
+    """the tools whose calls this text resembles"""
 
     typed: TypedAnswer | None = None
     calls: list[CallState] = field(default_factory=list[CallState])
@@ -387,10 +386,10 @@ class StepState:
 
     input: tuple[Content, ...] = ()
     read: tuple[InputReceived, ...] = ()
-    """the messages of `input`, as they arrived"""
+    """the received messages of `input`"""
 
     shown: tuple[str, ...] = ()
-    """untrusted origins of its function's messages beside the conversation, and of failed calls that were repeated"""
+    """untrusted origins of its function's messages beside the conversation, and of repeated failed calls"""
 
     exposed: tuple[str, ...] = ()
     """the effects that the tools of these calls declare, as in `CallState`"""
@@ -403,7 +402,7 @@ class StepState:
     """index of the model's newest answer in the conversation"""
 
     answered_calls: int = 0
-    """how many of `calls` belong to answers before the newest one, or before the coming one"""
+    """the number of `calls` from answers before the newest one, or before the coming one"""
 
     last: bool = False
     output: Json = None
@@ -418,6 +417,6 @@ class StepState:
 
     @property
     def unasked(self) -> bool:
-        """Whether the step will ask the model (again): messages that arrive now belong to this step."""
+        """Whether the step will ask the model (again), so that messages that arrive now belong to it."""
         status = self.model_call.status
         return (status == "proposed" or status == "failed") and len(self.calls) == self.answered_calls

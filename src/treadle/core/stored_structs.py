@@ -1,19 +1,19 @@
-"""Records of the common form, decoded in C; what this module does not take, the reader of `codec` reads.
+"""Decode records of the common form in C. The reader of `codec` reads all others.
 
-msgspec decodes JSON into structs and checks each field. The annotations of events do not state the stored form: plain
-text is stored in place of a `Text`, and the distance `d` from the event before in place of `time`. So each class has a
-*stored struct*: a subclass without fields of its own, whose annotations state that form. After decoding, each value
-gets its own class:
+msgspec decodes JSON into structs and checks each field. The annotations of events do not state the stored form. For
+instance, a `Text` is stored as plain text, and `time` as the distance `d` from the event before. So each class has a
+*stored struct*, a subclass without own fields whose annotations state that form. After decoding, each value gets its
+own class:
 
     {"k": "step_started", "step": "s1", "index": 1, "d": 12}              a document of a record
     the stored struct of StepStarted, step="s1", index=1, time=12         decoded, in C
     StepStarted, step="s1", index=1, seq=7, time=1763700000000012         with its class, number and time
 
-The events that this module returns are those that the reader of the codec returns. It returns none for a record that
-only that reader knows how to read or to refuse: with unknown kinds or fields, ignorable events, large values, NaN,
-numbers out of range, times that go back, or of another version.
+This module and the reader of the codec return the same events. For all records that only that reader handles, this
+module returns None. These are records of other versions, or with unknown kinds or fields, ignorable events, large
+values, NaN, numbers out of range, or times that go back.
 
-A stored struct takes as long to make as 500 events to decode, so only the kinds that occur in records have one.
+Making a stored struct takes as long as decoding 500 events, so only kinds that occur in records have one.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from treadle.core.events import EVENTS, Event
 from treadle.core.messages import File, Image, Reasoning, Text, ToolCall, ToolResult
 
 WHOLE: Final = 1 << 63
-"""What whole numbers in the fields of events stay below, on both sides of 0: every store can hold these."""
+"""The limit of whole numbers in the fields of events, on both sides of 0. Every store can hold these."""
 
 END_OF_TIME: Final = 253_402_300_800_000_000
-"""Microseconds from 1970 to the year 10000, UTC: events happen before that, so that each has a date."""
+"""Microseconds from 1970 to the year 10000, UTC. Events happen before that, so that each has a date."""
 
 PARTS: dict[str, type[Any]] = {
     "text": Text,
@@ -72,7 +72,7 @@ class StructDecoder:
     """Decodes records, and learns each kind of event from the first record that has it.
 
     Args:
-        is_shallow: whether JSON that has more than `SHALLOW` lists and objects can be written again; slow.
+        is_shallow: whether JSON with more than `SHALLOW` lists and objects can be written again. It is slow.
     """
 
     def __init__(self, is_shallow: Callable[[bytes], bool]) -> None:
@@ -81,7 +81,7 @@ class StructDecoder:
         self._decode: Callable[[bytes], Any] = msgspec.json.decode
 
     def decode(self, data: bytes, version: int, last_seq: int) -> list[Event] | None:
-        """Return the events of a record of one version, the last one with `last_seq`; None if it is not taken."""
+        """Return the events of a record of one version, the last one with `last_seq`, or None for the other reader."""
         record = self._record(data)
         if record is None or record.v != version:
             return None
@@ -99,7 +99,7 @@ class StructDecoder:
         return events if time < END_OF_TIME else None
 
     def _record(self, data: bytes) -> Any:
-        """Return a record of stored structs; None if it is not taken."""
+        """Return a record of stored structs, or None for the other reader."""
         try:
             if self._kinds:
                 return self._decode(data)
@@ -125,11 +125,11 @@ class StructDecoder:
 
 @cache
 def _stored_struct(cls: type[Any], tag: str | None = None) -> Any:
-    """Return the stored struct of a class; with `tag`, that of a part of a message.
+    """Return the stored struct of a class. With `tag`, that of a part of a message.
 
-    It is the class itself if that is stored as it is annotated. Otherwise its attribute `restored` is the class, and
-    `restore_fields` is a function that gives the values in the fields of an
-    instance their classes; None if no field needs it.
+    It is the class itself if that is stored as it is annotated. Otherwise its attribute `restored` is the class.
+    `restore_fields` is a function that gives the values in an instance's fields their classes, or None without such
+    fields.
     """
     hints, namespace = hints_of(cls), dict[str, Any]()
     annotations, lines = dict[str, Any](), list[str]()
@@ -162,7 +162,7 @@ def _stored_struct(cls: type[Any], tag: str | None = None) -> Any:
 
 
 def _stored_form(hint: Any, name: str, namespace: dict[str, Any]) -> tuple[Any, list[str]]:
-    """Return the type of a field as it is stored, and the statements that restore its value in `made`."""
+    """Return the stored type of a field, and the statements that restore its value in `made`."""
     origin, options = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         others = [option for option in options if option is not type(None)]
@@ -196,7 +196,7 @@ def _stored_form(hint: Any, name: str, namespace: dict[str, Any]) -> tuple[Any, 
 
 
 def _restored_parts(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the parts of a message with their classes; text is stored as a string."""
+    """Return the parts of a message with their classes, since text is stored as a string."""
     if str in map(type, parts):
         parts = tuple([Text(part) if part.__class__ is str else part for part in parts])
     for part in parts:

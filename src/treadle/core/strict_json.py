@@ -9,7 +9,7 @@ from treadle.core.messages import Json
 
 
 def parse_object(raw: str) -> dict[str, Json]:
-    """Return a JSON object; raise `ValueError` for anything else, for repeated keys and for NaN or Infinity."""
+    """Return a JSON object. Raises `ValueError` for anything else, repeated keys, NaN and Infinity."""
     value: Any = json.loads(raw, **STRICTLY)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004  (one error type for all that is not an object)

@@ -12,9 +12,9 @@ from treadle.core.events import AgentChanged, Event, NextAgent, Rewound, StepSta
 
 @frozen
 class Team:
-    """The handoffs of a task on its present branch; a task without handoffs has none.
+    """The handoffs of a task on its present branch. A task without handoffs has none.
 
-    It is replaced, never changed: the checkpoint of a step keeps the one that an undo restores.
+    It is replaced, never changed, because the checkpoint of a step keeps the one that an undo restores.
     """
 
     agent: str
@@ -33,7 +33,7 @@ class Team:
     """index in the conversation of the first message after it"""
 
     turns: Mapping[str, int] = field(default_factory=dict[str, int])
-    """how many answers the models of the other agents gave"""
+    """the number of answers from the models of the other agents"""
 
     next: NextAgent | None = None
     """the agent of the handoff that the last step requested"""
@@ -45,7 +45,7 @@ class AgentVersion:
 
     Args:
         fingerprint: its version.
-        instructions: as they were computed.
+        instructions: its computed instructions.
         spent: its spending, without tool calls.
     """
 

@@ -2,7 +2,7 @@
 
     tk_Zk3v...q8.order-17      a ticket: a secret, and the task that it belongs to
 
-The holder of the text may end the call. The journal has only its digest, so a reader of the journal cannot.
+The holder of the text can end the call. The journal has only its digest, so a reader of the journal cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Completion: TypeAlias = TicketCompleted | TicketFailed | TicketExpired
 
 @mutable
 class Ticket:
-    """The status of a call with a ticket; all tickets of its starts share it."""
+    """The status of a call with a ticket. All tickets of its starts share it."""
 
     seq: int = 0
     """the event that deferred the call; 0 until its tool returned"""
@@ -43,12 +43,12 @@ class Ticket:
 
 
 def ticket_text(secret: str, task_id: str) -> str:
-    """Return the ticket for a call of a task; the secret must not contain a dot."""
+    """Return the ticket for a call of a task. The secret must not contain a dot."""
     return f"tk_{secret}.{task_id}"  # a secret may begin with a dash, as an option of a command does
 
 
 def task_of_ticket(ticket: str) -> str | None:
-    """Return the id of the task that a ticket names; None if the text is not a ticket."""
+    """Return the id of the task that a ticket names, or None if the text is not a ticket."""
     secret, _, task_id = ticket.partition(".")
     return task_id if secret and task_id else None
 

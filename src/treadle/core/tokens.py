@@ -1,7 +1,7 @@
 """Estimate the tokens of text, without any provider's tokenizer.
 
-One token is counted for three bytes of UTF-8: English prose has about four, code and JSON about three, Chinese and
-Japanese about one character of three bytes. So the estimate tends to be too high.
+It counts one token for three bytes of UTF-8. English prose has about four bytes a token, and code and JSON about three.
+Chinese and Japanese have about one character of three bytes. So the estimate tends to be too high.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def text_tokens(text: str) -> int:
 
 
 def message_tokens(message: Message) -> int:
-    """Return an estimate of the tokens of a message: the default of `Runner(count_tokens=)`."""
+    """Estimate the tokens of a message. This is the default of `Runner(count_tokens=)`."""
     return PER_MESSAGE + sum([_part_tokens(part) for part in message.parts])
 
 
@@ -40,7 +40,7 @@ def request_tokens(instructions: str, tools: Sequence[ToolSpec]) -> int:
 
 
 def estimated_usage(request: ModelRequest, answer: Message | None) -> Usage:
-    """Estimate the usage of a request whose model reported none; without an answer, its input alone."""
+    """Estimate the usage of a request whose model reported none. Without an answer, only its input counts."""
     input_tokens = request_tokens(request.instructions, request.tools)
     input_tokens += sum([message_tokens(message) for message in request.messages])
     return Usage(input_tokens, message_tokens(answer) if answer is not None else 0, estimated=True)

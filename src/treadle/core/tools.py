@@ -1,4 +1,4 @@
-"""A tool as the core knows it: its specification, its declared effects, and the verdicts on a lost call."""
+"""Tools as the core knows them: specification, declared effects, and verdicts on a lost call."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from treadle.core.labels import Label
 from treadle.core.messages import Json
 
 LOADING: Final = "TREADLE_LOADING_TOOLS"
-"""An environment variable that is set while a tool's process loads a module or a script: no task may run then."""
+"""An environment variable that is set while a tool's process loads a module or script. Tasks must not run then."""
 
 EffectClass = Literal["read", "idempotent", "write", "agent"]
 """The effect of a second start: none, the same again, or harm. Undeclared tools are `write`.
 
-The call of an agent is a task with a journal of its own: a second start continues it.
+The call of an agent is a task with its own journal, which a second start continues.
 """
 
 
@@ -28,17 +28,17 @@ class ToolSpec:
     """A tool as the model and the core see it.
 
     Args:
-        name: unique among an agent's tools; letters, digits, `_` and `-`, at most 64.
+        name: unique among an agent's tools. At most 64 letters, digits, `_` and `-`.
         description: the description for the model.
         parameters: JSON schema of the arguments, an object.
         read_only: changes nothing anywhere.
         idempotent: a second call with the same idempotency key changes nothing further.
         destructive, open_world, sends, spends, executes, private: further declared effects, for policy.
-        recipients: names of all arguments that decide where it sends data: an approval may cover a task while they are
-            the same.
+        recipients: names of all arguments that decide where it sends data. While they are the same, an approval can
+            cover a task.
         return_direct: a successful result is the task's answer.
-        timeout: seconds a call, its `undo=` and its `reconcile=` may take each; None for no limit.
-        retries: how often a failed call of a read-only or idempotent tool is tried again.
+        timeout: seconds for a call, for its `undo=` and for its `reconcile=`, each. None: no limit.
+        retries: the number of retries of a failed call of a read-only or idempotent tool.
         undoable: it has `undo=`.
         reconcilable: it has `reconcile=`.
         needs_approval: a person may have to approve a call before it starts.
@@ -47,11 +47,11 @@ class ToolSpec:
         secrets: names of the secrets that it may ask for.
         trusted: its results are the developer's own, such as a time or a sum, without text of strangers. Results of
             other tools are untrusted.
-        origin: the origin of its results, such as `mcp:files`; `tool:<name>` if it is empty.
-        defined_by: the author of its name, description and schema, such as `mcp:files`, if that is a stranger; empty
-            for the developer. A request that offers the tool counts as one that read untrusted content.
+        origin: the origin of its results, such as `mcp:files`. Empty: `tool:<name>`.
+        defined_by: the author of its name, description and schema, such as `mcp:files`. Empty: the developer. A request
+            that offers a stranger's tool counts as one that read untrusted content.
         declared: whether the author declared its effects.
-        host: the kind of process that its function runs in, such as `subprocess`; None for this process.
+        host: the kind of process that its function runs in, such as `subprocess`. None: this process.
     """
 
     name: str
@@ -83,7 +83,7 @@ class ToolSpec:
 
     @property
     def label(self) -> Label | None:
-        """The label of its results; None for the default of tools: untrusted, from `tool:<name>`."""
+        """The label of its results, or None for the default of tools: untrusted, from `tool:<name>`."""
         if not self.trusted and not self.origin:
             return None
         return Label(self.origin or f"tool:{self.name}", "trusted" if self.trusted else "untrusted")
@@ -97,13 +97,13 @@ class ToolSpec:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a call that failed may be made again."""
+        """Whether a failed call may be repeated."""
         return self.effect != "write"
 
 
 @frozen
 class Happened:
-    """The call with unknown outcome did take effect; `output` is what it would have returned."""
+    """The call with unknown outcome did take effect. `output` is the result that it would have returned."""
 
     output: Json = None
 

@@ -1,14 +1,14 @@
-"""Extract the frames of the user's own code from tracebacks, as text without values of variables.
+"""Extract the frames of the user's code from tracebacks, as text without values of variables.
 
     frames of the error          kept
     Treadle's own                never
     the standard library's       after the first frame of the user, or if there is no such frame
     all others                   always
 
-An error that only Treadle's own frames raised has no traceback here: its text explains it.
+An error that only Treadle's own frames raised has no traceback here, since its text explains it.
 
-A function that took too long raised nothing. The frames of its coroutines, or of its thread, show its position at that
-moment; only then are they inspected.
+A function that took too long did not raise. The frames of its coroutines or its thread show its position at that
+moment. They are inspected only then.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from treadle.core.redaction import SECRET
 from treadle.errors import StoredTraceback
 
 TRACEBACK_CHARS: Final = 4_000
-"""How many characters of a traceback are kept, from its end, with the error."""
+"""The most characters that are kept of a traceback, from its end, with the error."""
 
 _PIECE_CHARS: Final = 1_000
-"""How many characters of one frame or one message are kept, so that a long message leaves room for frames."""
+"""The most characters that are kept of one frame or message, so that a long message leaves room for frames."""
 
 SEARCHED_CHARS: Final = 8 * _PIECE_CHARS
-"""How many characters of a piece are searched for secrets; the middle of a longer one is cut first."""
+"""The most characters of a piece that are searched for secrets. The middle of a longer piece is cut first."""
 
 _MOST_PIECES: Final = 60
 _NO_MESSAGE: Final = ('File "', "Traceback (", "Exception Group Traceback (")
@@ -49,11 +49,11 @@ Stack: TypeAlias = Iterable[tuple[FrameType, int]]
 
 
 class StandsForCause(Exception):
-    """Raised by a coroutine in place of its cause, if the event loop must not see the cause, such as an exit."""
+    """Raised by a coroutine instead of its cause, if the event loop must not see the cause, such as an exit."""
 
 
 class HungThread(Exception):
-    """The position of a thread when its time was up: the cause of the cancellation of its waiter."""
+    """The position of a thread when its time was up, as the cause of its waiter's cancellation."""
 
     def __init__(self, stack: Stack) -> None:
         super().__init__("its time was up")
@@ -61,7 +61,7 @@ class HungThread(Exception):
 
 
 class RaisedElsewhere(Exception):
-    """The report of an error in another process: the pieces of its traceback."""
+    """The report of an error in another process, with the pieces of its traceback."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         super().__init__("raised in another process")
@@ -69,10 +69,10 @@ class RaisedElsewhere(Exception):
 
 
 class UserError(NamedTuple):
-    """An error of the user's code, and its traceback in pieces: frames, and messages.
+    """An error of the user's code, and its traceback in pieces: frames and messages.
 
-    A message and its notes are one piece, since a secret of several lines is only found in a whole.
-    `is_whole` is true if no piece was cut or left out.
+    A message and its notes are one piece, since a secret of several lines is only found in a whole. `is_whole` is true
+    if no piece was cut or omitted.
     """
 
     error: BaseException
@@ -81,9 +81,9 @@ class UserError(NamedTuple):
 
 
 def user_error(error: BaseException) -> UserError | None:
-    """Return an error, or its cause, that the user's code raised; None if there is none.
+    """Return the error or cause that the user's code raised, or None.
 
-    Also None for an error that raises on inspection, for instance in its `__getattr__`.
+    It is also None for an error that raises on inspection, for instance in its `__getattr__`.
     """
     try:
         return _user_error(error)
@@ -112,7 +112,7 @@ def _user_error(error: BaseException) -> UserError | None:
 
 
 def hung_at(stack: Stack) -> UserError | None:
-    """Return the position of the user's code when its time was up, as an error; None if it has no frame there."""
+    """Return the position of the user's code when its time was up, as an error, or None without a frame of it."""
     try:
         frames = _frames_of(StackSummary.extract(iter(stack)))
     except BaseException:  # noqa: BLE001 - a file of the code may raise when its lines are read
@@ -129,7 +129,7 @@ def stack_of_error(error: BaseException) -> Stack:
 
 
 def stack_of_coroutine(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
-    """Yield the frames of a waiting coroutine, and of those that it awaits, as far as Python exposes them."""
+    """Yield the exposed frames of a waiting coroutine, and of those that it awaits."""
     while coroutine is not None:
         for kind in ("cr", "gi", "ag"):
             frame = getattr(coroutine, f"{kind}_frame", None)
@@ -142,7 +142,7 @@ def stack_of_coroutine(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
 
 
 def stack_of_thread(thread: int) -> Stack:
-    """Return the present frames of a running thread; none if it has ended.
+    """Return the present frames of a running thread, none if it has ended.
 
     Args:
         thread: its `threading.get_ident()`.
@@ -152,7 +152,7 @@ def stack_of_thread(thread: int) -> Stack:
 
 
 def traceback_text(pieces: Iterable[str]) -> str:
-    """Return the end of a traceback as bounded text; secrets must be masked in the pieces already."""
+    """Return the end of a traceback as bounded text. Secrets must be masked in the pieces already."""
     newest_first: list[str] = []
     remaining = TRACEBACK_CHARS
     for piece in reversed([bounded(piece.rstrip("\n"), _PIECE_CHARS) + "\n" for piece in pieces]):
@@ -165,13 +165,13 @@ def traceback_text(pieces: Iterable[str]) -> str:
 
 
 def hidden_piece(piece: str, hide: Callable[[str], str]) -> str:
-    """Return a piece without secrets; a cut one with secrets becomes `SECRET`, since the cut may split another."""
+    """Return a piece without secrets. A cut piece with secrets becomes `SECRET`, since the cut may split another."""
     hidden = hide(piece)
     return SECRET if len(piece) > SEARCHED_CHARS and hidden != piece else hidden
 
 
 def pieces_of(error: BaseException) -> list[str]:
-    """Return the traceback of an error in pieces, or its text alone if no code of the user raised it."""
+    """Return the traceback of an error in pieces, or only its text if the user's code did not raise it."""
     raised = user_error(error)
     return raised.pieces if raised is not None else [bounded(whole_error_text(error), SEARCHED_CHARS)]
 
@@ -198,7 +198,7 @@ def _joined(pieces: Sequence[str]) -> list[str]:
 
 
 def _is_raised_outside(error: BaseException) -> bool:
-    """Return whether a frame of an error, or of an error of its group, is outside of Treadle."""
+    """Return whether an error, or an error of its group, has a frame outside of Treadle."""
     if any(not name.startswith(_folders().ours) for name in _files_of(error)):
         return True
     return isinstance(error, BaseExceptionGroup) and any(
@@ -287,11 +287,11 @@ class _Held:
 
 
 _RECENT: Final = deque[_Held](maxlen=32)
-"""The last errors of this process. More would keep the variables of too many frames in memory."""
+"""The last errors of this process. More of them would keep the variables of too many frames in memory."""
 
 
 class _LinkedText(str):
-    """A traceback in the journal's form, linked to its error while that is one of the last."""
+    """A traceback in the journal's form, with a link to its error while that is recent."""
 
     __slots__ = ("held",)
 
@@ -302,7 +302,7 @@ class _LinkedText(str):
 
 
 def linked(text: str, error: BaseException) -> str:
-    """Return a traceback as text that is linked to its error while that is one of the last of this process."""
+    """Return a traceback as text, with a link to its error while that is one of the last of this process."""
     linked_text, record = _LinkedText(text), _Held(error)
     linked_text.held = ref(record)
     _RECENT.append(record)
@@ -315,6 +315,6 @@ def cause_of(failure: Failure | None) -> BaseException | None:
 
 
 def cause(text: str) -> BaseException:
-    """Return the error of a traceback: itself if it is still in memory, else one that has the text."""
+    """Return the error of a traceback if it is still in memory, else an error with the text."""
     record = text.held() if isinstance(text, _LinkedText) else None
     return record.error if record is not None else StoredTraceback(text)

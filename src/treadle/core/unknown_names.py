@@ -1,7 +1,7 @@
 """Errors for names that do not exist: an attribute of an object, or an argument of a call.
 
-Each error names the object without the name and gives advice: the counterpart of another library's name (see
-`foreign_names`, which is loaded with the first error), or the nearest name that exists. Lookups happen only after
+Each error names the object that lacks the name. Its advice is the nearest existing name, or the counterpart of another
+library's name. The latter are in `foreign_names`, which is loaded with the first error. Lookups happen only after
 Python itself has failed to find a name.
 """
 
@@ -27,7 +27,7 @@ _SURE: Final = 0.7
 
 
 def near_name(name: str, candidates: Iterable[str], alike: float = 0.6) -> str | None:
-    """Return the known name that `name` was probably meant to be; None if none is similar.
+    """Return the known name that `name` probably misspells, or None if none is similar.
 
     Args:
         name: the name.
@@ -49,13 +49,13 @@ def _folded(name: str) -> str:
 
 
 def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator: an unknown attribute of an instance raises an error with advice.
+    """Return a class decorator that makes unknown attributes of an instance raise an error with advice.
 
-    It is invisible to type checkers, and `hasattr`, `copy` and `pickle` work as without it.
+    It is invisible to type checkers, and does not change `hasattr`, `copy` and `pickle`.
 
     Args:
-        label: the name of an instance in messages, such as `Agent`; the key of its names in `foreign_names`.
-        subscript: whether to explain `result["name"]` too, for classes that are dicts in other libraries.
+        label: the name of an instance in messages, such as `Agent`, and the key of its names in `foreign_names`.
+        subscript: whether to explain `result["name"]` too, for classes that other libraries have as dicts.
     """
 
     def decorate(cls: type[T]) -> type[T]:
@@ -85,10 +85,10 @@ def explains_names(label: str, *, subscript: bool = False) -> Callable[[type[T]]
 
 
 def refuses_names(label: str, *names: str) -> Callable[[F], F]:
-    """Return a decorator of functions: these attributes of the function raise an error with advice when called.
+    """Return a decorator that makes these attributes of a function raise an error with advice when called.
 
     Args:
-        label: the function's name in messages; the key of its names in `foreign_names`.
+        label: the function's name in messages, and the key of its names in `foreign_names`.
         names: names of similar functions in other libraries.
     """
 
@@ -107,10 +107,10 @@ def refuses_names(label: str, *names: str) -> Callable[[F], F]:
 
 
 def refuses_assignment(*own: str) -> Callable[[type[T]], type[T]]:
-    """Return a class decorator: setting an unknown attribute of an instance raises an error with advice.
+    """Return a class decorator that makes setting an unknown attribute raise an error with advice.
 
-    Python would store it, and nothing would read it: a policy that was set like this would judge nothing. Methods can
-    be replaced, as tests do. A user's subclass may set attributes under names that are not explained.
+    Python would store the attribute without a use. For instance, a policy that was set like this would never judge.
+    Tests can still replace methods. A user's subclass may set attributes under names that are not explained.
 
     Args:
         own: the public attributes that instances set themselves.
@@ -159,9 +159,9 @@ def _unset_attribute(instance: object, name: str) -> str:
 
 
 class ExplainsNames(ABCMeta):
-    """The metaclass of classes that `explains_names`: explains unknown attributes of the class itself, too.
+    """The metaclass of classes that `explains_names`. It explains unknown attributes of the class itself, too.
 
-    It is an `ABCMeta`, so that a class may derive from such a class and an abstract one.
+    It is an `ABCMeta`, so that a class can derive from such a class and an abstract one.
     """
 
     if not TYPE_CHECKING:  # for a type checker, a class with this method has every name
@@ -175,7 +175,7 @@ class ExplainsNames(ABCMeta):
 
 @explains_names("agent.tools")
 class Listed(tuple[T, ...]):
-    """A tuple; `append` and other methods of lists raise an error with advice."""
+    """A tuple. `append` and other methods of lists raise an error with advice."""
 
     __slots__ = ()
 
@@ -208,7 +208,7 @@ def _nearest(name: str, existing: Iterable[str]) -> str:
 
 
 def unknown_in_module(module: str, name: str, existing: Iterable[str]) -> Exception:
-    """Return the error for the `__getattr__` of a module: of an import statement, or of an attribute.
+    """Return the error for the `__getattr__` of a module, in an import statement or elsewhere.
 
     Args:
         module: the module.
@@ -228,7 +228,7 @@ def unknown_in_module(module: str, name: str, existing: Iterable[str]) -> Except
 
 
 def _unknown_public(module: str, name: str, existing: Iterable[str]) -> str:
-    """Return the error message for an unknown name of a module; another public module may have it."""
+    """Return the error message for an unknown name of a module. Another public module may have it."""
     from importlib import import_module
 
     from treadle.core.foreign_names import ATTRIBUTES, PUBLIC_MODULES
@@ -251,7 +251,7 @@ def _unknown_public(module: str, name: str, existing: Iterable[str]) -> str:
 
 
 def explains_arguments(cls: type[T]) -> type[T]:
-    """Decorate a class: wrong arguments of its constructor raise an error with advice.
+    """Make wrong arguments of a class's constructor raise an error with advice.
 
     Write it below `frozen` or `mutable`, which make the constructor.
     """
@@ -277,7 +277,7 @@ def explains_arguments(cls: type[T]) -> type[T]:
 
 
 def explains_call(function: F) -> F:
-    """Decorate a function, or the function of a classmethod: wrong arguments raise an error with advice."""
+    """Make wrong arguments of a function or classmethod raise an error with advice."""
     name = function.__qualname__.rpartition("<locals>.")[2]
     is_method = "." in name
 
@@ -303,14 +303,14 @@ def misfit(
     *,
     has_instance: bool = True,
 ) -> WrongArguments | None:
-    """Return the error for arguments that do not fit the parameters of a function; None if they fit.
+    """Return the error for arguments that do not fit the parameters of a function, or None.
 
     Args:
-        label: the name of the function in messages; the key of its arguments in `foreign_names`.
+        label: the name of the function in messages, and the key of its arguments in `foreign_names`.
         function: a method, or a function.
         args: the arguments by position, without the instance.
         kwargs: the arguments by name.
-        form: a call as it is written, up to the bracket.
+        form: the text of a call, up to the bracket.
         has_instance: whether the first parameter is the instance.
     """
     from inspect import signature

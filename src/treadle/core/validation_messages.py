@@ -1,4 +1,4 @@
-"""Describe invalid data from a model, as briefly as the model needs to correct it."""
+"""Describe invalid data from a model, briefly enough for the model to correct it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_TEXT = 1_000
 
 
 def holds_own_words(details: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether a custom validator, not pydantic, wrote the message of one of these errors."""
+    """Return whether a custom validator wrote the message of one of these errors."""
     from pydantic_core.core_schema import ErrorType
 
     standard = {*get_args(ErrorType)} - {"value_error", "assertion_error"}
@@ -26,7 +26,7 @@ def holds_own_words(details: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def clauses(details: list[ErrorDetails], data: Json, names: Sequence[str], whole: str = "arguments") -> str:
-    """Return one clause a place: `a: missing; b: should be a number, got 'x'; c: unknown, did you mean 'd'?`.
+    """Return one clause for each place: `a: missing; b: should be a number, got 'x'; c: unknown, did you mean 'd'?`.
 
     Args:
         details: the errors of pydantic.
@@ -34,7 +34,7 @@ def clauses(details: list[ErrorDetails], data: Json, names: Sequence[str], whole
         names: the valid names at the top level, for suggestions.
         whole: the name of the data as a whole.
 
-    The text is bounded, unless a custom validator wrote a part of it: such a part may contain a secret, which must be
+    The text is bounded, unless a custom validator wrote a part of it. Such a part may contain a secret, which must be
     masked before the text is cut.
     """
     own = holds_own_words(details)

@@ -1,8 +1,8 @@
-"""The events of a task: a closed list of facts, in the past tense, journalled and never changed.
+"""The events of a task: a closed list of facts, which are journalled and never change.
 
-`seq` is an event's position in its task's journal (from 1) and `time` is in microseconds since 1970, UTC; the stored
-record has no separate field for them. The tag of an event is the snake_case of its class name. `Delta`s are not events:
-they show watchers the text that is being written, and are never journalled.
+`seq` is an event's position in its task's journal, from 1. `time` is in microseconds since 1970, UTC. The stored record
+has no separate field for them. The tag of an event is the snake_case of its class name. `Delta`s are not events: they
+show watchers the text that a model is writing, and are never journalled.
 
 Each module names its public classes in `__all__` and its journalled events in a union. The public names, `TaskEvent`
 and `EVENTS` are made from these.
@@ -61,11 +61,10 @@ from treadle.core.messages import Json
 
 @mutable
 class UnknownEvent(Event):
-    """An event that this version does not know, kept as inert data: of an unknown kind, or with unknown content.
+    """An event of an unknown kind or with unknown content, kept as inert data.
 
-    This version does not drive a task that has one, unless the event is marked `inert`: ignorable by any driver.
-    `known` is the known part of an event of a known kind with further fields or other values. Views use it, and `data`
-    has everything.
+    This version does not drive a task that has one, unless the event is marked `inert`: any driver may ignore it. For
+    an event of a known kind, `known` is the known part. Views use it, and `data` has everything.
     """
 
     says = "an event of the unknown kind {it.tag}"
@@ -77,12 +76,12 @@ class UnknownEvent(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: newer than this version's, unless the event is inert."""
+        """The journal format that a driver must know. It is newer than this version's, unless the event is inert."""
         return 1 if self.inert else JOURNAL_FORMAT + 1
 
 
 def known_part(event: Event) -> Event:
-    """Return the known part of an event: the event itself, unless it has unknown fields or values."""
+    """Return the known part of an event: itself, unless it has unknown fields or values."""
     return event if type(event) is not UnknownEvent or event.known is None else event.known
 
 

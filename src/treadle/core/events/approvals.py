@@ -19,11 +19,12 @@ __all__ = [
 
 JudgedVerdict = Literal["allow", "deny", "replace"]
 ApprovalScope = Literal["once", "task", "thread", "always"]
-"""The scope of an approval: this call, or every call of the tool that the same rule asks about, in a task or more."""
+"""The scope of an approval: this call, or all calls of the tool under the same rule, in a task, a thread or the store.
+"""
 
 
 def _approval_format(event: ApprovalRequested | ApprovalGiven) -> int:
-    """Return the journal format of an approval: older versions would apply it to other arguments as well."""
+    """Return the journal format of an approval. Older versions would also apply it to other arguments."""
     return 5 if event.same else 4
 
 
@@ -32,9 +33,9 @@ _format_of_approval: Any = property(_approval_format)
 
 @mutable
 class CallJudged(Event, CallOccurrence):
-    """A policy judged a call before it started, by `rule`; None if no rule applies to it.
+    """A policy judged a call before it started. `rule` decided, or is None if no rule applies.
 
-    With `replace` the call gets other `arguments` in place of the `previous` ones, and is judged again. With `allow`,
+    With `replace` the call gets other `arguments` instead of the `previous` ones, and is judged again. With `allow`,
     `grant` is the id of the earlier approval that answers the question of the rule. `traceback` is that of an error in
     a function that judges. `policy` is the fingerprint of the runner's policy, if `set_policy` set it.
     """
@@ -56,15 +57,15 @@ class CallJudged(Event, CallOccurrence):
 
 @mutable
 class ApprovalRequested(Event, CallOccurrence):
-    """A person must decide whether a call starts: request `number` of this call, by `rule`.
+    """A person must decide whether a call starts. This is request `number` of the call, by `rule`.
 
-    `definition` and `digest` bind an approval to the present definition of the tool, and to the arguments of the call.
-    At `expires`, in microseconds since 1970, UTC, an unanswered call is denied. `preview` is the tool's description of
-    the effect. Only `approvers` may decide, if there are any, and none of the `excluded`. `thread` is the thread of the
-    conversation, if it is not that of the task. An approval must fill in `argument`, if one is named.
-    With `every_call` it covers this call alone; with `same` it covers later calls only while these arguments are the
-    same. `untrusted` are the origins of the untrusted content that the model had read then. `traceback` is that of an
-    error in `preview=`. `policy` is the fingerprint of the runner's policy, if `set_policy` set it.
+    `definition` and `digest` bind an approval to the tool's present definition and the call's arguments. At `expires`,
+    in microseconds since 1970, UTC, an unanswered call is denied. `preview` is the tool's description of the effect. If
+    there are `approvers`, only they may decide. The `excluded` may never decide. `thread` is the thread of the
+    conversation, if it is not that of the task. An approval must fill in `argument`, if one is named. With `every_call`
+    it covers this call alone. With `same` it covers later calls only while these arguments are the same. `untrusted`
+    are the origins of the untrusted content that the model had read then. `traceback` is that of an error in
+    `preview=`. `policy` is the fingerprint of the runner's policy, if `set_policy` set it.
     """
 
     says = "{it.tool} needs an approval ({it.call})"
@@ -93,11 +94,11 @@ class ApprovalRequested(Event, CallOccurrence):
 
 @mutable
 class ApprovalGiven(Event, CallOccurrence):
-    """A call was approved; with `arguments` in place of the `previous` ones, which are checked before it starts.
+    """A call was approved. If `arguments` replace the `previous` ones, they are checked before it starts.
 
-    With a `scope` beyond `once` it also covers later calls of the tool that the same rule asks about: in the task, in
-    the thread of the conversation, or in all tasks of the store. The approver may limit it to calls in which the
-    arguments named by `same` are those of this call.
+    With a `scope` beyond `once` it also covers later calls of the tool under the same rule. These are calls in the
+    task, in the thread of the conversation, or in all tasks of the store. With `same`, the named arguments must be
+    those of this call.
     """
 
     says = "{it.tool} was approved ({it.call})"
@@ -117,7 +118,7 @@ class ApprovalGiven(Event, CallOccurrence):
 
 @mutable
 class ApprovalDenied(Event, CallOccurrence):
-    """A call was denied: it does not start, and the model gets the reason. With `stop` the task is cancelled too."""
+    """A call was denied, so it does not start. The model gets the reason. With `stop` the task is cancelled too."""
 
     says = "{it.tool} was denied ({it.call})"
 
@@ -145,7 +146,7 @@ class ApprovalExpired(Event, CallOccurrence):
 
 @mutable
 class ApprovalVoided(Event, CallOccurrence):
-    """An approval does not cover the call that was about to start, for the reason `why`: the call is judged again."""
+    """An approval does not cover the call that was about to start, so the call is judged again. `why` is the reason."""
 
     says = "the approval of {it.tool} does not hold ({it.call})"
 

@@ -37,7 +37,7 @@ Outcome = Literal[
 
 
 def _start_format(event: Any) -> int:
-    """Return the journal format of a start: older versions cannot read one with a label, a host or effects."""
+    """Return the journal format of a start. Older versions cannot read a label, a host or effects."""
     return 1 if event.label is None and event.host is None and not event.exposed else 5
 
 
@@ -46,11 +46,11 @@ _format_of_start: Any = property(_start_format)
 
 @mutable
 class ToolStarted(Event, CallOccurrence):
-    """A call began: durable before a call that may write starts. With `undoes` it undoes that call.
+    """A call began. The event is durable before a call that may write starts. With `undoes` it undoes that call.
 
-    The call of an agent is the task `child`; both begin again each time the parent is resumed. `label` is the label of
-    the tool's results, if it is not the default of tools. `host` is where the tool's function runs, if not in the
-    driver's process. `exposed` is `private` if the tool declares its results to be private.
+    The call of an agent is the task `child`. Both begin again each time the parent is resumed. `label` is the label of
+    the tool's results, if it is not the default of tools. `host` is the kind of process of the tool's function, if it
+    is not the driver's process. `exposed` is `private` if the tool declares its results to be private.
     """
 
     says = "{it.tool} began ({it.call}), attempt {it.attempt}"
@@ -69,7 +69,7 @@ class ToolStarted(Event, CallOccurrence):
 
 
 def _stop_format(event: Any) -> int:
-    """Return the journal format of a stop: older drivers would resume the failed task."""
+    """Return the journal format of a stop. Older drivers would resume the failed task."""
     return 1 if event.failed is None else 5
 
 
@@ -78,9 +78,10 @@ _format_of_stop: Any = property(_stop_format)
 
 @mutable
 class ArgumentsRewritten(Event, CallOccurrence):
-    """The tool of a begun call runs with other `arguments` than requested: middleware `by` these names wrote them.
+    """Middleware, by the names `by`, changed the `arguments` with which the tool of a call runs.
 
-    It is durable before a tool that may write runs. The next start of the call begins with the requested ones again.
+    The event is durable before a tool that may write runs. The next start of the call begins with the requested
+    arguments again.
     """
 
     says = "the arguments of {it.tool} were rewritten ({it.call})"
@@ -95,13 +96,13 @@ class ArgumentsRewritten(Event, CallOccurrence):
 
 @mutable
 class ToolStopped(Event, CallOccurrence):
-    """A begun call was stopped; unless its `reason` is `error`, its effect is not known.
+    """A begun call was stopped. Unless its `reason` is `error`, its effect is not known.
 
     Reads and idempotent calls start again when the task goes on. The outcome of any other call is unknown. An agent's
-    call stops and goes on with its task. `parked` means that this task stopped by itself, and `error` is the reason;
-    `spent` is its spending so far, by agent. `unseen` are microseconds of driven time that, because a driver was
-    killed, only that task's journal has. With `failed`, that task has ended with `error`, and the call begins again
-    with a new one; `harmless` is as in `ToolEnded`, for the failed task.
+    call stops and goes on with its task. `parked` means that this task stopped by itself, and `error` is the reason.
+    `spent` is its spending so far, by agent. `unseen` are microseconds of driven time that only that task's journal
+    has, because a driver was killed. With `failed`, that task has ended with `error`, and the call begins again with a
+    new one. `harmless` is as in `ToolEnded`, for the failed task.
     """
 
     says = "{it.tool} was stopped ({it.call}): {it.reason}"
@@ -121,10 +122,10 @@ class ToolStopped(Event, CallOccurrence):
 class CallReport:
     """Further facts about the run of a call.
 
-    `answered_by` is the middleware that returned the result without running the tool; `notes` are the notes of
-    middleware, by name; `secrets` are the names of the secrets that the tool received. `ran` is false if the tool has a
-    host and its function began in no process of it. `took_effect` is true for a call that failed after its tool had
-    returned, for instance because middleware raised; `returned` is the tool's output for its `undo=`, if it has one.
+    `answered_by` is the middleware that returned the result without running the tool. `notes` are the notes of
+    middleware, by name. `secrets` are the names of the secrets that the tool received. `ran` is false if the tool has a
+    host and its function did not begin there. `took_effect` is true for a call that failed after its tool had returned,
+    for instance in middleware. `returned` is the tool's output for its `undo=`, if it has one.
     """
 
     answered_by: str | None = None
@@ -136,7 +137,7 @@ class CallReport:
 
 
 def _end_format(event: Any) -> int:
-    """Return the journal format of a call's end: older versions cannot read one with a report, a label or a cut."""
+    """Return the journal format of a call's end. Older versions cannot read a report, a label or a cut."""
     if event.report is not None or event.label is not None or event.cut or event.exposed:
         return 5
     return 1 if event.changes is None else 3
@@ -147,14 +148,16 @@ _format_of_end: Any = property(_end_format)
 
 @mutable
 class ToolEnded(Event, CallOccurrence):
-    """The end of a call, also of one that never ran. Without `observation`, the model sees the output as text.
+    """A call ended, or was not run. Without `observation`, the model sees the output as text.
 
-    `sources` are the sources of the result, `artifacts` the files that the call made: both are stored with the task.
-    For an agent's call, `spent` is the spending of it and all tasks below it, by agent, and `harmless` is true if none
-    of its calls changed anything; `unseen` as in `ToolStopped`. `changes` are the call's changes of the task's
-    `extra_state`, and `report` is the part of middleware. `label` is the origin and trust of the result, if they differ
-    from those at the start. `cut` is true if the observation is a part, and `whole` is its whole text, if that is not
-    the output. For an agent's call, `exposed` are the declared effects of the tools whose results that agent has seen.
+    `sources` are the sources of the result, and `artifacts` the files that the call made. Both are stored with the
+    task. `changes` are the call's changes of the task's `extra_state`, and `report` is the part of middleware. `label`
+    is the origin and trust of the result, if they differ from those at the start. `cut` is true if the observation is
+    only a part. `whole` is then its whole text, if that is not the output.
+
+    For an agent's call, `spent` is the spending of it and all tasks below it, by agent. `harmless` is true if none of
+    its calls changed anything. `unseen` is as in `ToolStopped`. `exposed` are the declared effects of the tools whose
+    results that agent has seen.
     """
 
     says = "{it.tool} ended ({it.call}): {it.outcome}"
@@ -196,7 +199,7 @@ class OutcomeSettled(Event, CallOccurrence):
 
 @mutable
 class OutcomeUnresolved(Event, CallOccurrence):
-    """`reconcile=` could not tell whether a lost call took effect: a person or the options decide."""
+    """`reconcile=` could not tell whether a lost call took effect, so a person or the options decide."""
 
     says = "the outcome of {it.tool} is not known ({it.call})"
 
@@ -222,7 +225,7 @@ class CallEdited(Event, CallOccurrence):
 
 @mutable
 class ResultReplaced(Event, CallOccurrence):
-    """A fork replaced the result of this call, to explore another course."""
+    """A fork replaced the result of this call."""
 
     says = "the result of {it.tool} was replaced ({it.call})"
 

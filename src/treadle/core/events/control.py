@@ -24,7 +24,7 @@ __all__ = [
 E = TypeVar("E", bound=Event)
 
 RUNNER: Final = "runner"
-"""The requester of an interrupt by a driver's shutdown."""
+"""The requester of an interrupt that a driver's shutdown causes."""
 
 
 class StopRequests(Protocol):
@@ -40,7 +40,7 @@ class StopRequests(Protocol):
 Rule: TypeAlias = Callable[[StopRequests, E], None]
 
 RULES: Final[dict[type[Event], Callable[[Any, Any], None]]] = {}
-"""The rules of this module: how an event changes the state. Rules that need more of the state are in `rules.fold`."""
+"""The rules of this module, by event. Rules that need more of the state are in `rules.fold`."""
 
 
 def rule_of(cls: type[E]) -> Callable[[Rule[E]], Rule[E]]:
@@ -55,7 +55,7 @@ def rule_of(cls: type[E]) -> Callable[[Rule[E]], Rule[E]]:
 
 @mutable
 class PauseRequested(CommandEvent):
-    """A pause was requested: running calls may end, but no call starts."""
+    """A pause was requested. Running calls may end, but no call starts."""
 
     says = "a pause was requested"
     command = "pause"
@@ -67,7 +67,7 @@ class PauseRequested(CommandEvent):
 
 @mutable
 class InterruptRequested(CommandEvent):
-    """An interrupt was requested: running calls are stopped; the task can be resumed."""
+    """An interrupt was requested, so running calls are stopped. The task can be resumed."""
 
     says = "an interrupt was requested"
     command = "interrupt"
@@ -96,7 +96,7 @@ class Resumed(CommandEvent):
 
 @mutable
 class StepRequested(Event):
-    """A caller asked for these steps in a command that it may repeat; `with_input`: the next event is its input.
+    """A caller asked for these steps in a command that it may repeat. `with_input`: the next event is its input.
 
     The event changes nothing. A repeat of the command finds the steps that it ran in it.
     """
@@ -112,7 +112,7 @@ class StepRequested(Event):
 
 @mutable
 class CancelRequested(CommandEvent):
-    """A cancel was requested: the task will end for good."""
+    """A cancel was requested, so the task will end for good."""
 
     says = "a cancel was requested"
     command = "cancel"
@@ -141,7 +141,7 @@ class CommandRejected(Event):
 
 @mutable
 class DriverSurvived(CommandEvent):
-    """The driver of `epoch` lost or released the task and is alive: the task did not crash it."""
+    """The driver of `epoch` lost or released the task and is alive, so the task did not crash it."""
 
     says = "the driver of epoch {it.epoch} is alive"
     command = "survived"
@@ -153,7 +153,7 @@ class DriverSurvived(CommandEvent):
 
 @mutable
 class UndoRequested(Event):
-    """An undo was requested of the steps after index `to`; `calls` are compensated first, in this order."""
+    """An undo was requested of the steps after index `to`. `calls` are compensated first, in this order."""
 
     says = "an undo to step {it.to} was requested"
 
@@ -180,7 +180,7 @@ class UndoneCall:
 
 @mutable
 class Rewound(Event):
-    """The task was rewound to the state after step index `to`; later steps belong to a new branch.
+    """The task was rewound to the state after step index `to`. Later steps belong to a new branch.
 
     `steps` are the undone steps, if steps depend on each other.
     """

@@ -23,7 +23,7 @@ GuardrailWord = Literal["allow", "rewrite", "ask", "deny"]
 
 @mutable
 class AnswerHeld(Event):
-    """The model answered, and guardrails have not passed the answer yet; `ModelReturned` follows once they do.
+    """The model answered, and guardrails have not passed the answer yet. `ModelReturned` follows once they do.
 
     The fields are those of `ModelReturned`. Only the journal has its texts: watchers get the event without them.
     """
@@ -44,9 +44,9 @@ class AnswerHeld(Event):
 
 @mutable
 class GuardrailJudged(Event):
-    """Guardrails judged a content of the task: `place` is its id, `rule` the id of the deciding guardrail.
+    """Guardrails judged a content of the task. `place` is its id, `rule` the id of the deciding guardrail.
 
-    With `rewrite` the `content` replaces the `previous` one and is judged again; with `ask` a person decides on it.
+    With `rewrite` the `content` replaces the `previous` one and is judged again. With `ask` a person decides on it.
     `grant` is the earlier approval that let it pass. Watchers get no contents of answers. `traceback` is that of an
     error in a guardrail.
     """

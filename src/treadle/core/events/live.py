@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 Channel: TypeAlias = Literal["draft", "final", "reasoning", "arguments"]
-"""The kind of text that is being written: text that may or must be the answer, reasoning, or arguments of a call."""
+"""The kind of text that a model is writing: text that may or must be the answer, reasoning, or arguments of a call."""
 
 
 @mutable
@@ -37,13 +37,13 @@ class Delta(OfTask):
     channel: Channel
     text: str
     after: int = 0
-    """sequence number of the last event when this was written"""
+    """sequence number of the last event at that time"""
 
     index: int = 0
     """for `arguments`: the index of the call in the answer, from 0"""
 
     tool: str = ""
-    """for `arguments`: more of the called tool's name, which comes first"""
+    """for `arguments`: the next part of the called tool's name, which precedes them"""
 
     call: str | None = None
     """for a function's request: its id, as in `ModelStarted`"""
@@ -65,7 +65,7 @@ class Delta(OfTask):
 
 @mutable
 class ModelRestarted(OfTask):
-    """The deltas of an answer so far are void: another attempt at it begins, with nothing written yet."""
+    """The deltas of an answer so far are void, because another attempt at it begins."""
 
     says = "model {it.model} begins its answer anew, attempt {it.attempt}"
 
@@ -79,7 +79,7 @@ class ModelRestarted(OfTask):
 
 @mutable
 class RawChunk(OfTask):
-    """A raw piece of an answer from the provider, if it was requested: JSON data in the provider's own form."""
+    """A raw piece of an answer, if requested: JSON data in the provider's own form."""
 
     says = "a piece of the provider's answer"
 
@@ -105,9 +105,9 @@ class ToolProgress(CallOccurrence):
 
 @mutable
 class ChildEvent(Occurrence):
-    """An event happened in the task `task_id` below; `path` are the agents that lead to it, from the first below on.
+    """An event happened in the task `task_id` below. `path` are the agents on the way to it, from the first below on.
 
-    It is sent live and may be missed; the journal of that task has it. `call` is this task's call that it belongs to.
+    It is sent live and may be missed. The journal of that task has it. `call` is this task's call that it belongs to.
     """
 
     says = "in task {it.task_id}: {it.event.description}"
@@ -122,18 +122,18 @@ class ChildEvent(Occurrence):
 
     @property
     def agent_path(self) -> tuple[str, ...]:
-        """The agents on the path to the task below, from that of the root task on."""
+        """The agents on the path to the task below, from the root task's agent on."""
         return (*path_of(self), *self.path)
 
 
 @mutable
 class TaskStood(OfTask):
-    """The state of a followed task: at first, then at each change. `head` is its journal's last event then.
+    """The state of a followed task, at first and after each change. `head` is its journal's last event then.
 
     Args:
-        state: the task's state; `running` while it is driven.
+        state: the task's state. It is `running` while the task is driven.
         driven: whether a living driver of any process drives it.
-        live: whether that driver is in this process, so that deltas come.
+        live: whether that driver is in this process, so that deltas follow.
     """
 
     says = "the task is {it.state}"

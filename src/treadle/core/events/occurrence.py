@@ -22,7 +22,7 @@ __all__ = [
 
 StopReason = Literal["crash", "interrupted", "timeout", "abandoned", "error", "parked"]
 JOURNAL_FORMAT: Final = 5
-"""The newest journal format that this version knows: it can drive tasks over every event of that format.
+"""The newest journal format that this version knows. It can drive tasks over all events of that format.
 
 A release that adds a kind of event raises it, and the class has it in `since`. A driver that does not know the kind
 leaves the task alone, since the event may forbid the driver's next action.
@@ -34,8 +34,9 @@ class Failure:
     """An error in its journal form: its kind, its message and its source.
 
     `model` is the model that failed, as `provider:model`, if any. For content that a guardrail refused, `kind` is
-    `input`, `output` or `result`, `rule` is the id of the guardrail, and `by` the name of the person that it asked and
-    who refused. `traceback` is that of an error in the user's own code; it is for people, and no model sees it.
+    `input`, `output` or `result`, and `rule` is the id of the guardrail. `by` is the name of the person that it asked,
+    if that person refused. `traceback` is that of an error in the user's own code. It is for people, and no model sees
+    it.
     """
 
     source: Literal["model", "tool", "agent", "subagent", "limit", "worker", "store", "guardrail"]
@@ -51,12 +52,12 @@ class Failure:
 
     @property
     def provider(self) -> str:
-        """The provider of the model that failed; empty if there is none."""
+        """The provider of the model that failed, empty if there is none."""
         return self.model.partition(":")[0]
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed later: a provider was busy, broken, or not reached."""
+        """Whether the same request may succeed later, since a provider was busy, broken, or not reached."""
         return self.source == "model" and self.kind in PASSING
 
 
@@ -70,16 +71,16 @@ class StateChange:
 
 @frozen
 class EventOrigin:
-    """The origin of an event: the task, and the agents on the path to it, from that of the root task on."""
+    """The origin of an event: its task, and the agents on the path to that, from the root task's agent on."""
 
     task_id: str
     agent_path: tuple[str, ...]
 
 
 class Occurrence(Displayed):
-    """The facts of events and deltas that are handed out, beside their fields: they are not stored with them.
+    """The base of events and deltas, with the facts that are not stored with their fields.
 
-    Their unknown attributes are explained once `explain_names` was called.
+    After `explain_names`, unknown attributes raise an error with advice.
     """
 
     __slots__ = ("origin", "tool_name")
@@ -92,16 +93,16 @@ class Occurrence(Displayed):
     """set when the event is handed out"""
 
     tool_name: str
-    """for events of a call: set when they are applied to the task's state or read from its journal"""
+    """for events of a call: set when they are applied to the state or read from the journal"""
 
     @property
     def agent_path(self) -> tuple[str, ...]:
-        """The agents on the path to the task, the root's first and its own last; empty if it was not handed out."""
+        """The agents on the path to the task, from the root's to its own. Empty if it was not handed out."""
         return path_of(self)
 
     @property
     def description(self) -> str:
-        """The description in one plain line: facts alone, no messages, arguments, results or texts of errors."""
+        """The description in one plain line, without messages, arguments, results or texts of errors."""
         text = self.says.format(it=self) if self.says else self.kind.replace("_", " ")
         line = one_line(text, 200)
         return line if line.isprintable() else "".join([sign if sign.isprintable() else "�" for sign in line])
@@ -144,7 +145,7 @@ class Occurrence(Displayed):
 
 
 def _restored(cls: Any, values: list[Any], beside: list[Any]) -> Any:
-    """Return an event or delta with the values of its fields, and what is set beside them."""
+    """Return an event or delta with the values of its fields and of its further attributes."""
     names = [item.name for item in fields(cls)]
     event = cls(**dict(zip(names, values, strict=True)))
     for name, value in zip(Occurrence.__slots__, beside, strict=True):
@@ -154,17 +155,17 @@ def _restored(cls: Any, values: list[Any], beside: list[Any]) -> Any:
 
 
 def explain_names() -> None:
-    """Make events explain unknown attributes from now on: call it before a program gets events, or their classes.
+    """Make events explain unknown attributes from now on. Call it before a program gets events or their classes.
 
-    Python then reads every attribute of an event more slowly, and driving a step reads more than a hundred. Processes
-    whose programs do not inspect events avoid that.
+    Python then reads every attribute of an event more slowly, and a step reads more than a hundred. Processes whose
+    programs do not inspect events avoid that cost.
     """
     if "__getattr__" not in vars(Occurrence):
         explains_names("event")(Occurrence)
 
 
 def path_of(occurrence: Occurrence) -> tuple[str, ...]:
-    """Return the agents on the path to an occurrence; empty if it was not handed out."""
+    """Return the agents on the path to an occurrence, empty if it was not handed out."""
     origin: EventOrigin | None = getattr(occurrence, "origin", None)
     return origin.agent_path if origin is not None else ()
 
@@ -176,7 +177,7 @@ class OfTask(Occurrence):
 
     @property
     def task_id(self) -> str:
-        """The task of the event; empty if it was not handed out."""
+        """The task of the event, empty if it was not handed out."""
         origin: EventOrigin | None = getattr(self, "origin", None)
         return origin.task_id if origin is not None else ""
 
@@ -190,7 +191,7 @@ class CallOccurrence(OfTask):
 
     @property
     def tool(self) -> str:
-        """The name of the called tool; empty if the event was neither handed out nor applied."""
+        """The name of the called tool, empty if the event was neither handed out nor applied."""
         return getattr(self, "tool_name", "")
 
 
@@ -198,8 +199,8 @@ class CallOccurrence(OfTask):
 class Event(OfTask):
     """The envelope of every event.
 
-    A kind that was added later has its journal format in `since`, or is `ignorable`: a driver that does not know it
-    decides correctly without it. Its documents are marked accordingly, for such drivers.
+    A kind that was added later has its journal format in `since`, or is `ignorable`. A driver that does not know an
+    ignorable kind decides correctly without it. The documents of a kind are marked accordingly.
     """
 
     kind: ClassVar[str] = ""
@@ -218,7 +219,7 @@ class Event(OfTask):
 
 
 class CommandEvent(Event):
-    """The base of an event that a command becomes; the class describes the command.
+    """The base of an event that a command becomes. The class describes the command.
 
     The data of its inbox item are the fields of the event, by their names. Its rule is in `RULES` of `control` or in
     `fold`. Without a rule, the event is a record that changes nothing.
@@ -236,7 +237,7 @@ class IllegalEvent(ValueError):
 
 
 def _changes_format(event: Any) -> int:
-    """Return the journal format of an event that may change the state: older drivers would ignore the change."""
+    """Return the journal format of an event that may change the state. Older drivers would ignore the change."""
     return 1 if event.changes is None else 3
 
 
@@ -244,7 +245,7 @@ format_of_changes: Any = property(_changes_format)
 
 
 def _command_format(event: Any) -> int:
-    """Return the journal format of an event that may name a command: older versions cannot read the name."""
+    """Return the journal format of an event that may name a command. Older versions cannot read the name."""
     return 1 if event.inbox is None else 5
 
 

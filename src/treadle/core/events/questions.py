@@ -32,12 +32,12 @@ class QuestionOccurrence(CallOccurrence):
 
 @mutable
 class QuestionAsked(Event, QuestionOccurrence):
-    """A call, or a step function if `call` is empty, asks a person; a call starts again once there is an answer.
+    """A call, or a step function if `call` is empty, asks a person. A call starts again once there is an answer.
 
-    `number` counts the questions of the call, or the requests of the step; `place` is the number of the question in the
-    call's code, from 1, and `key` is its key for a step function. An answer fits the JSON `schema`, and is bound to
+    `number` counts the questions of the call, or the requests of the step. `place` is the number of the question in the
+    call's code, from 1. `key` is its key for a step function. An answer fits the JSON `schema`, and is bound to
     `digest`, that of question and schema. At `expires`, in microseconds since 1970, UTC, `default` becomes the answer
-    if there is one (`has_default`). `problem` is why the tool rejected the previous answer.
+    if `has_default` is true. `problem` is the tool's reason to reject the previous answer.
     """
 
     says = "a person is asked ({it.request_id})"
@@ -74,7 +74,7 @@ class QuestionAnswered(Event, QuestionOccurrence):
 
 @mutable
 class QuestionExpired(Event, QuestionOccurrence):
-    """A question expired: its default is the answer, or the code that asked gets an error."""
+    """A question expired. Its default becomes the answer, else the code that asked gets an error."""
 
     says = "the question expired ({it.request_id})"
 

@@ -23,7 +23,7 @@ RequestVerdict = Literal["allow", "ask", "deny"]
 
 
 def _request_format(event: ModelStarted) -> int:
-    """Return the journal format of a request: older versions cannot read the origins of tools."""
+    """Return the journal format of a request. Older versions cannot read the origins of tools."""
     return 5 if event.untrusted else 1
 
 
@@ -32,10 +32,10 @@ _format_of_request: Any = property(_request_format)
 
 @mutable
 class ModelStarted(Event):
-    """A request was sent to the model. `final` asks for a last answer without tools; `call` is a function's request.
+    """A request was sent to the model. `final` asks for a last answer without tools. `call` is a function's request.
 
-    `offered` names the tools in it, if the agent offers only some of its own (`Agent.offer`); None: all of them.
-    `untrusted` are the origins of further content beside the conversation: definitions of tools by strangers.
+    `offered` names the tools in it, if the agent offers only some of its own (`Agent.offer`). None: all of them.
+    `untrusted` are the origins of the tools' definitions that strangers wrote.
     """
 
     says = "model {it.model} was asked, attempt {it.attempt}"
@@ -56,9 +56,9 @@ _AGAIN: Final = ". Give the whole answer again"
 
 @frozen
 class TypedAnswer:
-    """An answer as the agent's output type: the value, or its defect in the words for the model.
+    """An answer as the agent's output type: the value, or its defect as text for the model.
 
-    `call` is the id of the call that has the answer, if the agent has an output tool; such a call never runs.
+    `call` is the id of the call that has the answer, if the agent has an output tool. Such a call never runs.
     """
 
     output: Json = None
@@ -67,7 +67,7 @@ class TypedAnswer:
 
     @classmethod
     def rejected(cls, defect: str, call: str | None = None, *, how: str = "") -> TypedAnswer:
-        """Return a rejected answer; `defect` is a clause about it, `how` advises the model."""
+        """Return a rejected answer. `defect` is a clause about it, `how` advises the model."""
         return cls(None, f"{_REJECTED}{defect}{_AGAIN}{how}.", call)
 
     @property
@@ -79,12 +79,12 @@ class TypedAnswer:
 
 @mutable
 class ModelReturned(Event):
-    """The model answered; ids of the calls in `message` are their places in the task.
+    """The model answered. Ids of the calls in `message` are their places in the task.
 
-    `typed` is set if the agent has an output type and the message is an answer: not if it calls tools, and not if it
-    was refused. `model` is the model that answered, if not the one that was asked; `also` are further requests on the
-    way. `cost` is in pico-dollars (see `treadle.core.spending`), computed when the answer came; None: it is not known.
-    `text_calls` are the tools whose calls the text of the answer looks like: none was run.
+    `typed` is set if the agent has an output type and the message is an answer, neither a refusal nor with calls.
+    `model` is the model that answered, if not the requested one. `also` are further requests on the way. `cost` is in
+    pico-dollars (see `treadle.core.spending`), computed when the answer came. None: it is not known. `text_calls` are
+    tools whose calls the text resembles. Such calls were not run.
     """
 
     says = "the model answered ({it.finish}), {it.usage.input_tokens} tokens in, {it.usage.output_tokens} out"
@@ -103,11 +103,11 @@ class ModelReturned(Event):
 
 @mutable
 class ModelFailed(Event):
-    """The model did not answer. With `retry_at`, in microseconds since 1970, UTC, it is asked again from then on.
+    """The model did not answer. From `retry_at` on, in microseconds since 1970, UTC, it is asked again.
 
-    `model` is the model that failed, if not the one that was asked; `route` is its choice among several, and
-    `next_route` the next choice (see `FailedAttempt`). `also` are further requests on the way. `usage` and `cost` are
-    those of an unusable answer; for one that broke off they are estimates.
+    `model` is the model that failed, if not the requested one. `route` is its choice among several, and `next_route`
+    the next choice (see `FailedAttempt`). `also` are further requests on the way. `usage` and `cost` are those of an
+    unusable answer. For one that broke off they are estimates.
     """
 
     says = "the model failed: {it.error.kind}"
@@ -126,10 +126,10 @@ class ModelFailed(Event):
 
 @mutable
 class RequestJudged(Event):
-    """A policy judged a request to `model` before it was sent, by `rule`; `call` is a function's request.
+    """A policy judged a request to `model` before it was sent. `rule` decided, and `call` is a function's request.
 
-    The task pauses for a request that a person must decide, and sends it when it is resumed. `policy` is the
-    fingerprint of the runner's policy, if `set_policy` set it.
+    For a request that a person must decide, the task pauses. A resume sends the request. `policy` is the fingerprint of
+    the runner's policy, if `set_policy` set it.
     """
 
     says = "a request to {it.model} was judged: {it.verdict}"
@@ -146,7 +146,7 @@ class RequestJudged(Event):
 
 @mutable
 class TimerFired(Event):
-    """The time has come to ask the model again; `call` is a function's request."""
+    """The time has come to ask the model again. `call` is a function's request."""
 
     says = "the model may be asked again"
 
@@ -156,9 +156,9 @@ class TimerFired(Event):
 
 @mutable
 class ModelStopped(Event):
-    """A request was stopped before its answer arrived: it is sent again when the task goes on.
+    """A request was stopped before its answer arrived. It is sent again when the task continues.
 
-    `usage` and `cost` are estimates of the request and of the answer so far, if it had begun.
+    `usage` and `cost` are estimates of the request and the answer so far, if the answer had begun.
     """
 
     says = "the request to the model was stopped: {it.reason}"

@@ -28,7 +28,7 @@ __all__ = [
 
 @mutable
 class StepStarted(Event):
-    """A step began; the only place where unread input enters the conversation."""
+    """A step began. Unread input enters the conversation only here."""
 
     says = "step {it.index} began, attempt {it.attempt}"
 
@@ -38,16 +38,17 @@ class StepStarted(Event):
 
 
 Join: TypeAlias = Literal["all", "any", "optional"] | int
-"""How many of the steps that a step waits for must end well: all, one, none (but all must end), or a number."""
+"""The number of the awaited steps that must succeed: all, one, a number, or `optional`, if all must only end."""
 
 
 @frozen
 class NextStep:
     """A planned step. `after` names the steps that it waits for, of the same plan or earlier.
 
-    `input` is JSON data for it. `join` is how many of the steps in `after` must end well: `all`, `any` (one, and the
-    others are stopped), `Quorum(n)`, or `optional`: it begins once all have ended, with any outcome. `retries` is how
-    often the step is tried again after it failed: its function is entered again, and its failed calls are repeated.
+    `input` is JSON data for it. `join` is how many of the steps in `after` must succeed: `all`, `any`, `Quorum(n)` or
+    `optional`. With `any` one is enough, and the others are stopped. With `optional` the step begins once all have
+    ended, with any outcome. `retries` is how often a failed step is tried again. Its function is then entered again,
+    and its failed calls are repeated.
     """
 
     name: str
@@ -59,7 +60,7 @@ class NextStep:
 
 @mutable
 class RouteChosen(Event):
-    """The router of an agent chose the next calls of a step: those in `message`, in place of a model's answer.
+    """The router of an agent chose the next calls of a step. They are in `message`, which replaces a model's answer.
 
     Without a message the model is asked.
     """
@@ -81,17 +82,18 @@ class StepsPlanned(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: older ones retry no step."""
+        """The journal format that a driver must know. Older drivers do not retry steps."""
         return 5 if any(step.retries for step in self.steps) else 1
 
 
 @mutable
 class ModelRequested(Event):
-    """A step function requests an answer of the model. Without `messages`: to the conversation as the step sees it.
+    """A step function requests an answer of the model, by default to the conversation as the step sees it.
 
-    With `after_conversation`, `messages` follow the conversation, but neither they nor the answer are added to it.
-    `key` identifies the request when the function is entered again, `digest` its content; without `tools` the agent's
-    offer chooses. With `follows`, the messages and the answer of that request of the same step precede `messages`.
+    `messages` replace the conversation. With `after_conversation` they follow it, but neither they nor the answer are
+    added to it. `key` identifies the request when the function is entered again, and `digest` its content. Without
+    `tools` the agent's offer chooses. With `follows`, the messages and the answer of that request of the same step
+    precede `messages`.
     """
 
     says = "step {it.step} asks the model"
@@ -109,7 +111,7 @@ class ModelRequested(Event):
 
 @mutable
 class CallRequested(Event):
-    """A step function requests a call of a tool; `asked` if the model asked for it in this step's own answer."""
+    """A step function requests a call of a tool. `asked` is true if the answer of this step itself asked for it."""
 
     says = "step {it.step} asks for a call of {it.name}"
 
@@ -125,7 +127,7 @@ class CallRequested(Event):
 
 @mutable
 class ValueKept(Event):
-    """A step function, or a `call`, stored a value: it stays the same when the function is entered again."""
+    """A step function, or a `call`, stored a value for the next time that it runs."""
 
     says = "step {it.step} stored a value"
 
@@ -136,7 +138,7 @@ class ValueKept(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: older ones do not support values of calls."""
+        """The journal format that a driver must know. Older drivers do not support values of calls."""
         return 5 if self.call else 1
 
 
@@ -151,9 +153,9 @@ class WorkerFailed(Event):
 
 @mutable
 class AnswerFinalized(Event):
-    """The answer was finalized: a caller requested it, or a worker inspected the answer.
+    """A caller finalized the answer, or a worker inspected it.
 
-    `by` is the name of the caller and `inbox` the id of its command; for a worker both are None.
+    `by` is the name of the caller and `inbox` the id of its command. For a worker both are None.
     """
 
     says = "the answer was finalized"
@@ -164,15 +166,15 @@ class AnswerFinalized(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: older versions cannot read a caller, nor a command."""
+        """The journal format that a driver must know. Older versions cannot read a caller or a command."""
         return 1 if self.by is None and self.inbox is None else 5
 
 
 @mutable
 class StateOverwritten(Event):
-    """Parallel calls or steps changed the same `keys` of the task's `extra_state`: the values of `kept` win.
+    """Parallel calls or steps changed the same `keys` of the task's `extra_state`. The values of `kept` win.
 
-    `kept` and `lost` are ids of calls, or of step functions; `kept` comes later in call order.
+    `kept` and `lost` are ids of calls, or of step functions. `kept` comes later in call order.
     """
 
     says = "{it.kept} overwrote what {it.lost} had set in the extra state"
@@ -195,7 +197,7 @@ class NextAgent:
 
 
 def _format_of_end(event: Any) -> int:
-    """Return the journal format of the end of a step: older drivers do not support handoffs and retries."""
+    """Return the journal format of the end of a step. Older drivers do not support handoffs and retries."""
     if event.next_agent is not None or (event.next and any(step.retries for step in event.next)):
         return 5
     return 1 if event.changes is None else 3
@@ -206,12 +208,12 @@ _format: Any = property(_format_of_end)
 
 @mutable
 class StepCompleted(Event):
-    """A step ended well. `last`: its output is the task's answer; `direct`: the answer is a tool's result.
+    """A step succeeded. `last`: its output is the task's answer. `direct`: the answer is a tool's result.
 
-    With `next_agent` the next step belongs to another agent: `AgentChanged` follows before it begins.
+    With `next_agent` the next step belongs to another agent, and `AgentChanged` follows before it begins.
 
-    For a step function, `next` are the steps it planned, `sources` and `artifacts` its own additions, and `changes` its
-    changes of the task's `extra_state`.
+    For a step function, `next` are the steps it planned. `sources` and `artifacts` are its own additions, and `changes`
+    its changes of the task's `extra_state`.
     """
 
     says = "step {it.step} completed"
@@ -231,9 +233,9 @@ class StepCompleted(Event):
 
 @mutable
 class StepFailed(Event):
-    """A step failed; it stays the next one, unless the steps after it can start without it.
+    """A step failed. It stays the next one, unless the steps after it can start without it.
 
-    `degrades`: the task is degraded if it goes on without the step, unless another step replaces it.
+    `degrades`: the task is degraded if it continues without the step, unless another step replaces it.
     """
 
     says = "step {it.step} failed: {it.error.kind}"
@@ -245,10 +247,10 @@ class StepFailed(Event):
 
 @mutable
 class StepSkipped(Event):
-    """A step was skipped, and the task goes on without it: it failed and a caller skipped it, or no step needs it.
+    """A step was skipped, and the task continues without it. It had failed, skipped itself, or no step needs it.
 
-    A step function may skip itself (`by` is then `step`): `reason` is why, `error` the failure, and `degrades` is as in
-    `StepFailed`.
+    For a step function that skips itself, `by` is `step`, and `reason` states why. `error` is the failure, and
+    `degrades` is as in `StepFailed`.
     """
 
     says = "step {it.step} was given up"

@@ -42,12 +42,12 @@ EndState = Literal["completed", "degraded", "failed", "cancelled"]
 class TaskCreated(Event):
     """A task was created. `base` is the version of the thread whose messages it starts from.
 
-    `incarnation` distinguishes successive tasks with the same id: it is part of the idempotency keys. It is empty if
-    the id is random, and in older journals. `frame_key` is random: the nonces of the frames around untrusted content
-    are derived from it. No tool and no model gets it. For older journals they are derived from other fields of this
-    event. `untrusted` are the untrusted origins of the content that the task inherits from its parent or its thread,
-    and `exposed` the declared effects of the tools whose results its parent, or an earlier task of its thread, had
-    seen. `by` is the name of the caller, if it gave one.
+    `incarnation` distinguishes successive tasks with the same id in the idempotency keys. It is empty if the id is
+    random, and in older journals. `frame_key` is random: the nonces of the frames around untrusted content are derived
+    from it. No tool and no model gets it. For older journals they are derived from other fields of this event.
+    `untrusted` are the untrusted origins of the content that the task inherits from its parent or its thread. `exposed`
+    are the declared effects of the tools whose results its parent, or an earlier task of its thread, had seen. `by` is
+    the name of the caller, if it gave one.
     """
 
     says = "a task was created for agent {it.agent}"
@@ -70,9 +70,9 @@ class TaskCreated(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: without the incarnation it would change the keys of calls.
+        """The journal format that a driver must know. Without the incarnation it would change the keys of calls.
 
-        Older versions cannot read an event with the key of frames, inherited origins or effects, or a caller.
+        Older versions cannot read the key of frames, inherited origins or effects, or a caller.
         """
         if self.frame_key or self.untrusted or self.exposed or self.by is not None:
             return 5
@@ -81,12 +81,12 @@ class TaskCreated(Event):
 
 @frozen
 class AgentOverride:
-    """The overrides of a fork over the code of its agent; they stay if that code changes.
+    """The overrides of a fork over the code of its agent. They stay if that code changes.
 
     Args:
-        agent: the name of the agent; empty for the task's agent at the fork point.
-        instructions: replace its instructions; None for its own.
-        model: `provider:model`, replaces its model; None for its own.
+        agent: the name of the agent. Empty: the task's agent at the fork point.
+        instructions: replace its instructions. None: its own.
+        model: `provider:model`, replaces its model. None: its own.
     """
 
     agent: str = ""
@@ -96,7 +96,7 @@ class AgentOverride:
 
 @mutable
 class TaskForked(Event):
-    """A task was forked: all events before this one are those of `parent`.
+    """A task was forked. All events before this one are those of `parent`.
 
     `override` are its overrides over its agent's code, and `by` is the name of the caller.
     """
@@ -113,7 +113,7 @@ class TaskForked(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: older versions cannot read a caller or an override."""
+        """The journal format that a driver must know. Older versions cannot read a caller or an override."""
         return 1 if self.by is None and self.override is None else 5
 
 
@@ -128,9 +128,9 @@ class ThreadAwaited(Event):
 
 @mutable
 class ThreadEntered(Event):
-    """The task entered its thread. `base` is the version of the thread that it starts from; None: as before.
+    """The task entered its thread. `base` is the version of the thread that it starts from. None: as before.
 
-    `untrusted` are the untrusted origins in that version, and `exposed` the declared effects of the tools whose results
+    `untrusted` are the untrusted origins in that version. `exposed` are the declared effects of the tools whose results
     its tasks have seen.
     """
 
@@ -142,13 +142,13 @@ class ThreadEntered(Event):
 
     @property
     def format(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The journal format that a driver must know: older versions cannot read the origins."""
+        """The journal format that a driver must know. Older versions cannot read the origins."""
         return 5 if self.untrusted or self.exposed else 1
 
 
 @mutable
 class SummaryRequested(Event):
-    """The task's answer will replace, for models, the messages of its thread at `version`, up to version `covers`."""
+    """For models, the task's answer will replace the messages of its thread at `version`, up to version `covers`."""
 
     says = "is to summarise its thread up to version {it.covers}"
 
@@ -158,7 +158,7 @@ class SummaryRequested(Event):
 
 @mutable
 class MessagesImported(Event):
-    """Messages were imported: they are all that the task adds to its thread."""
+    """Messages were imported. The task adds only these to its thread."""
 
     says = "messages were imported into the thread"
 
@@ -167,7 +167,7 @@ class MessagesImported(Event):
 
 @mutable
 class InstructionsSet(Event):
-    """The agent's instructions were computed for this task; `changes` are changes of its `extra_state`."""
+    """The agent's instructions were computed for this task. `changes` are changes of its `extra_state`."""
 
     says = "the instructions were worked out"
 
@@ -178,7 +178,7 @@ class InstructionsSet(Event):
 
 @mutable
 class VersionChanged(Event):
-    """The task goes on with another version of its agent."""
+    """The task continues with another version of its agent."""
 
     says = "goes on with another version of the agent"
 
@@ -188,7 +188,7 @@ class VersionChanged(Event):
 
 @mutable
 class AgentChanged(Event):
-    """The conversation moved to another agent, as the end of `step` requested; later steps belong to it.
+    """The conversation moved to another agent, as the end of `step` requested. Later steps belong to it.
 
     `previous` is the former agent, and `call` the call that asked for the move.
     """
@@ -205,7 +205,7 @@ class AgentChanged(Event):
 
 @mutable
 class OptionsChanged(Event):
-    """The task goes on with other options, such as raised limits."""
+    """The task continues with other options, such as raised limits."""
 
     says = "goes on with other options"
 
@@ -215,7 +215,7 @@ class OptionsChanged(Event):
 
 @mutable
 class InputReceived(CommandEvent):
-    """Input arrived; the next step that starts reads it."""
+    """Input arrived. The next step that starts reads it."""
 
     says = "input arrived, as {it.role}"
     command = "send"
@@ -243,7 +243,7 @@ class InputEdited(Event):
 
 @mutable
 class LimitReached(Event):
-    """A limit was reached: `limit` is the field of `Limits`; `detail` has further facts, if any.
+    """A limit was reached. `limit` is the field of `Limits`. `detail` has further facts, if any.
 
     `room` is true if a last request to the model fits, counting tasks above and beside it.
     """
@@ -259,9 +259,9 @@ class LimitReached(Event):
 
 @mutable
 class TaskEnded(Event):
-    """An attempt ended. `thread_version` is the thread's version with this task in it, 0 if it is not in it.
+    """An attempt at the task ended. `thread_version` is the thread's version with this task, or 0 without it.
 
-    `kept`: the messages of a task that did not end well stay in its thread.
+    `kept`: the messages of a task that did not succeed stay in its thread.
     """
 
     says = "the task ended: {it.state}"
@@ -276,7 +276,7 @@ class TaskEnded(Event):
 
 @mutable
 class TaskReopened(Event):
-    """An ended task goes on in another attempt; its messages leave its thread."""
+    """An ended task continues in another attempt. Its messages leave its thread."""
 
     says = "attempt {it.attempt} began: {it.reason}"
 

@@ -1,4 +1,4 @@
-"""Events of delayed calls: background work, which a ticket completes from anywhere, and sleeps."""
+"""Events of delayed calls: background work, which any process can complete with a ticket, and sleeps."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ __all__ = [
 class TicketIssued(Event, CallOccurrence):
     """A call that is about to start got a ticket, which can end it: `ticket` is its digest.
 
-    Each start of the call has a ticket of its own, and each of them ends the call: tickets from a start before a crash
-    stay valid.
+    Each start of the call has its own ticket, and any of them ends the call. So tickets from before a crash stay valid.
     """
 
     says = "{it.tool} was given a ticket ({it.call})"
@@ -40,11 +39,11 @@ class TicketIssued(Event, CallOccurrence):
 
 @mutable
 class CallDeferred(Event, CallOccurrence):
-    """A tool returned and its work goes on in the background: the call ends when its ticket is completed.
+    """A tool returned and its work continues in the background. The call ends when its ticket is completed.
 
-    If it is not completed by `expires`, in microseconds since 1970, UTC, it ends with a timeout. `details` are the
-    tool's details of the work, `changes` its changes of the task's `extra_state`, `report` the part of middleware, and
-    `label` is as in `ToolEnded`.
+    Without that it ends with a timeout at `expires`, in microseconds since 1970, UTC. `details` are the tool's details
+    of the work, and `changes` its changes of the task's `extra_state`. `report` is the part of middleware, and `label`
+    is as in `ToolEnded`.
     """
 
     says = "{it.tool} goes on in the background ({it.call})"
@@ -61,7 +60,7 @@ class CallDeferred(Event, CallOccurrence):
 
 @mutable
 class TicketProgressed(Event, CallOccurrence):
-    """The holder of a ticket reported progress; the event may follow the end of the task."""
+    """The holder of a ticket reported progress. The event may follow the end of the task."""
 
     says = "the work of {it.tool} in the background progressed ({it.call})"
 
@@ -75,9 +74,9 @@ class TicketProgressed(Event, CallOccurrence):
 
 @mutable
 class TicketCompleted(Event, CallOccurrence):
-    """The holder of a ticket delivered the result of its call, which ends with it; it may come before `CallDeferred`.
+    """The holder of a ticket delivered the result of its call, which ends with it. It may come before `CallDeferred`.
 
-    Like `TicketProgressed` and the end of the call, it may follow the end of the task: the result is stored.
+    Like `TicketProgressed` and the end of the call, it may follow the end of the task. The result is then stored.
     """
 
     says = "the work of {it.tool} in the background is done ({it.call})"
@@ -92,7 +91,7 @@ class TicketCompleted(Event, CallOccurrence):
 
 @mutable
 class TicketFailed(Event, CallOccurrence):
-    """The holder of a ticket reported that the work failed, and why; otherwise as `TicketCompleted`."""
+    """The holder of a ticket reported that the work failed, and why. Otherwise it is like `TicketCompleted`."""
 
     says = "the work of {it.tool} in the background failed ({it.call})"
 
@@ -106,7 +105,7 @@ class TicketFailed(Event, CallOccurrence):
 
 @mutable
 class TicketExpired(Event, CallOccurrence):
-    """A ticket expired: its call ends with a timeout."""
+    """A ticket expired, so its call ends with a timeout."""
 
     says = "the ticket of {it.tool} expired ({it.call})"
 
@@ -119,8 +118,8 @@ class TicketExpired(Event, CallOccurrence):
 class SleepStarted(Event, CallOccurrence):
     """A tool, or a step function if `call` is empty, sleeps until a time, in microseconds since 1970, UTC.
 
-    A tool's sleep ends its attempt: it starts again from its top under the same key. `place` counts the sleeps of the
-    call, or of the step, from 1.
+    A tool's sleep ends its attempt. The tool starts again from its top under the same key. `place` counts the sleeps of
+    the call or step, from 1.
     """
 
     says = "a sleep began in step {it.step}"

@@ -1,7 +1,7 @@
-"""How events change questions to people: asked, answered, expired, dropped. Rules of `fold`.
+"""How events change questions to people. Rules of `fold`.
 
-A call that asked stops until the last of its open questions is answered or has expired; then it is proposed again. A
-step function that asked goes on running, or is entered again; its memo identifies its questions by their keys.
+A call that asked stops until the last of its open questions is answered or has expired. Then it is proposed again. A
+step function that asked continues, or is entered again. Its memo identifies its questions by their keys.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def answer(state: TaskState, event: e.QuestionAnswered) -> None:
 
 
 def expire(state: TaskState, event: e.QuestionExpired) -> None:
-    """Record the expiry; its time must have come."""
+    """Record the expiry. Its time must have come."""
     question = _open_question(state, event)
     if question.event.expires is None or event.time < question.event.expires:
         raise IllegalEvent(f"task {state.task_id}: the question {event.request_id} has not expired")
@@ -76,7 +76,7 @@ def close_call(state: TaskState, call: CallState) -> None:
 
 
 def close_step(state: TaskState, node: StepNode) -> None:
-    """Drop the open questions of a stopped step function: it asks them again if it is resumed."""
+    """Drop the open questions of a stopped step function, which asks them again if it is resumed."""
     for key, entry in list(node.memo.items()):
         question = entry.done
         if isinstance(question, Question) and not question.is_answered:
@@ -86,7 +86,7 @@ def close_step(state: TaskState, node: StepNode) -> None:
 
 
 def forget(state: TaskState) -> None:
-    """Drop the questions and values of open calls, and unanswered questions: a fork asks again, under its own keys."""
+    """Drop the questions and values of open calls, and unanswered questions. A fork asks again, under its own keys."""
     for node in state.running_nodes():
         close_step(state, node)
     for step in state.under_way():

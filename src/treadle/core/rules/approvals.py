@@ -1,4 +1,4 @@
-"""How events change the permit of a call: judged, asked, approved, denied, expired, voided. Rules of `fold`."""
+"""How events change the permit of a call. Rules of `fold`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PermitEvent: TypeAlias = (
 
 
 def judge(state: TaskState, event: e.CallJudged) -> None:
-    """Record the verdict of a policy on a call that is not judged yet, or whose arguments an approver edited."""
+    """Record the verdict of a policy on a call that is not judged yet, or that an approver edited."""
     call = _proposed_call(state, event)
     edited = call.permit is not None and call.permit.status == "edited"
     if call.permit is not None and not edited:
@@ -76,7 +76,7 @@ def deny(state: TaskState, event: e.ApprovalDenied) -> None:
 
 
 def expire(state: TaskState, event: e.ApprovalExpired) -> None:
-    """Record the expiry; its time must have come."""
+    """Record the expiry. Its time must have come."""
     call, permit, request = _open_request(state, event)
     if event.time < request.expires:
         raise IllegalEvent(f"task {state.task_id}: the request to approve {call.id} has not expired")
@@ -85,7 +85,7 @@ def expire(state: TaskState, event: e.ApprovalExpired) -> None:
 
 
 def void(state: TaskState, event: e.ApprovalVoided) -> None:
-    """Record that an approval does not apply: the call is judged again."""
+    """Record that an approval does not apply, so that the call is judged again."""
     call = _proposed_call(state, event)
     permit = call.permit
     if permit is None or permit.status != "approved" or call.requests != event.number:
@@ -101,13 +101,13 @@ def use(state: TaskState, call: CallState, permit: Permit) -> None:
 
 
 def clear(state: TaskState, call: CallState) -> None:
-    """Drop the decision on a call: it changed, and is judged again."""
+    """Drop the decision on a call that has changed and is judged again."""
     call.permit = None
     state.open_approvals.pop(call.id, None)
 
 
 def forget(state: TaskState) -> None:
-    """Drop all decisions: a fork inherits none."""
+    """Drop all decisions, since a fork inherits none."""
     for step in state.under_way():
         for call in step.open.values():
             clear(state, call)
@@ -115,7 +115,7 @@ def forget(state: TaskState) -> None:
 
 
 def _settle(state: TaskState, call: CallState | Check) -> None:
-    """Apply a person's decision on content to the task; a call waits for its start."""
+    """Apply a person's decision on content to the task. Decisions on a call wait for its start."""
     if isinstance(call, Check):
         guardrails.settle(state, call)
 

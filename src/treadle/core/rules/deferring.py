@@ -1,9 +1,9 @@
-"""How events change a call with a ticket: deferred, completed, expired, delivered. Rules of `fold`.
+"""How events change a call with a ticket. Rules of `fold`.
 
-A deferred call of a plain step does not block the task. Its entry among the results says that it goes on in the
-background, and its own result follows as input for the next step, unless it came before those results were written. So
-the model gets each result once: in the results of its step, or as input. In a task of step functions the call stays
-open, and its function waits for it.
+A deferred call of a plain step does not block the task. Its entry among the results says that it continues in the
+background. Its own result follows as input for the next step, unless it came before those results were written. So the
+model gets each result once: in the results of its step, or as input. In a task of step functions the call stays open,
+and its function waits for it.
 
     results of the step not written yet       the result is one of them
     written                                   input (`Ticket.arrival`), read by the next step that starts
@@ -22,7 +22,7 @@ from treadle.core.tickets import Completion, Ticket
 
 
 def issue(state: TaskState, event: e.TicketIssued) -> None:
-    """Record the digest of a ticket that a call has when it starts."""
+    """Record the digest of the ticket of a starting call."""
     call = open_call_of(state, event)
     if call.status != "proposed":
         raise not_allowed(state, event, call.status)
@@ -32,7 +32,7 @@ def issue(state: TaskState, event: e.TicketIssued) -> None:
 
 
 def defer(state: TaskState, step: StepState, call: CallState, event: e.CallDeferred) -> None:
-    """Record that a call goes on in the background: its start returned, so its effect is not in doubt."""
+    """Record that a call continues in the background. Its start returned, so its effect is not in doubt."""
     if call.status != "begun" or call.ticket is None:
         raise not_allowed(state, event, call.status)
     ticket = call.ticket
@@ -50,14 +50,14 @@ def report(state: TaskState, event: e.TicketProgressed) -> None:
 
 
 def complete(state: TaskState, event: e.TicketCompleted | e.TicketFailed) -> None:
-    """Record the end of the work; the end of its call follows as an event of its own."""
+    """Record the end of the work. The end of its call follows as an event of its own."""
     call, ticket = _of_ticket(state, event)
     ticket.completion = event
     state.completed[call.id] = call
 
 
 def expire(state: TaskState, event: e.TicketExpired) -> None:
-    """Record the expiry of a ticket; its time must have come."""
+    """Record the expiry of a ticket. Its time must have come."""
     call, ticket = _of_ticket(state, event)
     if call.status != "deferred" or event.time < ticket.expires:
         raise IllegalEvent(f"task {state.task_id}: the ticket of {call.id} has not expired")
@@ -66,7 +66,7 @@ def expire(state: TaskState, event: e.TicketExpired) -> None:
 
 
 def end(state: TaskState, step: StepState, call: CallState, ticket: Ticket, event: e.ToolEnded) -> bool:
-    """Record the end of a call with a ticket; return True if the results of its step do not wait for it."""
+    """Record the end of a call with a ticket. Return True if the results of its step do not wait for it."""
     state.completed.pop(call.id, None)
     if state.deferred.pop(call.id, None) is None or state.graph is not None:
         return False
@@ -85,7 +85,7 @@ def note_read(state: TaskState, seq: int) -> None:
 
 
 def withdraw(state: TaskState, step: StepState) -> None:
-    """Withdraw the unread results of a step: they will be among the results of its next attempt."""
+    """Withdraw the unread results of a step, which will be among the results of its next attempt."""
     for call in step.calls:
         ticket = call.ticket
         if ticket is not None and ticket.arrival is not None and not ticket.read:
@@ -95,7 +95,7 @@ def withdraw(state: TaskState, step: StepState) -> None:
 
 
 def carry_over(state: TaskState, call: CallState, again: CallState) -> None:
-    """Let the tickets of a failed call end the call that repeats it: the work may have gone on."""
+    """Let the tickets of a failed call end the call that repeats it, since the work may have continued."""
     ticket = call.ticket
     if ticket is None or isinstance(ticket.completion, (e.TicketCompleted, e.TicketFailed)):
         return
@@ -106,7 +106,7 @@ def carry_over(state: TaskState, call: CallState, again: CallState) -> None:
 
 
 def returned_results(state: TaskState, after: int, kept_steps: set[str]) -> list[e.InputReceived]:
-    """Return the results to be read (again): those of kept steps that no step up to an event read.
+    """Return the results of kept steps that no step up to an event has read.
 
     Args:
         state: the state without the undone steps.

@@ -1,4 +1,4 @@
-"""`apply(state, event)`: the only place where state changes. Each rule is O(1), or O(undone steps).
+"""`apply(state, event)`, the only place where state changes. Each rule costs O(1), or O(n) for n undone steps.
 
     event --> apply --> common to all events: sequence, epoch, driven time, progress
                  |
@@ -7,10 +7,10 @@
                             |
                             +----> `model_calls`, for the requests of both
 
-State grows in place. `TaskState` has the task, `step` the step under way and `steps` those that ended; `StepState` has
-its calls and its request. Open calls are indexed (`StepState.open`), so no rule walks through the past. The tables of
-states are in `docs/architecture.md`. An event that no table allows is an `IllegalEvent`, after which the state must not
-be used. `apply` trusts only the order of the journal, which the store guards.
+State grows in place. `TaskState` has the task, with `step` for the step under way and `steps` for those that ended.
+`StepState` has its calls and its request. Open calls are indexed (`StepState.open`), so rules never walk through the
+past. The tables of states are in `docs/architecture.md`. An event that no table allows is an `IllegalEvent`, and the
+state must not be used after it. `apply` trusts only the order of the journal, which the store guards.
 
 Example, one step with a call, and the change by each event:
 
@@ -22,9 +22,9 @@ Example, one step with a call, and the change by each event:
     tool_ended        s1-0 is ended; it was the last open call, so its results are a message
     step_completed    s1 moves to `steps` with a checkpoint, `step` is None
 
-Undo. A step that ends keeps a `Checkpoint`: lengths, not copies. `Rewound` cuts the conversation to the length in the
-checkpoint of the step that stays, drops the steps after it and begins a new branch, so that new steps get new ids. A
-list that was handed out is replaced, never cut: a view of the old conversation does not change.
+Undo. A step that ends keeps a `Checkpoint` of lengths, not copies. `Rewound` cuts the conversation to the length in the
+checkpoint of the step that stays. It drops the steps after it and begins a new branch, so that new steps get new ids. A
+list that was handed out is replaced, never cut, so that a view of the old conversation does not change.
 
 Invariant: the same events give the same state, at any pace and in any process.
 """
@@ -78,7 +78,7 @@ FAILURE_POLICY = "failure policy"
 
 
 def apply(state: TaskState, event: e.Event, epoch: int = 0) -> None:
-    """Change the state by one event. `epoch` is that of its record; driven time is counted per epoch."""
+    """Change the state by one event. `epoch` is that of its record. Driven time is counted per epoch."""
     kind, seq = event.__class__, event.seq
     if seq != state.seq + 1:
         raise IllegalEvent(f"task {state.task_id}: event {seq} cannot follow event {state.seq}")
@@ -177,7 +177,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     state.pausing = state.interrupting = state.cancelling = state.in_line = state.shutdown = False
     state.ended = state.undo = None
     if state.step is None or not state.step.model_call.final:
-        state.limit = None  # else it is why only an answer was requested
+        state.limit = None  # else it is the reason why only an answer was requested
     state.attempt, state.thread_version, state.driven = 1, 0, 0
     state.began = False
     if not state.answered:
@@ -246,7 +246,7 @@ def _version_changed(state: TaskState, event: e.VersionChanged) -> None:
 
 def _agent_changed(state: TaskState, event: e.AgentChanged) -> None:
     handoffs.change(state, event)
-    # The move belongs to the end of the step: undo returns there, and forks begin there.
+    # The move belongs to the end of the step, since undo returns there and forks begin there.
     last = state.steps[-1]
     last.checkpoint, last.ended_seq = _checkpoint(state), event.seq
     if len(state.steps) == state.floor:
@@ -270,7 +270,7 @@ def _options_changed(state: TaskState, event: e.OptionsChanged) -> None:
 def _input_received(state: TaskState, event: e.InputReceived) -> None:
     state.unread.append(event)
     if state.limit == "repeats":
-        state.limit = None  # now there is new input
+        state.limit = None  # new input has arrived
     if state.answered:
         # Input after the answer and before the end reopens the task.
         take_back_answer(state)
@@ -284,7 +284,7 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
 def _input_edited(state: TaskState, event: e.InputEdited) -> None:
     step = state.step
     if step is not None and step.unasked and not step.calls:
-        # The step has read its input and got no answer: it reads the new input instead.
+        # The step has read its input and got no answer, so it reads the new input instead.
         state.messages, step.input, step.read = state.messages[: step.first_message], (), ()
         if state.arrived:
             state.unread = deferring.returned_results(
@@ -337,7 +337,7 @@ def _step_started(state: TaskState, event: e.StepStarted) -> None:
 
 
 def _ask_again(state: TaskState, step: StepState) -> None:
-    """Ask the model for another answer: the conversation has the wrong one and its defect."""
+    """Ask the model for another answer, after the wrong one and its defect in the conversation."""
     step.model_call.status, step.model_call.offered = "proposed", None
     step.typed, step.answered_calls, state.rejected = None, len(step.calls), 0
 
@@ -487,7 +487,7 @@ def _outcome_settled(state: TaskState, event: e.OutcomeSettled) -> None:
     call.status, call.stopped = "proposed", call.stopped_before if event.by == "runner" else None
     call.cut_off = max(0, call.cut_off - 1)
     if event.verdict == "happened":
-        # Its end follows as an event of its own; it must not start until then.
+        # Its end follows as a separate event, and it must not start until then.
         call.status, call.output = "unresolved", event.output
         call.outcome = "ok"
 
@@ -559,7 +559,7 @@ def _tool_ended(state: TaskState, event: e.ToolEnded) -> None:
 
 
 def _resume_for_arrival(state: TaskState) -> None:
-    """Let a task go on with an arrived result; an answered one does so once no ticket is open."""
+    """Let a task continue with an arrived result. An answered task waits until no ticket is open."""
     if state.ended is not None:
         return
     if state.limit == "repeats":
@@ -622,7 +622,7 @@ def _step_skipped(state: TaskState, event: e.StepSkipped) -> None:
     step.status = "skipped"
     state.error, state.rejected = None, 0
     if len(state.messages) > step.first_message and state.messages[-1].role == "assistant":
-        # A rejected answer: a model must not be asked to answer its own message.
+        # The answer was rejected, and a model must not be asked to answer its own message.
         state.messages = state.messages[:-1]
     _close(state, step, event)
 
@@ -633,7 +633,7 @@ def _close(state: TaskState, step: StepState, event: e.Event) -> None:
     state.steps.append(step)
     state.step, state.began = None, True
     if len(state.steps) == state.floor:
-        # The fork has ended the step that its parent began: it cannot go back further.
+        # The fork has ended the step that its parent began, so it cannot go back further.
         state.origin = step.checkpoint
 
 
@@ -753,7 +753,7 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
     state.limit = state.error = None
     step = state.step
     if step is not None and step.status == "running":
-        step.error = None  # a tolerated failure of the model: now it is asked again
+        step.error = None  # after a tolerated failure, the model is asked again
         if step.typed is not None and step.typed.problem is not None and not step.open:
             _ask_again(state, step)
     if state.answered and state.steps[-1].model_call.final:
@@ -767,7 +767,7 @@ def _task_reopened(state: TaskState, event: e.TaskReopened) -> None:
 
 
 def _drop_forced_answer(state: TaskState, step: StepState) -> None:
-    """Drop an answer that was forced by a limit: the task goes on from before it."""
+    """Drop an answer that a limit forced, so that the task continues from before it."""
     state.messages = state.messages[: step.answer_at]
     state.answered, state.output, state.output_text = False, None, ""
     step.last = False
@@ -779,7 +779,7 @@ def _drop_forced_answer(state: TaskState, step: StepState) -> None:
 
 
 def _propose_again(state: TaskState, step: StepState) -> None:
-    """Replace each failed call by a new one; finished siblings keep their results."""
+    """Replace each failed call by a new one. Finished siblings keep their results."""
     failed = [call for call in step.calls if call.status == "ended" and call.failed]
     if not failed or step.open:
         return
@@ -817,7 +817,7 @@ def _rewound(state: TaskState, event: e.Rewound) -> None:
     checkpoint = last.checkpoint if last is not None and len(state.steps) > state.floor else state.origin
     if checkpoint is None:
         raise IllegalEvent(f"task {state.task_id}: step {keep} has no checkpoint to go back to")
-    # Copied, not cut: views of the list that were handed out must not change.
+    # Copied, not cut, since views of the list that were handed out must not change.
     state.messages = state.messages[: checkpoint.messages]
     if state.team is not checkpoint.team:
         handoffs.go_back(state, checkpoint.team)
@@ -874,7 +874,7 @@ def _unknown_event(state: TaskState, event: e.UnknownEvent) -> None:
 
 
 def _call_being_undone(state: TaskState, event: e.Event, call_id: str, *statuses: str) -> CallState:
-    """Return a call that is being undone, whose undo has one of these statuses; its event names its tool then."""
+    """Return a call whose undo has one of these statuses, and name its tool in the event."""
     queue = state.undo.queue if state.undo is not None else []
     call = next((call for call in queue if call.id == call_id), None)
     if call is None:
@@ -984,4 +984,4 @@ _AFTER_THE_END: frozenset[type[e.Event]] = frozenset(
         *(e.TicketProgressed, e.TicketCompleted, e.TicketFailed),
     }
 )
-"""Events that may follow the end of a task; for calls only the progress and the end of background work."""
+"""Events that may follow the end of a task. For calls these are the progress and the end of background work."""

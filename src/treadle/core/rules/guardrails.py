@@ -1,6 +1,6 @@
-"""How events change checks of guardrails: an answer is held, a content is judged. Rules of `fold`.
+"""How events change checks of guardrails. Rules of `fold`.
 
-A content is settled when guardrails or a person pass or refuse it. Then, and only here, the task changes:
+A content is settled when guardrails or a person pass or refuse it. Only then the task changes:
 
     input passed, rewritten     the message has the new text; a request that went out with the old one is void
     input refused               the message says so, for a model that reads it after its step was skipped
@@ -26,7 +26,7 @@ from treadle.core.steps import CallState
 
 
 def hold(state: TaskState, event: AnswerHeld) -> None:
-    """Record an answer that guardrails have not passed; drop it if its input was rewritten meanwhile."""
+    """Record an answer that guardrails have not passed. Drop it if its input was rewritten meanwhile."""
     step, call = model_calls.finish(state, event)
     if call.held is not None:
         place = answer_place(call.id or step.id, call.attempt)
@@ -74,7 +74,7 @@ def settle(state: TaskState, check: Check) -> None:
 
 
 def consume_refusals(state: TaskState, step: str) -> None:
-    """Record that a step failed because of its refused contents: its next attempt goes on without them."""
+    """Record that a step failed because of its refused contents. Its next attempt continues without them."""
     for check in state.checks.values():
         permit = check.permit
         if (
@@ -111,12 +111,12 @@ def _judge_unread(state: TaskState) -> None:
 
 
 def _refusal_text(check: Check) -> str:
-    """Return the text for the model in place of refused content."""
+    """Return the text for the model instead of refused content."""
     return f"[{refusal(check).message}]"
 
 
 def take_back(state: TaskState, gone: set[str]) -> None:
-    """Drop the decisions on contents of undone steps; input stays as guardrails left it."""
+    """Drop the decisions on contents of undone steps. Input stays as guardrails left it."""
     _judge_unread(state)
     unread = {input_place(received.seq) for received in state.unread}
     for check in list(state.checks.values()):
@@ -129,7 +129,7 @@ def take_back(state: TaskState, gone: set[str]) -> None:
 def forget(state: TaskState) -> None:
     """Reset, for a fork, the checks of unsettled contents and of unread input.
 
-    The numbers of questions to people continue: an answer from before the fork does not fit a question after it.
+    The numbers of questions to people continue, so that an answer from before the fork fits no later question.
     """
     unread = {input_place(received.seq) for received in state.unread}
     for check in state.checks.values():
@@ -139,9 +139,9 @@ def forget(state: TaskState) -> None:
 
 
 def drop_open(state: TaskState) -> None:
-    """Drop the questions to people of a task that ends: if it is reopened, they are asked again.
+    """Drop the questions to people of a task that ends. They are asked again if it is reopened.
 
-    A refused result of a background call has stopped the task: if that is reopened, the model reads the refusal.
+    A refused result of a background call has stopped the task. If that is reopened, the model reads the refusal.
     """
     for check in state.checks.values():
         permit = check.permit

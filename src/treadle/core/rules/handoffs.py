@@ -1,10 +1,12 @@
 """How a conversation moves from agent to agent, and back when steps are undone. Rules of `fold`.
 
-event                          the task is then with
-StepCompleted, next_agent      the same agent, and the next step cannot begin
-AgentChanged                   the next agent, with its last instructions and version in this task
-Rewound                        the agent after the step that stays
-TaskForked, another agent      that agent; earlier steps are not its own
+The agent of the task after each event:
+
+    event                          the task is then with
+    StepCompleted, next_agent      the same agent, and the next step cannot begin
+    AgentChanged                   the next agent, with its last instructions and version in this task
+    Rewound                        the agent after the step that stays
+    TaskForked, another agent      that agent; earlier steps are not its own
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def ask(state: TaskState, next_agent: NextAgent) -> None:
 
 
 def step_agent(state: TaskState, team: Team) -> str:
-    """Return the agent of a step that begins; raises while a handoff is pending."""
+    """Return the agent of a step that begins. Raises `IllegalEvent` while a handoff is pending."""
     if team.next is not None:
         raise IllegalEvent(
             f"task {state.task_id}: a step begins before the conversation moved to {team.next.agent}"
@@ -65,7 +67,7 @@ def begin_anew(state: TaskState, event: TaskForked) -> None:
 
 
 def spent_by_present(state: TaskState) -> SpentBy:
-    """Return the spending of the task's present agent, without tool calls: all that no other agent spent."""
+    """Return the spending of the task's present agent, without tool calls: the total minus that of other agents."""
     others = [version.spent for agent, version in state.versions.items() if agent != state.agent]
     usage, model_calls, cost = state.usage, state.model_calls, state.cost
     unpriced = set(state.unpriced)

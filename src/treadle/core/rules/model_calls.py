@@ -1,4 +1,4 @@
-"""How events change a request to a model: one set of rules, for plain steps and for step functions.
+"""How events change a request to a model, in plain steps and in step functions.
 
     event                      from                      to
     ModelStarted               not begun, not held       begun      (refused while a timer is pending)
@@ -10,9 +10,9 @@
     TimerFired                 proposed, timer pending   proposed   (no timer)
     RequestJudged              not begun, not held       the same   (with the verdict, which holds until it ends)
 
-The request of a plain step is `StepState.model_call`; an answered one begins again when a limit asks for a last answer
-or the answer does not fit the output type. A step function's requests are in `StepNode.model_calls` until they end, and
-each is sent once. `fold` and `schedule` apply answers to the conversation.
+The request of a plain step is `StepState.model_call`. It begins again after an answer that does not fit the output
+type, or if a limit asks for a last answer. A step function's requests are in `StepNode.model_calls` until they end.
+Each is sent once. `fold` and `schedule` apply answers to the conversation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from treadle.core.state import TaskState, not_running
 from treadle.core.steps import ModelCall, StepState
 
 UNSENT: Final = frozenset(("not_sent", "denied"))
-"""The kinds of failure of an attempt that a layer or a policy held back: no request was sent, and nothing was spent."""
+"""The kinds of failure of an attempt that a layer or a policy held back, before a request was sent."""
 
 ModelEvent = (
     RequestJudged | ModelStarted | AnswerHeld | ModelReturned | ModelFailed | ModelStopped | TimerFired
@@ -51,21 +51,21 @@ def judge(state: TaskState, event: RequestJudged) -> None:
 
 
 def allow_asked(state: TaskState) -> None:
-    """Allow the requests that a person had to decide, since the task that paused for them is resumed."""
+    """Allow the requests that a person had to decide, after a resume of the task that paused for them."""
     for _, call in state.open_model_calls():
         if call.permit == "ask":
             call.permit = "allow"
 
 
 def forget_permits(state: TaskState) -> None:
-    """Reset the verdicts on unsent requests: permission for a task is not permission for its fork."""
+    """Reset the verdicts on unsent requests, since permission for a task is not permission for its fork."""
     for _, call in state.open_model_calls():
         call.permit = None
         void(call)
 
 
 def start(state: TaskState, event: ModelStarted) -> None:
-    """Record that a request was sent; refuse one that was sent before its time."""
+    """Record that a request was sent. Refuse one that was sent before its time."""
     step, call = _request_of(state, event)
     tries = call.tries
     if tries is not None and tries.retry_at is not None:
@@ -89,7 +89,7 @@ def start(state: TaskState, event: ModelStarted) -> None:
 
 
 def finish(state: TaskState, event: ModelReturned | AnswerHeld) -> tuple[StepState, ModelCall]:
-    """Record the answer to a request, or that it is held, and its cost; return the step and the request."""
+    """Record the answer to a request, or that it is held, and its cost. Return the step and the request."""
     step, call = _request_of(state, event)
     if call.status == "begun":
         usage, cost = event.usage, event.cost
@@ -118,7 +118,7 @@ def finish(state: TaskState, event: ModelReturned | AnswerHeld) -> tuple[StepSta
 
 
 def void(call: ModelCall) -> None:
-    """Discard the answer to a request, since its input was rewritten, or its task is a fork."""
+    """Discard the answer to a request whose input was rewritten or whose task is a fork."""
     if call.status == "held":
         call.status, call.held, call.void, call.final = "proposed", None, False, False
     else:
@@ -126,7 +126,7 @@ def void(call: ModelCall) -> None:
 
 
 def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
-    """Record a failed attempt and its cost; return the step and the request."""
+    """Record a failed attempt and its cost. Return the step and the request."""
     step, call = _request_of(state, event)
     if call.status not in ("begun", "held"):
         raise _not_begun(state, step, call, event)
@@ -151,7 +151,7 @@ def fail(state: TaskState, event: ModelFailed) -> tuple[StepState, ModelCall]:
 
 
 def stop(state: TaskState, event: ModelStopped) -> None:
-    """Record that a request was stopped before its answer, and its cost; it is sent again when the task goes on."""
+    """Record that a request was stopped before its answer, and its cost. It is sent again when the task continues."""
     step, call = _request_of(state, event)
     if call.status not in ("begun", "held"):
         raise _not_begun(state, step, call, event)
@@ -160,7 +160,7 @@ def stop(state: TaskState, event: ModelStopped) -> None:
 
 
 def fire(state: TaskState, event: TimerFired) -> None:
-    """Let a request be sent again; its time must have come."""
+    """Let a request be sent again. Its time must have come."""
     step, call = _request_of(state, event)
     tries = call.tries
     if tries is None or tries.retry_at is None or event.time < tries.retry_at:
@@ -189,14 +189,14 @@ def _not_begun(state: TaskState, step: StepState, call: ModelCall, event: ModelE
 
 
 def _count_side_calls(state: TaskState, step: StepState, also: tuple[SideCall, ...]) -> None:
-    """Count further requests on the way to an answer or a failure."""
+    """Add the usage of side calls."""
     state.model_calls += len(also)
     for side in also:
         _spend(state, step, side.model, side.usage, side.cost)
 
 
 def _spend(state: TaskState, step: StepState, model: str, usage: Usage, cost: int | None) -> None:
-    """Add the usage of a request; without usage there is no cost either."""
+    """Add the usage of a request. Without usage there is no cost either."""
     if usage == NO_USAGE:
         return
     step.usage, state.usage = step.usage + usage, state.usage + usage
@@ -208,7 +208,7 @@ def _spend(state: TaskState, step: StepState, model: str, usage: Usage, cost: in
 
 
 def _note_unpriced(state: TaskState, step: StepState, model: str) -> None:
-    """Record the name of a model whose price is not known; without a name, the model that was asked."""
+    """Record the name of a model whose price is not known, by default that of the requested model."""
     name = model or state.model
     if name not in state.unpriced:
         state.unpriced = (*state.unpriced, name)

@@ -1,6 +1,6 @@
-"""How events change a graph of steps: plan, begin, end, fail, skip, undo. The rules of `fold` for such tasks.
+"""How events change a graph of steps. The rules of `fold` for tasks of step functions.
 
-States. The table is in `docs/architecture.md`; a step in `Graph.unneeded` is stopped, and then skipped.
+States. The table is in `docs/architecture.md`. A step in `Graph.unneeded` is stopped, and then skipped.
 
     planned --> ready --> running --> completed
                   ^          |
@@ -8,13 +8,13 @@ States. The table is in `docs/architecture.md`; a step in `Graph.unneeded` is st
                   |          +------> skipped: it skipped itself, or no step needs it
     enough of the steps it waits for have ended well (`StepNode.need`)
 
-Order. A step's `path` is its place in the plan, and every order uses paths, not the clock: of starts of ready steps, of
-messages, of ids of planned steps. A replay at another speed gives the same conversation.
+Order. A step's `path` is its place in the plan. Paths, not the clock, order the starts of ready steps, the messages,
+and the ids of planned steps. So a replay at another speed gives the same conversation.
 
-The conversation. A step without parallel steps is `alone`: its messages go into the conversation at once. All others
-keep theirs in `StepNode.messages`. Ended steps are in `Graph.unmerged`, and the next step that is alone merges them, in
-order of path. A step sees the conversation from before the parallel steps began, and the messages of the steps that it
-waited for (`unmerged_before`).
+The conversation. A step without parallel steps is `alone`, and its messages join the conversation at once. All others
+keep theirs in `StepNode.messages`. Ended steps are in `Graph.unmerged`. The next step that is alone merges them, in
+order of path. A step sees the conversation from before the parallel steps began. It also sees the messages of the steps
+that it waited for (`unmerged_before`).
 
 Example: `plan` runs alone and plans `a` and `b`, and `sum` after both.
 
@@ -23,7 +23,7 @@ Example: `plan` runs alone and plans `a` and `b`, and `sum` after both.
     b completes, then a   both unmerged; sum is ready                    conversation: plan
     sum starts alone      merges a, then b, although b was faster        conversation: plan a b sum
 
-Invariant: the view of a step, and the order of the conversation, follow from the plan and the outcomes alone.
+Invariant: the plan and the outcomes alone determine the view of a step and the order of the conversation.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ ITSELF: Final = "step"
 
 
 class InvalidPlan(ValueError):
-    """A plan cannot be carried out; the message names the step and the reason."""
+    """A plan cannot be carried out. The message names the step and the reason."""
 
 
 # -------------------------------------------------------------------------------------------- plans
 
 
 def check(steps: Sequence[e.NextStep], earlier: Container[str]) -> None:
-    """Raise `InvalidPlan` for steps that wait for unknown steps, wait for each other in a circle, or share a name.
+    """Raise `InvalidPlan` for steps that wait for unknown steps or in a circle, or that share a name.
 
     Args:
         steps: the plan.
@@ -108,14 +108,14 @@ def _paths(graph: Graph, by: StepNode | None, count: int) -> list[StepPath]:
         first = graph.top + 1
         graph.top += count
         return [(first + i,) for i in range(count)]
-    if count == 1:  # a parallel chain counts on, so its ids do not grow with each link
+    if count == 1:  # a parallel chain continues to count, so that its ids do not grow with each link
         own = by.path
         return [(*own[:-1], own[-1] + 1) if len(own) > 1 else (*own, 1)]
     return [(*by.path, i + 1, 1) for i in range(count)]
 
 
 def names_before(graph: Graph, by: StepNode | None) -> Mapping[str, str]:
-    """Return the ids of the earlier steps that a plan may name, by name: merged ones, and those its step waited for."""
+    """Return the ids of the earlier steps that a plan may name: merged steps, and those its step waited for."""
     if by is None:
         return {}
     unmerged = [graph.nodes[step] for step in graph.ancestors(by)]
@@ -125,7 +125,7 @@ def names_before(graph: Graph, by: StepNode | None) -> Mapping[str, str]:
 
 
 def _join(graph: Graph, planned: list[StepNode]) -> None:
-    """Connect planned steps to those they wait for, then make steps ready, which may make others unneeded."""
+    """Connect planned steps to those they wait for, then make steps ready. This may make others unneeded."""
     for node in planned:
         _wait(graph, node)
     for node in planned:
@@ -146,7 +146,7 @@ def _wait(graph: Graph, node: StepNode) -> None:
 
 
 def _make_ready(graph: Graph, node: StepNode) -> None:
-    """Make a planned step ready if it can start; one that starts early may make others unneeded."""
+    """Make a planned step ready if it can start. A step that starts early may make others unneeded."""
     if node.status != "planned":
         return
     if node.waits and not (node.starts_early and node.won >= node.need):
@@ -162,13 +162,13 @@ def _make_ready(graph: Graph, node: StepNode) -> None:
 
 
 def _count_skipped(node: StepNode, other: StepNode) -> None:
-    """Count a skipped step for one that waits for it: a failed step that a caller skipped counts as ended well."""
+    """Count a skipped step for one that waits for it. A failed step that a caller skipped counts as successful."""
     node.won += other.skipped_by not in (UNNEEDED, ITSELF)
     node.passed += other.skipped_by == ITSELF
 
 
 def _release(graph: Graph, node: StepNode, winner: str) -> None:
-    """Mark a step as unneeded, unless it has ended or a planned step still waits for it; then those before it."""
+    """Mark a step as unneeded, unless it has ended or a planned step waits for it. Repeat for those before it."""
     if node.status not in ("planned", "ready", "running") or node.id in graph.unneeded:
         return
     waiting = [other for other in node.needed_by if other not in graph.unneeded]
@@ -225,7 +225,7 @@ def _read(state: TaskState, node: StepNode, step: StepState) -> None:
 
 
 def _set_view(state: TaskState, graph: Graph, node: StepNode) -> None:
-    """Fix the view of a step: the whole conversation if it is alone, else the messages before it."""
+    """Set the view of a step: the whole conversation if it is alone, else the messages before it."""
     before = graph.ancestors(node)
     node.alone = not graph.running and not graph.ready and not graph.planned_beside(node)
     node.alone = node.alone and all(other.id in before for other in graph.unmerged)
@@ -252,7 +252,7 @@ def seen_by(state: TaskState, node: StepNode) -> Sequence[Message]:
 
 
 def messages_of(node: StepNode, key: str = "") -> list[Message]:
-    """Return the messages that a step adds to the conversation; if it did not end well, only its input.
+    """Return the messages that a step adds to the conversation. Without success it only adds its input.
 
     Args:
         node: the step.
@@ -281,7 +281,7 @@ def _add_message(state: TaskState, node: StepNode, message: Message) -> None:
 
 
 def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> None:
-    """Complete a step: make steps ready that wait for it, and add the steps that it planned."""
+    """Complete a step. Make the steps ready that wait for it, and add the steps that it planned."""
     node = running_node(state, event)
     if node.model_calls:
         _refuse_open_requests(state, node, event)
@@ -322,7 +322,7 @@ def _step_completed(state: TaskState, graph: Graph, event: e.StepCompleted) -> N
 
 
 def begin_again(state: TaskState, graph: Graph) -> None:
-    """Withdraw the task's answer, since unread input arrived: the task restarts with its first steps.
+    """Withdraw the task's answer and restart the task with its first steps, since unread input arrived.
 
     Steps that have not ended are skipped, as after an answer.
     """
@@ -365,7 +365,7 @@ def _ended(state: TaskState, graph: Graph, node: StepNode, event: e.Event) -> St
 
 
 def _refuse_open_requests(state: TaskState, node: StepNode, event: e.Event) -> None:
-    """Refuse the end of a step that still has a request to a model in flight: its drive records that end first."""
+    """Refuse the end of a step with a request to a model in flight, whose end its drive records first."""
     for call in node.model_calls.values():
         if call.status == "begun":
             raise e.IllegalEvent(
@@ -385,7 +385,7 @@ def _add_ended(state: TaskState, graph: Graph, node: StepNode, step: StepState) 
 
 
 def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
-    """Fail a step: without retries, the task goes on if steps wait for it and all of them can start without it."""
+    """Fail a step. Without retries, the task continues if steps wait for it and all of them can start without it."""
     node = running_node(state, event)
     if node.model_calls:
         _refuse_open_requests(state, node, event)
@@ -410,9 +410,9 @@ def _step_failed(state: TaskState, graph: Graph, event: e.StepFailed) -> None:
 
 
 def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
-    """Skip a step: a failed one that a caller skips counts as ended well from then on, an unneeded one does not.
+    """Skip a step. A failed step that a caller skips counts as successful from then on. An unneeded one does not.
 
-    No step waits for one that skips itself; steps that start early wait for another instead.
+    No step waits for one that skips itself. Steps that start early wait for another instead.
     """
     node = graph.nodes[event.step]
     if node.status in ("completed", "skipped"):
@@ -441,7 +441,7 @@ def _step_skipped(state: TaskState, graph: Graph, event: e.StepSkipped) -> None:
 
 
 def _degrade(state: TaskState, graph: Graph, node: StepNode, error: e.Failure) -> None:
-    """Record that the task goes on without a failed step, unless others may replace it."""
+    """Record that the task continues without a failed step, unless others may replace it."""
     waiting = [graph.nodes[other] for other in node.needed_by]
     if waiting and all(other.starts_early and other.won + other.waits >= other.need for other in waiting):
         return
@@ -450,9 +450,9 @@ def _degrade(state: TaskState, graph: Graph, node: StepNode, error: e.Failure) -
 
 
 def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
-    """Drop the failed requests of a failed step from its memo, so that its function makes them again.
+    """Drop the failed requests of a failed step from its memo, so that its function repeats them.
 
-    Calls whose failure the model read before its newest answer stay: the conversation continued from them.
+    Calls whose failure the model read before its newest answer stay, since the conversation continued from them.
     """
     read = {base_call_id(call.id) for call in step.calls if call.from_model} - set(node.newest_calls)
     for key, entry in list(node.memo.items()):
@@ -471,7 +471,7 @@ def _try_again(state: TaskState, node: StepNode, step: StepState) -> None:
 
 
 def reopen(state: TaskState, graph: Graph) -> None:
-    """Propose calls again that were refused because a limit ended the task: their functions saw no result."""
+    """Propose calls again that a limit refused at the end of the task. Their functions saw no result."""
     for node in graph.running.values():
         for entry in node.memo.values():
             if isinstance(entry.done, CallState) and _was_refused(entry.done) and node.step is not None:
@@ -479,7 +479,7 @@ def reopen(state: TaskState, graph: Graph) -> None:
 
 
 def _was_refused(call: CallState) -> bool:
-    """Return whether a call's start, or next attempt, was refused: its function saw no result."""
+    """Return whether a call's start or next attempt was refused, so that its function saw no result."""
     return call.outcome == "refused" or (call.error is not None and call.error.kind == "refused")
 
 
@@ -503,7 +503,7 @@ def _count(state: TaskState, node: StepNode, call: CallState) -> None:
 
 
 def _remove_results(state: TaskState, node: StepNode) -> None:
-    """Remove the results of the newest answer from the conversation: one of them will change."""
+    """Remove the results of the newest answer from the conversation, since one of them will change."""
     index = next(i for i in range(len(node.messages) - 1, -1, -1) if node.messages[i].role == "tool")
     if node.alone:
         at = len(state.messages) - len(node.messages) + index
@@ -538,7 +538,7 @@ def _model_requested(state: TaskState, graph: Graph, event: e.ModelRequested) ->
 
 
 def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> None:
-    """Record the answer to a function's request; one in the conversation becomes a message there."""
+    """Record the answer to a function's request. It becomes a message if the request is in the conversation."""
     step, call = model_calls.finish(state, event)
     node, call_id = graph.nodes[step.id], str(event.call)
     del node.model_calls[call_id]
@@ -555,7 +555,7 @@ def _model_returned(state: TaskState, graph: Graph, event: e.ModelReturned) -> N
 
 
 def _model_failed(state: TaskState, graph: Graph, event: e.ModelFailed) -> None:
-    """Record that a function's request failed; it ends unless it will be sent again."""
+    """Record that a function's request failed. It ends unless it will be sent again."""
     step, call = model_calls.fail(state, event)
     if call.status == "failed":
         del graph.nodes[step.id].model_calls[str(event.call)]
@@ -568,7 +568,7 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
     assert step is not None, "it runs"
     call = CallState(event.call, step.id, event.name, event.arguments, event.problem)
     call.from_model, call.frame = event.asked, nonce_of(state.frame_key, event.call)
-    # A call that no answer asked for is the function's own.
+    # A call that an answer did not ask for is the function's own.
     call.offered = node.offers.get(asking_id(event.call))
     if event.asked and not node.owes_results:
         _remove_results(state, node)  # the task had ended before its function made the call
@@ -580,7 +580,7 @@ def _call_requested(state: TaskState, graph: Graph, event: e.CallRequested) -> N
 
 
 def call_ended(state: TaskState, node: StepNode, step: StepState) -> None:
-    """Add the results of the calls in a step's newest answer once the last of them has ended."""
+    """Add the results of the calls in a step's newest answer, once all of them have ended."""
     if not node.owes_results:
         return
     ended = {base_call_id(call.id) for call in step.calls if call.from_model and call.status == "ended"}
@@ -589,9 +589,9 @@ def call_ended(state: TaskState, node: StepNode, step: StepState) -> None:
 
 
 def leave(state: TaskState, graph: Graph) -> list[Message]:
-    """Return the messages that are not in the conversation yet, of all steps in order of path, as the task ends.
+    """Return, as the task ends, the messages of all steps that are not in the conversation yet, in order of path.
 
-    Calls whose functions were cut off get their results first, so that the conversation is well-formed.
+    Calls of functions that were cut off get their results first, so that the conversation is well-formed.
     """
     for node in graph.running.values():
         if node.step is not None:
@@ -612,7 +612,7 @@ def _value_kept(state: TaskState, graph: Graph, event: e.ValueKept) -> None:
 
 
 def _add_results(state: TaskState, node: StepNode, step: StepState) -> None:
-    """Add the results of the calls in a step's newest answer; calls that its function did not make were not run."""
+    """Add the results of the calls in a step's newest answer. The others of its calls were not run."""
     if not node.owes_results:
         return
     ended_calls = {
@@ -636,7 +636,7 @@ def _last_answer(node: StepNode) -> int:
 
 
 def _insert(state: TaskState, node: StepNode, index: int, message: Message) -> None:
-    """Insert a message among a step's own: input may follow the answer whose results come now."""
+    """Insert a message among a step's own, since input may follow the answer whose results are added."""
     if index == len(node.messages):
         _add_message(state, node, message)
         return
@@ -650,7 +650,7 @@ def _insert(state: TaskState, node: StepNode, index: int, message: Message) -> N
 
 
 def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
-    """Undo steps with all their dependents; steps planned by one that stays are planned again."""
+    """Undo steps with all their dependents. Those that a kept step planned are planned again."""
     ids = graph.dependents({step for step in event.steps if step in graph.nodes})
     gone = sorted([graph.nodes.pop(step) for step in ids], key=_by_path)
     merged = [node.since for node in gone if node.merged]
@@ -694,7 +694,7 @@ def _rewound(state: TaskState, graph: Graph, event: e.Rewound) -> None:
 
 
 def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
-    """Cut the conversation; the steps that stay are unmerged again."""
+    """Cut the conversation, and unmerge the steps that stay."""
     state.messages = state.messages[:since]
     back = [node for node in graph.nodes.values() if node.merged and node.since >= since]
     for node in back:
@@ -709,10 +709,10 @@ def _unmerge(state: TaskState, graph: Graph, since: int) -> None:
 
 
 def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
-    """Plan the undone steps again whose planner stays: new ids, old paths.
+    """Plan the undone steps again whose planner stays, with new ids and old paths.
 
-    The first steps of a later round were planned because input overtook an answer. They are not planned again if that
-    answer was undone too: the steps that gave it read the input.
+    The first steps of a later round were planned because input overtook an answer. If that answer was undone too, the
+    steps that gave it read the input, and these steps are not planned again.
     """
     again = [node for node in gone if node.by is None or node.by in graph.nodes]
     overtaken = {node.overtaken for node in gone if node.overtaken is not None}
@@ -733,7 +733,7 @@ def _plan_again(state: TaskState, graph: Graph, gone: list[StepNode]) -> None:
 
 
 def inherit(graph: Graph) -> None:
-    """Mark the begun steps as the parent's: a fork cannot undo them."""
+    """Mark the begun steps as the parent's, which a fork cannot undo."""
     for node in graph.nodes.values():
         node.inherited = node.step is not None
 

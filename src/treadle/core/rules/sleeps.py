@@ -1,7 +1,7 @@
 """Sleeps of tools and step functions, and how events change them. Rules of `fold`.
 
-A sleeping call stops, and is proposed again when its time has come: its tool then starts from its top, and skips the
-sleeps that are over. A sleeping step function goes on running, or is entered again, with the same effect.
+A sleeping call stops, and is proposed again when its time has come. Its tool then starts from its top, and skips the
+finished sleeps. A sleeping step function continues, or is entered again, with the same effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def begin(state: TaskState, event: e.SleepStarted) -> None:
 
 
 def end(state: TaskState, event: e.SleepEnded) -> None:
-    """Record that a sleep is over; its time must have come."""
+    """Record that a sleep is over. Its time must have come."""
     sleep = state.sleeps.pop(Sleep(event.step, event.call, 0, event.place).id, None)
     if sleep is None:
         raise _illegal(state, event, "not asleep")
@@ -57,14 +57,14 @@ def close_call(state: TaskState, call: CallState) -> None:
 
 
 def close_step(state: TaskState, node: StepNode) -> None:
-    """Drop the sleeps of a stopped step function: it sleeps again if it is resumed."""
+    """Drop the sleeps of a stopped step function, which sleeps again if it is resumed."""
     for sleep in node.sleeps.values():
         state.sleeps.pop(sleep.id, None)
     node.sleeps.clear()
 
 
 def forget(state: TaskState) -> None:
-    """End all sleeps: a fork sleeps again, since its tools start under its own keys."""
+    """End all sleeps. A fork sleeps again, since its tools start under its own keys."""
     for step in state.under_way():
         for call in step.open.values():
             if call.status == "sleeping":

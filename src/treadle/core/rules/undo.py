@@ -1,4 +1,4 @@
-"""The end of an undo: what the new branch keeps, whether or not the steps form a graph. Rules of `fold`."""
+"""The end of an undo: the beginning of the new branch, with or without a graph. Rules of `fold`."""
 
 from __future__ import annotations
 
