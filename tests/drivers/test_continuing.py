@@ -1,5 +1,9 @@
 """What is recorded in a task before it is driven on."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tests.cast import sayer
@@ -10,14 +14,15 @@ from treadle.core.state import start
 from treadle.drivers.continuing import (
     change_options,
     check_not_a_child,
+    commit,
     lift_stop,
     options_of_fork,
     reopen,
     take_from_inbox,
 )
-from treadle.errors import ChildTask
+from treadle.errors import ChildTask, Fenced
 from treadle.policy.limits import Limits
-from treadle.ports import InboxItem
+from treadle.ports import Commit, Committed, InboxItem
 
 pytestmark = pytest.mark.anyio
 
@@ -82,3 +87,49 @@ async def test_reopening_a_task_removes_it_from_its_thread_and_empties_its_inbox
             assert list(await runner.get_thread("talk")) == []
         assert await runner.store.inbox(result.task_id) == []
         assert not (await runner._driver.cache.load(result.task_id)).state.pausing
+
+
+# ------------------------------------------------------------------------------- commits outside of a drive
+
+
+class OneAnswer:
+    """A store that answers each commit when the test says so."""
+
+    def __init__(self) -> None:
+        self.done: Callable[[Committed | Exception], None] | None = None
+
+    def commit(self, request: Commit, done: Callable[[Committed | Exception], None]) -> None:
+        self.done = done
+
+
+async def begun(store: Any) -> "asyncio.Task[Committed]":
+    task = asyncio.ensure_future(commit(store, Commit("t", 1)))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_a_commit_returns_the_answer_of_the_store() -> None:
+    store = OneAnswer()
+    task = await begun(store)
+    assert store.done is not None
+    store.done(Committed(released=True))
+    assert (await task).released
+
+
+async def test_a_refusal_of_the_store_is_raised() -> None:
+    store = OneAnswer()
+    task = await begun(store)
+    assert store.done is not None
+    store.done(Fenced("another driver owns it"))
+    with pytest.raises(Fenced):
+        await task
+
+
+async def test_an_answer_that_comes_after_the_caller_was_cancelled_is_ignored() -> None:
+    store = OneAnswer()
+    task = await begun(store)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert store.done is not None
+    store.done(Committed())

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.agents.stories import answered, began, state_after, step
-from tests.cast import Gate, Ledger, calculator, gate_agent
+from tests.cast import Gate, Ledger, calculator, gate_agent, pay, save
 from tests.runner.acts import both, journal, only, step_to_answer, verdicts
-from treadle import Runner
+from treadle import Agent, Runner, ScriptedModel
 from treadle.core import events as e
-from treadle.engine.undo_plan import plan
+from treadle.engine.undo_plan import harmless_children, plan
 from treadle.errors import (
     AlreadyFinalized,
     ConfigurationError,
@@ -19,7 +19,7 @@ from treadle.errors import (
     TaskMoved,
     UndoUnfinished,
 )
-from treadle.llm.scripted import call
+from treadle.llm.scripted import call, text
 
 pytestmark = pytest.mark.anyio
 
@@ -201,3 +201,23 @@ async def test_a_dry_run_says_that_a_crash_left_a_call_of_unknown_outcome(store:
         with pytest.raises(IrreversibleStep, match=r"work \(s1-0\)") as refused:
             await runner.undo_step("t")
         assert str(refused.value) == foreseen.problem
+
+
+# -------------- what a child has changed is read from its own journal, and from those of the tasks below it
+
+
+def above(child: Agent[Any], name: str) -> Agent[Any]:
+    return Agent(ScriptedModel([call(child.name, input="go"), text("done")]), name=name, subagents=[child])
+
+
+@pytest.mark.parametrize(("first", "harmless"), [([], {"s1-0"}), ([call("save", note="x")], set[str]())])
+async def test_a_child_is_harmless_if_no_task_below_it_has_changed_anything(
+    runner: Runner, first: list[Any], harmless: set[str]
+) -> None:
+    payer = Agent(
+        ScriptedModel([*first, call("pay", amount=1), text("done")]), name="payer", tools=[pay, save]
+    )
+    top = above(above(payer, "middle"), "top")
+    assert (await runner.run(top, "go", task_id="t")).state == "waiting"
+    state = (await runner._driver.cache.load("t")).state
+    assert await harmless_children(runner.store, state) == harmless

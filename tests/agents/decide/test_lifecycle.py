@@ -6,6 +6,7 @@ import pytest
 
 from tests.agents.stories import (
     BOOKED,
+    DOWN,
     answered,
     began,
     decided,
@@ -21,15 +22,18 @@ from tests.agents.stories import (
     step,
     undo,
 )
+from tests.core.rules.test_deferring import completed, deferred, issued
+from tests.core.rules.test_deferring import state_after as state_with_tickets
+from treadle.agents.decide import lifecycle, step_functions
 from treadle.core import events as e
 from treadle.core.children import SpentBy
-from treadle.core.effects import CallModel, UndoCall, Wait
+from treadle.core.effects import CallModel, JudgeRequest, UndoCall, Wait
 from treadle.core.events import IllegalEvent
 from treadle.core.graph import Graph
 from treadle.core.messages import Message, Text
 from treadle.core.model import Usage
 from treadle.core.rules.fold import apply, fold
-from treadle.core.state import UndoState, start
+from treadle.core.state import TaskState, UndoState, start
 from treadle.testing.audit import well_formed
 
 CANCEL, PAUSE, INTERRUPT = e.CancelRequested(), e.PauseRequested(), e.InterruptRequested()
@@ -491,3 +495,227 @@ def test_a_fork_counts_its_own_driven_time_and_not_its_parents() -> None:
         event.seq, event.time = state.seq + 1, time
         apply(state, event)
     assert state.driven == 7
+
+
+# ---- what an answered task does about tickets that are open, and how calls in the background end, as a table
+
+
+TWO: list[Any] = [step(), answered("put", "put"), deferred(0), deferred(1), e.StepCompleted("s1")]
+ANSWER: list[Any] = [step(2), answered(text="started", index=2), e.StepCompleted("s2", True, "started")]
+
+
+@pytest.mark.parametrize("at_end", ["suspend", "wait"])
+def test_an_answered_task_waits_for_what_is_in_the_background(at_end: Any) -> None:
+    decision = decided(state_with_tickets(TWO, ANSWER), rules(at_end=at_end))
+    assert isinstance(decision, Wait)
+    assert (decision.reason, [call.id for call in decision.calls]) == ("background", ["s1-0", "s1-1"])
+    assert decided(state_with_tickets(TWO, ANSWER), rules(at_end=at_end), finalize=False) == Wait("answered")
+
+
+def test_it_goes_on_with_one_step_once_all_is_in() -> None:
+    written, decision = follow(state_with_tickets(TWO, ANSWER, completed(0)))
+    assert (written, getattr(decision, "reason", "")) == ([], "background")
+    written, decision = follow(state_with_tickets(TWO, ANSWER, completed(0), completed(1)))
+    assert [event.kind for event in written] == ["step_started"]
+    assert isinstance(decision, tuple)
+    assert isinstance(decision[0], CallModel)
+
+
+def test_with_detach_it_ends_with_its_tickets_open() -> None:
+    state = state_with_tickets(TWO, ANSWER)
+    written, decision = follow(state, rules(at_end="detach"))
+    assert [event.kind for event in written] == ["task_ended"]
+    assert (decision, list(state.deferred)) == (Wait("ended"), ["s1-0", "s1-1"])
+    assert state.next_due() is None
+
+
+def test_with_cancel_it_ends_after_its_tickets() -> None:
+    written, _ = follow(state_with_tickets(TWO, ANSWER), rules(at_end="cancel"))
+    ends = [(event.call, event.outcome) for event in written if isinstance(event, e.ToolEnded)]
+    assert (ends, written[-1].kind) == ([("s1-0", "unknown"), ("s1-1", "unknown")], "task_ended")
+
+
+def test_a_task_that_reached_a_limit_does_not_wait() -> None:
+    limit = e.LimitReached("steps", 1, 1)
+    written, _ = follow(state_with_tickets(TWO, limit, ANSWER))
+    assert [event.kind for event in written] == ["task_ended"]
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome"),
+    [
+        (e.TicketCompleted("s1", "s1-0", "film"), "ok"),
+        (e.TicketFailed("s1", "s1-0", "no film"), "error"),
+    ],
+)
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(deferred(0), id="deferred"),
+        pytest.param(
+            [issued(), began(0, name="put"), e.ToolStopped("s1", "s1-0", "crash")], id="cut off, idempotent"
+        ),
+        pytest.param([issued(), began(0, name="save"), e.ToolStopped("s1", "s1-0", "crash")], id="lost"),
+        pytest.param(
+            [issued(), began(0), e.ToolStopped("s1", "s1-0", "crash"), e.OutcomeUnresolved("s1", "s1-0")],
+            id="unresolved",
+        ),
+    ],
+)
+def test_what_is_told_by_a_ticket_ends_the_call(before: list[Any], told: e.Event, outcome: str) -> None:
+    end = recorded(state_with_tickets(step(), answered("put"), before, told))
+    assert (end.kind, end.call, end.outcome) == ("tool_ended", "s1-0", outcome)
+    assert end.error is None or end.error.message == "no film"
+
+
+def test_a_call_whose_tool_still_runs_is_let_run() -> None:
+    running = [issued(), began(0, name="put"), e.TicketCompleted("s1", "s1-0", "film")]
+    decision = decided(state_with_tickets(step(), answered("put"), running))
+    assert isinstance(decision, tuple)
+    assert [effect.id for effect in decision] == ["s1-0"]
+
+
+def test_of_a_long_result_the_model_sees_a_part() -> None:
+    end = recorded(state_with_tickets(TWO, e.TicketCompleted("s1", "s1-0", "x" * 500)), rules(max_chars=100))
+    assert end.output == "x" * 500
+    assert "400 characters cut; full output: call s1-0" in end.observation[0].text
+
+
+@pytest.mark.parametrize(("name", "outcome"), [("put", "unknown"), ("save", "unknown"), ("look", "timeout")])
+def test_a_ticket_that_expired_ends_its_call_as_one_that_took_too_long(name: str, outcome: str) -> None:
+    state = state_with_tickets(step(), answered(name), deferred(name=name), e.StepCompleted("s1"))
+    expired = e.TicketExpired("s1", "s1-0")
+    expired.seq, expired.time = state.seq + 1, 900
+    from treadle.core.rules.fold import apply
+
+    apply(state, expired)
+    end = recorded(state)
+    assert (end.outcome, end.error.kind, end.output) == (outcome, "timeout", "job")
+
+
+@pytest.mark.parametrize(("name", "outcome"), [("put", "unknown"), ("look", "cancelled")])
+def test_cancel_ends_what_is_in_the_background_too(name: str, outcome: str) -> None:
+    cancelled = [step(), answered(name), deferred(name=name), e.StepCompleted("s1"), e.CancelRequested()]
+    written, _ = follow(state_with_tickets(cancelled))
+    assert [event.kind for event in written] == ["tool_ended", "task_ended"]
+    assert getattr(written[0], "outcome", "") == outcome
+
+
+def test_undo_cancels_the_tickets_of_its_steps_and_compensates_their_calls() -> None:
+    done = [step(), answered("book"), deferred(name="book"), e.StepCompleted("s1"), undo("s1-0")]
+    state = state_with_tickets(done)
+    written, decision = follow(state)
+    assert [(event.kind, getattr(event, "outcome", "")) for event in written] == [("tool_ended", "unknown")]
+    assert isinstance(decision, tuple)
+    assert isinstance(decision[0], UndoCall)
+    assert decision[0].call.as_tool_call.output == "job"
+
+
+def test_undo_leaves_the_tickets_of_earlier_steps_open() -> None:
+    later = [TWO, step(2), answered(text="so", index=2), e.StepCompleted("s2")]
+    written, _ = follow(state_with_tickets(later, e.UndoRequested(1, ("s2",))))
+    assert written[0].kind == "rewound"
+
+
+# ---- requests to models that are judged: nothing goes out without a permit, and a permit holds for one question
+
+
+JUDGING = rules(judges_requests=True, gated=True)
+OPENED = e.StepStarted("s1", 1)
+
+
+def judged(verdict: e.RequestVerdict, index: int = 1) -> e.RequestJudged:
+    return e.RequestJudged(f"s{index}", verdict, "m", "a-rule", "why")
+
+
+def wanted(state: TaskState) -> list[tuple[type, str]]:
+    decision: Any = decided(state, JUDGING)
+    assert isinstance(decision, tuple), decision
+    return [(type(effect), effect.id) for effect in decision]
+
+
+JUDGE, ASK = [(JudgeRequest, "s1-judge")], [(CallModel, "s1")]
+
+
+@pytest.mark.parametrize(
+    ("events", "wants"),
+    [
+        ([OPENED], JUDGE),
+        ([OPENED, judged("allow")], ASK),
+        ([OPENED, judged("allow"), e.ModelStarted("s1", "m")], ASK),
+        ([OPENED, e.ModelStarted("s1", "m")], ASK),  # it went out before there was a policy
+        ([OPENED, judged("allow"), e.ModelStarted("s1", "m"), e.ModelStopped("s1", "crash")], ASK),
+        ([OPENED, judged("ask")], JUDGE),  # the pause was lost in a crash
+        ([OPENED, judged("ask"), e.PauseRequested("policy", "why"), e.Resumed()], ASK),
+        ([OPENED, judged("ask"), e.Resumed()], JUDGE),  # nothing was paused, so nobody let it go
+        ([OPENED, e.PauseRequested("ann"), judged("deny"), e.Resumed()], JUDGE),
+        ([OPENED, judged("allow"), e.TaskForked("t0", "math", "talk")], JUDGE),  # a fork inherits no permit
+    ],
+)
+def test_a_request_goes_out_only_with_a_permit(events: list[Any], wants: list[tuple[type, str]]):
+    assert wanted(state_after(*events)) == wants
+
+
+@pytest.mark.parametrize(
+    ("failed", "wants"),
+    [
+        (e.ModelFailed("s1", DOWN, retry_at=9), ASK),
+        (e.ModelFailed("s1", DOWN, retry_at=9, route="a", next_route="b"), JUDGE),  # another model
+    ],
+)
+def test_a_permit_holds_for_the_next_attempt_at_the_same_model(
+    failed: e.Event, wants: list[tuple[type, str]]
+):
+    state = state_after(OPENED, judged("allow"), e.ModelStarted("s1", "m"), failed)
+    state.step.model_call.tries.retry_at = None  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+    assert wanted(state) == wants
+
+
+def test_the_next_question_needs_a_permit_of_its_own():
+    asked = state_after(OPENED, judged("allow"), e.ModelStarted("s1", "m"), answered("look"))
+    assert [call.permit for _, call in asked.open_model_calls()] == [None]
+    done = state_after(OPENED, judged("allow"), *ran("look")[1:])
+    events, decision = follow(done, JUDGING)
+    assert [event.kind for event in events] == ["step_completed", "step_started"]
+    assert [(type(effect), effect.id) for effect in decision] == [(JudgeRequest, "s2-judge")]  # type: ignore[union-attr]
+
+
+def test_a_denied_request_fails_the_step_as_a_failed_model_does():
+    denied = [
+        judged("deny"),
+        e.ModelStarted("s1", "m"),
+        e.ModelFailed("s1", e.Failure("model", "denied", "no")),
+    ]
+    state = state_after(OPENED, *denied)
+    assert state.model_calls == 0, "nothing went out"
+    assert isinstance(decided(state, JUDGING), e.StepFailed)
+    pausing = rules(judges_requests=True, gated=True, on_model_failure="pause")
+    assert isinstance(decided(state, pausing), e.PauseRequested)
+    resumed = state_after(OPENED, *denied, e.PauseRequested("failure policy", "no"), e.Resumed())
+    decision: Any = decided(resumed, pausing)
+    assert [type(effect) for effect in decision] == [JudgeRequest], "it is judged once more"
+
+
+def test_a_paused_task_rests_until_it_is_resumed():
+    state = state_after(OPENED, judged("ask"), e.PauseRequested("policy", "why"))
+    assert decided(state, JUDGING) == Wait("paused")
+
+
+def test_requests_of_step_functions_are_judged_one_by_one():
+    requested = [e.ModelRequested("s1", f"s1-m{n}", f"k{n}", "d", (Message("user", ()),)) for n in (1, 2)]
+    planned = [e.StepsPlanned((e.NextStep("a"),)), e.StepStarted("s1", 1), *requested]
+    state = state_after(*planned, e.RequestJudged("s1", "allow", "m", call="s1-m1"))
+    decision: Any = lifecycle.decide(state, JUDGING, step_functions.decide, finalize=True)
+    assert [(type(effect), effect.id) for effect in decision][1:] == [
+        (CallModel, "s1-m1"),
+        (JudgeRequest, "s1-m2-judge"),
+    ]
+
+
+def test_without_a_policy_on_models_no_request_is_judged():
+    assert [(type(effect), effect.id) for effect in decided(state_after(OPENED))] == ASK  # type: ignore[union-attr]
+
+
+def test_a_request_that_is_out_is_not_judged_any_more():
+    with pytest.raises(e.IllegalEvent, match="request_judged names s1, whose request is begun"):
+        state_after(*step(), judged("allow"))

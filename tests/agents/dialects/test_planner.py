@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from tests.agents.dialects.readings import check_reading
 from tests.agents.dialects.texts import PLANNER, answer, read, request
+from tests.agents.dialects.transcripts import PLANNER as TEXTS
+from tests.agents.dialects.transcripts import Case
 from treadle import Agent, Runner, ScriptedModel
 
 
@@ -29,3 +32,15 @@ def test_the_planner_describes_the_arguments_of_finish() -> None:
     assert "The arguments of finish must fit" in PLANNER.ask(request(schema=wrapped)).instructions
     own = {"type": "object", "properties": {"x": {}}, "required": ["x"]}
     assert "The answer given to finish must fit" in PLANNER.ask(request(schema=own)).instructions
+
+
+# ------------------------------------------------- calls of the planner as JSON in text, and their readings
+
+
+@pytest.mark.parametrize("case", TEXTS, ids=str)
+def test_a_text_is_read_as_it_is_meant(case: Case) -> None:
+    check_reading("planner", case)
+
+
+def test_every_text_of_the_table_has_a_name_of_its_own() -> None:
+    assert len({case.name for case in TEXTS}) == len(TEXTS)

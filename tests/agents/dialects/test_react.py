@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from tests.agents.dialects.readings import check_reading
 from tests.agents.dialects.texts import REACT, read
+from tests.agents.dialects.transcripts import REACT as TEXTS
+from tests.agents.dialects.transcripts import Case
 from treadle import Agent, React, Reading, Runner, ScriptedModel
 from treadle.core import events as e
 from treadle.errors import ModelError
@@ -50,3 +53,16 @@ def test_a_model_is_reminded_of_the_format_that_its_parser_reads() -> None:
 def test_a_broken_parser_is_a_models_error() -> None:
     with pytest.raises(ModelError, match="the parser raised ZeroDivisionError"):
         read(React(parser=lambda content: 1 // 0), "x")  # type: ignore[arg-type, return-value]
+
+
+# ---------------------------------------------------------- texts in the ReAct protocol, and their readings
+
+
+@pytest.mark.parametrize("case", TEXTS, ids=str)
+def test_a_text_is_read_as_it_is_meant(case: Case) -> None:
+    check_reading("react", case)
+
+
+def test_every_text_of_the_table_has_a_name_of_its_own() -> None:
+    assert len(TEXTS) >= 60
+    assert len({case.name for case in TEXTS}) == len(TEXTS)
