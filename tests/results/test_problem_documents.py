@@ -90,7 +90,7 @@ def test_a_problem_says_its_class_its_sentence_and_its_message() -> None:
     error = errors.TaskConflict("task 't1' exists with another input", task_id="t1", field="input")
     assert error_to_wire(error) == {
         "type": f"{TYPE}TaskConflict",
-        "title": "A task of this id exists with another agent, input or thread; `field` names which.",
+        "title": "A task of this id exists with another agent, input or thread. `field` names the difference.",
         "detail": "task 't1' exists with another input",
         "task_id": "t1",
         "state": None,

@@ -391,6 +391,23 @@ def test_classes_that_a_field_may_hold_can_be_told_apart() -> None:
         from_wire(Nested | RunOptions, {})
 
 
+def test_the_cost_of_an_event_is_decimal_text_and_read_exactly() -> None:
+    """A JSON reader with floating-point numbers rounded costs beyond 9,007 dollars."""
+    for pico, dollars in (
+        (896_000_000, "0.000896"),
+        (2**53 + 1, "9007.199254740993"),
+        (0, "0"),
+        (None, None),
+    ):
+        event = e.ModelReturned("s1", Message("assistant", ()), cost=pico)
+        document = json.loads(wire_bytes(event))
+        assert document["cost"] == dollars
+        assert from_wire(e.Event, document) == event
+        assert from_wire(e.Event, {**document, "format": 1, "cost": pico}) == event, "as format 1 had it"
+    with pytest.raises(InvalidField, match="cost: should be an amount as decimal text"):
+        from_wire(e.Event, {**document, "cost": "much"})
+
+
 def test_a_failure_says_whether_a_retry_makes_sense() -> None:
     failure = e.Failure("model", "overloaded", "no", status=503, model="acme:big")
     document = plain_wire(failure)

@@ -36,7 +36,7 @@ def fits(schema: Any, value: Any, top: Any = None) -> bool:
             "type",
             "items",
         ),
-        *("properties", "required", "additionalProperties", "contentEncoding"),
+        *("properties", "required", "additionalProperties", "contentEncoding", "format"),
     }
     assert set(schema) <= known
     if "$ref" in schema:

@@ -51,6 +51,7 @@ from treadle.core.events import (
     UnknownEvent,
 )
 from treadle.core.messages import File, Image, Json, Message, Messages, Reasoning, Text, ToolCall, ToolResult
+from treadle.core.spending import as_dollars, picodollars
 from treadle.core.tools import Happened, NotHappened, Unknown
 from treadle.errors import InvalidField
 
@@ -233,9 +234,11 @@ def _compiled_writer(cls: type[Any]) -> _Writer:
     elif cls in TAGS:
         items.append(f"'type': {TAGS[cls]!r}")
     for item in written_fields(cls):
-        items.append(f"{item.name!r}: {_expression(hints[item.name], f'it.{item.name}')}")
+        hint, value = hints[item.name], f"it.{item.name}"
+        expression = f"_amount({value})" if is_cost(item.name, hint) else _expression(hint, value)
+        items.append(f"{item.name!r}: {expression}")
     items += [f"{name!r}: it.{name}" for name in DERIVED.get(cls.__name__, ())]
-    namespace: dict[str, Any] = {"_head": _head, "_list": _list, "_writers": _WRITERS}
+    namespace: dict[str, Any] = {"_amount": _amount, "_head": _head, "_list": _list, "_writers": _WRITERS}
     exec(f"def write(it): return {{{', '.join(items)}}}", namespace)  # noqa: S102  made of the names of fields alone
     return namespace["write"]
 
@@ -243,6 +246,15 @@ def _compiled_writer(cls: type[Any]) -> _Writer:
 def written_fields(cls: type[Any]) -> list[Field[Any]]:
     """Return the fields of a class that are written by name, without those of the head."""
     return [item for item in fields(cls) if item.compare]
+
+
+def is_cost(name: str, hint: Any) -> bool:
+    """Return whether a field holds pico-dollars: JSON readers in other languages round integers beyond 2**53."""
+    return name == "cost" and hint in (int, int | None)
+
+
+def _amount(pico: int | None) -> str | None:
+    return None if pico is None else format(as_dollars(pico), "f")
 
 
 def _expression(hint: Any, value: str) -> str:
@@ -363,6 +375,11 @@ def _read_money(value: Any, _: bool) -> Decimal:
     if amount is None or not amount.is_finite() or not -_MOST_DIGITS < amount.adjusted() < _MOST_DIGITS:
         raise _misfit("an amount as decimal text", value)
     return amount
+
+
+def _read_amount(value: Any, strict: bool) -> int | None:
+    """Return an amount in pico-dollars; format 1 had it as such an integer."""
+    return value if value is None or value.__class__ is int else picodollars(_read_money(value, strict))
 
 
 def _read_bytes(value: Any, _: bool) -> bytes:
@@ -567,7 +584,8 @@ def _compiled_reader(cls: type[Any]) -> _Reader:
         " given = {}",
     ]
     for item in written_fields(cls):
-        name, read = item.name, _reader(hints[item.name])
+        name, hint = item.name, hints[item.name]
+        read = _read_amount if is_cost(name, hint) else _reader(hint)
         known.add(name)
         lines.append(f" value = document.get({name!r}, _absent)")
         lines.append(" if value is not _absent:")

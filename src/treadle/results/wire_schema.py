@@ -18,6 +18,7 @@ from treadle.results.wire import (
     EPHEMERAL,
     FORMAT,
     TAGS,
+    is_cost,
     is_data_class,
     own_fields,
     tuple_of,
@@ -131,7 +132,10 @@ class WireSchema:
         needed = [
             item.name for item in wire_fields if item.default is MISSING and item.default_factory is MISSING
         ]
-        return {item.name: self.of(hints[item.name]) for item in wire_fields}, needed
+        schemas = {item.name: self.of(hints[item.name]) for item in wire_fields}
+        for name in [name for name in schemas if is_cost(name, hints[name])]:
+            schemas[name] = self.of(Decimal if hints[name] is int else Decimal | None)
+        return schemas, needed
 
 
 def _says(cls: type[Any]) -> str:
