@@ -61,7 +61,7 @@ class Tried:
             "disk": DISK,
             "open_files": OPEN_FILES,
         }
-        hosted = tool(try_all, name="try_all", host=host, timeout=120)
+        hosted = tool(try_all, name="try_all", host=host, timeout=900)
         model = ScriptedModel([call("try_all", names=names, world=world.world), text("Done.")])
         with Runner("memory:").sync as runner:
             self.execution = runner.run(Agent(model, tools=[hosted]), "Get out.").tool_executions[0]
