@@ -42,5 +42,5 @@ def undescribed(names: Iterable[str], described: Iterable[str]) -> list[str]:
 
 def names_in_the_reference() -> set[str]:
     """Return every name whose docstring a page of the reference asks for."""
-    pages = (path.read_text(encoding="utf-8") for path in sorted((DOCS / "reference").glob("*.md")))
+    pages = (path.read_text(encoding="utf-8") for path in sorted((DOCS / "reference").rglob("*.md")))
     return {name for page in pages for name in re.findall(r"^::: ([\w.]+)$", page, re.MULTILINE)}

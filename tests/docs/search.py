@@ -12,6 +12,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.docs.browser import Browser
+
 WORDS = {
     "guide/approvals.md": ["human in the loop", "approval", "HITL", "permission", "confirm"],
     "guide/questions.md": ["human in the loop", "ask a person", "elicitation"],
@@ -160,7 +162,7 @@ QUERIES = {
 
 
 def lost(site: Path) -> Iterator[str]:
-    """Yield the queries that do not find their page, by the search of the built site; none without Node."""
+    """Yield the queries that do not find their page, by the index of the built site; none without Node."""
     if (node := shutil.which("node")) is None:
         return
     script = Path(__file__).with_name("search.js")
@@ -168,3 +170,22 @@ def lost(site: Path) -> Iterator[str]:
     for (query, page), found in zip(QUERIES.items(), json.loads(answer), strict=True):
         if f"{page}.html" not in found[:3]:
             yield f"search: {query!r} finds {', '.join(found[:3]) or 'nothing'}, and not {page}.html"
+
+
+def lost_in_a_browser(site: Path, browser: Browser) -> Iterator[str]:
+    """Yield the queries that do not find their page when a reader types them into the search box."""
+    browser.show(1280, 800)
+    browser.open(site.joinpath("index.html").as_uri())
+    browser.run(Path(__file__).with_name("search_box.js").read_text(encoding="utf-8"))
+    browser.run("searchBox.open()")
+    for query, page in QUERIES.items():
+        browser.type(query)
+        addresses = [
+            address.partition("#")[0].partition("?")[0] for address in browser.run("searchBox.found()")
+        ]
+        if site.joinpath(f"{page}.html").as_uri() not in addresses[:3]:
+            shown = ", ".join(address.removeprefix(f"{site.as_uri()}/") for address in addresses[:3])
+            yield f"search box: {query!r} shows {shown or 'nothing'}, and not {page}.html"
+        browser.run("searchBox.select()")
+        browser.press("Backspace", 8)
+        browser.run("searchBox.cleared()")

@@ -2,21 +2,25 @@
 
     python -m tests.docs.site
 
-A link to a page, an anchor or a file that is not there, a public name without an entry, and a script, style, font or
-picture from another server are each a line of the report; with any of them the exit status is 1. `mkdocs.yml` makes
-every warning of the build an error.
+A link to a page, an anchor or a file that is not there, a public name without an entry, a script, style, font or
+picture from another server, headings out of order, a page without the version in its header and a picture without a
+text are each a line of the report. So is what `looks` sees in Chromium. With any of them the exit status is 1.
+`mkdocs.yml` makes every warning of the build an error.
 """
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
+from tests.docs.looks import seen
 from tests.docs.public_names import public_names, undescribed
 from tests.docs.search import lost
 
@@ -35,6 +39,9 @@ class BuiltPage(HTMLParser):
     links: list[str] = field(default_factory=list[str])
     loads: list[str] = field(default_factory=list[str])
     anchors: set[str] = field(default_factory=set[str])
+    headings: list[int] = field(default_factory=list[int])
+    unnamed: list[str] = field(default_factory=list[str])
+    shows_version: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -44,6 +51,12 @@ class BuiltPage(HTMLParser):
         values = {name: value or "" for name, value in attrs}
         if anchor := values.get("id") or (values.get("name") if tag == "a" else None):
             self.anchors.add(anchor)
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if values.get("class") == "version":
+            self.shows_version = True
+        if tag == "img" and not values.get("alt"):
+            self.unnamed.append(values.get("src", ""))
         if tag == "a" and "href" in values:
             self.links.append(values["href"])
         elif (
@@ -52,7 +65,7 @@ class BuiltPage(HTMLParser):
             self.loads.append(values[attribute])
 
 
-def build() -> None:
+def build(site: Path = SITE) -> None:
     """Build the site in this process, which reaches no other machine meanwhile."""
     os.environ["NO_MKDOCS_2_WARNING"] = "1"
     from mkdocs.commands.build import build as mkdocs_build
@@ -64,7 +77,7 @@ def build() -> None:
     connect, resolve = socket.socket.connect, socket.getaddrinfo
     socket.socket.connect = socket.getaddrinfo = refuse  # type: ignore[method-assign, assignment]
     try:
-        config = load_config(str(ROOT / "mkdocs.yml"))
+        config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(site))
         config.plugins.run_event("startup", command="build", dirty=False)
         mkdocs_build(config)
         config.plugins.run_event("shutdown")
@@ -90,12 +103,18 @@ def problems(site: Path = SITE) -> Iterator[str]:
                 yield f"{name}: {address} leads nowhere"
             elif url.fragment and target in pages and unquote(url.fragment) not in pages[target].anchors:
                 yield f"{name}: {address} names no anchor of that page"
-    described = {anchor for path in (site / "reference").glob("*.html") for anchor in pages[path].anchors}
+        if not page.shows_version:
+            yield f"{name}: the header shows no version"
+        yield from (f"{name}: {picture} has no text" for picture in page.unnamed)
+        for before, heading in pairwise([0, *page.headings]):
+            if heading > before + 1:
+                yield f"{name}: a heading of level {heading} follows one of level {before}"
+    described = {anchor for path in (site / "reference").rglob("*.html") for anchor in pages[path].anchors}
     yield from (f"reference: {name} is on no page" for name in undescribed(public_names(), described))
 
 
 if __name__ == "__main__":
     build()
-    found = [*problems(), *lost(SITE)]
+    found = [*problems(), *lost(SITE), *seen(SITE)]
     print(*found, sep="\n", end="\n" if found else "")
     sys.exit(1 if found else 0)

@@ -12,11 +12,13 @@ import ast
 import posixpath
 import re
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mkdocs.structure.files import File, Files
 
+from tests.docs.reference import with_old_addresses
 from tests.docs.search import WORDS
 
 if TYPE_CHECKING:
@@ -71,9 +73,10 @@ def set_addresses(config: MkDocsConfig, addresses: dict[str, str]) -> None:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the examples into the navigation, and the addresses of the project where the theme shows them."""
+    """Put the examples into the navigation; show the addresses of the project, and its version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     set_addresses(config, project.get("urls", {}))
+    config.extra["treadle_version"] = version("treadle")
     for section in config.nav or ():
         if "Examples" in section:
             section["Examples"] += [page for page in pages_outside_of_docs() if page.startswith("examples/")]
@@ -101,8 +104,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     uri = page.file.src_uri
     if uri in pages_outside_of_docs() or uri.startswith("decisions/"):
         page.meta["search"] = {"boost": 0.2}  # the guide and the reference come first
+    if uri == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]
     if uri in WORDS:
         page.meta["tags"] = WORDS[uri]
+    if uri == "reference/runner.md":
+        markdown = with_old_addresses(markdown)
     source = pages_outside_of_docs().get(uri, DOCS / uri)
     titled = WRITTEN.sub(r'\1```\3 title="\2"', markdown)
     parts: list[str] = []

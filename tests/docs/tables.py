@@ -10,9 +10,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
+from tests.docs import reference
 from treadle import errors
 from treadle.core import events
 from treadle.llm.finish_words import MEANINGS
@@ -97,6 +99,8 @@ MADE: dict[str, Callable[[], str]] = {
     "guide/providers.md": tables_of_providers,
     "errors.md": tree_of_errors,
     "reference/http.md": table_of_operations,
+    "reference/runner.md": reference.overview,
+    **{f"reference/runner/{page}.md": partial(reference.entries, page) for page in reference.GROUPS},
 }
 
 

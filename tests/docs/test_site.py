@@ -16,16 +16,20 @@ from tests.docs.site import problems
 from tests.docs.test_code_blocks import DOCUMENTS, ROOT, name, without_code
 
 
-def anchor(heading: str) -> str:
-    """The anchor of a heading, as the site and GitHub make it."""
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-    letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+def anchor_of_the_site(heading: str) -> str:
+    letters = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
     return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", letters).strip().lower())
 
 
+def anchor_of_github(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
+
+
 def anchors(document: Path) -> set[str]:
+    """The anchors that lead to headings of a page both on the site and on GitHub."""
     headings = re.findall(r"^#+ (.*)$", without_code(document.read_text(encoding="utf-8")), re.MULTILINE)
-    return {anchor(heading) for heading in headings}
+    texts = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {anchor_of_the_site(text) for text in texts} & {anchor_of_github(text) for text in texts}
 
 
 def test_links_to_headings_lead_to_headings():
@@ -65,7 +69,11 @@ def resolves(dotted: str) -> bool:
 
 def test_every_page_is_in_the_navigation_of_the_site():
     listed = set(
-        re.findall(r"^ *- ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+        re.findall(
+            r"^ *- (?:[\w ]+: )?([\w/-]+\.md)$",
+            (ROOT / "mkdocs.yml").read_text(encoding="utf-8"),
+            re.MULTILINE,
+        )
     )
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert {page for page in pages if not page.startswith("decisions/0")} - listed == set()
@@ -81,11 +89,18 @@ def test_the_check_of_a_built_site_reports_what_is_broken(tmp_path: Path):
     (tmp_path / "reference").mkdir()
     (tmp_path / "page.html").write_text(
         """<h1 id="here">A page</h1><a href="#here">fine</a><a href="#gone">x</a><a href="reference/names.html">fine</a>
-        <a href="lost.html">x</a><a href="https://example.org/elsewhere">not ours</a><img src="lost.svg">
-        <script src="https://example.org/script.js"></script><link rel="stylesheet" href="//example.org/font.css">"""
+        <a href="lost.html">x</a><a href="https://example.org/elsewhere">not ours</a><img src="lost.svg" alt="x">
+        <script src="https://example.org/script.js"></script><link rel="stylesheet" href="//example.org/font.css">
+        <a class="version" href="#here">1.0</a>"""
     )
-    (tmp_path / "reference" / "names.html").write_text("".join(f'<p id="{n}">' for n in public_names()[1:]))
+    (tmp_path / "other.html").write_text('<h1>A page</h1><h3>Too deep</h3><img src="page.html">')
+    (tmp_path / "reference" / "names.html").write_text(
+        '<a class="version">1.0</a>' + "".join(f'<p id="{n}">' for n in public_names()[1:])
+    )
     assert list(problems(tmp_path)) == [
+        "other.html: the header shows no version",
+        "other.html: page.html has no text",
+        "other.html: a heading of level 3 follows one of level 1",
         "page.html: loads https://example.org/script.js",
         "page.html: loads //example.org/font.css",
         "page.html: #gone names no anchor of that page",
