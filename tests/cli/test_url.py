@@ -190,4 +190,7 @@ def test_a_task_of_a_server_is_stepped_filtered_and_shown_as_it_stood(remote: An
     forks = remote("tasks", "--forked-from", task_id, "--roots", "--updated-since", "1h", "--json").document
     assert [item["task_id"] for item in forks["items"]] == [forked]
     refused = remote("resume", task_id, "--by", "bob")
-    assert (refused.code, "by must be 'ann', whose token this client has" in refused.err) == (2, True)
+    assert (refused.code, "by must be 'ann', the principal of this client's token" in refused.err) == (
+        2,
+        True,
+    )

@@ -1,4 +1,4 @@
-"""The arguments of a client's verbs: which of them a request carries, and in which form."""
+"""Check the arguments of a client's verbs, and convert them to bodies of requests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Given = dict[str, Any]
 
 
 class RemoteArguments:
-    """Checks the arguments of verbs, and turns them into bodies of requests.
+    """Checks the arguments of verbs, and converts them to bodies of requests.
 
     Args:
-        connection: to the server, which knows the name of this client and the versions of agents.
-        agents: those that are known here.
+        connection: a connection to the server, which knows the name of this client and the versions of agents.
+        agents: the agents that are known here.
     """
 
     def __init__(self, connection: Connection, agents: AgentsHere) -> None:
@@ -37,7 +37,7 @@ class RemoteArguments:
         self._name: str | None = None
 
     async def check(self, verb: str, given: Given) -> None:
-        """Raise `ConfigurationError` for an argument that no request carries; the text says where it belongs."""
+        """Raise `ConfigurationError` for an argument that no request can carry; the error says where it belongs."""
         if given.get("context") is not None:
             raise ConfigurationError(
                 f"{verb}: context= belongs to the process that drives: Runner(context_factory=...) of the server"
@@ -49,7 +49,7 @@ class RemoteArguments:
             )
         if given.get("raw"):
             raise ConfigurationError(
-                f"{verb}: raw= is what a provider sends: it stays with the process that drives"
+                f"{verb}: raw= is not available: a provider's raw chunks stay in the process that drives"
             )
         if isinstance(given.get("agent"), Agent):
             self._agents.add(given["agent"])
@@ -57,11 +57,11 @@ class RemoteArguments:
             return
         if given["by"] != (name := await self._own_name()):
             raise ConfigurationError(
-                f"{verb}: by must be {name!r}, whose token this client has, got {given['by']!r}; leave it out"
+                f"{verb}: by must be {name!r}, the principal of this client's token, got {given['by']!r}; leave it out"
             )
 
     async def _own_name(self) -> str:
-        """Return the name of the principal whose token this client has: events have it as `by`."""
+        """Return the name of the principal of this client's token, which events have as `by`."""
         if self._name is None:
             reply = await self._connection.request("GET", OPERATIONS["get_me"].path)
             self._name = str(reply.document["name"])
@@ -72,13 +72,13 @@ class RemoteArguments:
         if row.body is None:
             return None
         names, parameters = row.body, row.parameters
-        if row.name == "fork":  # the order in which its members have always been sent
+        if row.name == "fork":  # the original order of its members
             names = (*names[:-3], "task_id", "instructions", "model")
         changed = [name for name in names if name in given and given[name] is not parameters[name].default]
         return {name: await self._sent(name, given[name], given) for name in changed}
 
     async def _sent(self, name: str, value: Any, given: Given) -> Json:
-        """Return an argument as a body holds it."""
+        """Return an argument in the form of a body."""
         if name in ("input", "message"):
             return await content_of(value)
         if name == "agent":
@@ -88,7 +88,7 @@ class RemoteArguments:
         return set_fields(to_wire(value)) if isinstance(value, RunOptions) else to_wire(value)
 
     async def name_of(self, agent: Any, options: RunOptions | None) -> str:
-        """Return the name of an agent; refuse another version than the server's, if the options say so."""
+        """Return the name of an agent; refuse another version than the server's if the options require that."""
         if isinstance(agent, str):
             return agent
         self._agents.add(agent)
@@ -105,12 +105,12 @@ class RemoteArguments:
 
 
 async def content_of(value: Any) -> Json:
-    """Return what a caller gives as a message, with local files read here."""
+    """Return a message as JSON data, with the contents of local files."""
     return value if isinstance(value, str) else to_wire(await asyncio.to_thread(load_parts, parts_of(value)))
 
 
 def set_fields(document: Json) -> Json:
-    """Return options without what they leave open, which a server of another version may not know."""
+    """Return options without unset fields, which a server of another version may not know."""
     if not isinstance(document, dict):
         return document
     fields = {name: set_fields(value) for name, value in cast("dict[str, Json]", document).items()}

@@ -1,7 +1,7 @@
 """`Client`: the verbs of `Runner`, carried out by a server.
 
-A client has the verbs of a runner, each as a request. A verb has the signature of the runner's verb of its name, so the
-two cannot differ. A verb refuses an argument that no request can carry, and says where the argument belongs.
+A client has the verbs of a runner, each as a request. A verb has the signature of the runner's verb of the same name,
+so the two cannot differ. It refuses an argument that no request can carry, and says where the argument belongs.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ def _is_sent_as_it_is(token: str) -> bool:
 class Client(TaskRunner):
     """Runs agents on a server, with the verbs of `Runner`: the same arguments, results, events and errors.
 
-    An agent is given as an object or by its name; the server has its code. Runs, handles and streams go on after lost
+    Pass an agent as an object or by its name; the server has its code. Runs, handles and streams continue after lost
     connections and killed servers, as long as a server of the store answers. Leaving `run_stream` early, or cancelling
-    `run`, interrupts the task; a lost connection does not.
+    `run`, interrupts the task. A lost connection does not.
 
     Args:
-        url: of the server, with the path at which it is mounted.
+        url: the URL of the server, with the path at which it is mounted.
         token: sent with each request, as a bearer token.
-        agents: agents that this process has the code of: their answers are read with their output types.
+        agents: agents whose code this process has, so that their answers have their output types.
         patience: seconds for which requests and streams are tried again while no server answers.
 
     Raises:
-        ConfigurationError: an argument is not valid; the text names it.
-        MissingExtra: the optional package for HTTP is not installed, at the first request.
+        ConfigurationError: an argument is not valid; the error names it.
+        MissingExtra: at the first request, the optional package for HTTP is not installed.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Client(TaskRunner):
         self.sync = SyncRunner(self)
 
     def _in(self, connection: Connection) -> Client:
-        """Return a client with the same agents and another connection."""
+        """Return a client with another connection and the same agents."""
         made = copy(self)
         made._remote = RemoteVerbs(connection, self._here)  # noqa: SLF001  it is of this class
         made.sync = SyncRunner(made)
@@ -99,14 +99,14 @@ class Client(TaskRunner):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop. Tasks go on, and a later verb raises `ServerUnavailable`."""
+        """Close the connections of this event loop. Tasks continue, and a later verb raises `ServerUnavailable`."""
         await self._remote.connection.close()
 
 
 def resume_stream(
     client: Client, task_id: str, options: RunOptions | None, by: str | None = None
 ) -> RemoteRun[Any]:
-    """Return a task that `resume` has driven on, with its events from now on."""
+    """Resume a task and stream its events from now on."""
     return client._remote.resume_stream({"task": task_id, "options": options, "by": by})  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  its own
 
 
@@ -117,7 +117,7 @@ def _scoped(client: Client, remote: RemoteVerbs, given: Given) -> Client:
     if given["by"] is not None or given["options"] is not None:
         raise ConfigurationError(
             "client.scoped: a client acts for the principal of its token, under the ceiling that the server sets: "
-            "only tenant= can be given"
+            "pass only tenant="
         )
     if given["tenant"] == "":
         return client
@@ -140,7 +140,7 @@ _OWN: Final[dict[str, Callable[[Client, RemoteVerbs, Given], Any]]] = {
 COMPOSED: Final = tuple(
     name for name in vars(RemoteVerbs) if not name.startswith("_") and hasattr(TaskRunner, name)
 )
-"""The verbs that are several requests: the methods of `RemoteVerbs` of their names."""
+"""The verbs that need several requests, which are methods of `RemoteVerbs` of the same names."""
 
 
 def _carried_out(verb: str) -> Callable[[Client, RemoteVerbs, Given], Any]:
@@ -152,7 +152,7 @@ def _carried_out(verb: str) -> Callable[[Client, RemoteVerbs, Given], Any]:
 
 
 def _method(verb: str) -> Callable[..., Any]:
-    """Return the method of a verb; it takes what the runner's takes."""
+    """Return the method of a verb, with the arguments of the runner's."""
     original = function_of(verb)
     signature, carry_out = inspect.signature(original), _carried_out(verb)
 

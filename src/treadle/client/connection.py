@@ -1,7 +1,7 @@
-"""Requests to a server, repeated until one is answered; nothing is done twice, since each names what it is for.
+"""Send requests to a server, and repeat them until one is answered; each is carried out once.
 
-A request that a connection lost may have been carried out. So a command is sent with a key, a new task with its id, and
-a step with the event that it follows: the server, or another one of the same store, answers the second like the first.
+A request on a lost connection may have been carried out. So a command is sent with a key, a new task with its id, and a
+step with the event that it follows. Any server of the same store answers the repeat like the first request.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from treadle.verbs.operation import Operation
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 10.0
-"""Seconds between two attempts: from the first on they double, up to the longest, less a random part."""
+"""Maximum number of seconds between two attempts; they double from the first pause on, less a random part."""
 
 FIRST_CONTACT: Final = 5.0
-"""Seconds for which a server is looked for that never answered: its address may be wrong."""
+"""Seconds for which a server that never answered is tried, since its address may be wrong."""
 
 SILENCE: Final = 45.0
-"""Seconds without a byte after which a stream is taken for lost: a server sends at least a heartbeat every 15."""
+"""Seconds without a byte after which a stream counts as lost; a server sends a heartbeat every 15 seconds."""
 
 _CONNECTING: Final = 10.0
 _ANSWERING: Final = 30.0
-"""Seconds until an answer begins, beside those for which the request waits."""
+"""Seconds until a response begins, in addition to those for which the request waits."""
 
 MAX_DOCUMENT: Final = 256_000_000
-"""Bytes of one document of a server, decoded, and of one event of a stream."""
+"""Maximum number of bytes of one document of a server, decoded, and of one event of a stream."""
 
 _EVENT_STREAM: Final = "text/event-stream"
 _NO_SUCH: Final = "NoSuchOperation"
@@ -66,10 +66,10 @@ class Connection:
     """A server at a URL.
 
     Args:
-        url: of the server, with the path at which it is mounted.
+        url: the URL of the server, with the path at which it is mounted.
         token: sent with each request.
-        patience: seconds for which requests are repeated that no server answers.
-        tenant: in which each request acts; None for that of the token.
+        patience: seconds for which requests without an answer are repeated.
+        tenant: the tenant in which each request acts; None for that of the token.
     """
 
     def __init__(self, url: str, token: str | None, patience: float, tenant: str | None = None) -> None:
@@ -97,11 +97,11 @@ class Connection:
         )
 
     def in_tenant(self, tenant: str) -> Connection:
-        """Return a connection whose requests act in a tenant: a token of the scope `admin` may name any."""
+        """Return a connection whose requests act in a tenant; a token with the scope `admin` may name any."""
         return Connection(self.url, self._token, self.patience, tenant)
 
     def open(self) -> None:
-        """Let a closed connection be used again."""
+        """Make a closed connection usable again."""
         self._is_closed = False
 
     def _check_open(self) -> None:
@@ -131,17 +131,17 @@ class Connection:
         """Return the reply to a request, which is repeated until a server answers it.
 
         Args:
-            method: of HTTP.
-            path: below the URL of the server.
+            method: the HTTP method.
+            path: the path below the URL of the server.
             query: names and values.
             body: sent as JSON.
-            headers: besides those of every request.
+            headers: headers in addition to those of every request.
             wait: seconds for which the server may wait for a result before it answers.
-            attempts: counts failed attempts, for a caller that has to know whether the request was repeated.
+            attempts: counts failed attempts, for a caller that must know whether the request was repeated.
 
         Raises:
             ServerUnavailable: no server answered in time.
-            TreadleError: the error that the server answered with, of its class.
+            TreadleError: the error in the server's response, of its class.
         """
         self._check_open()
         sent = dict(headers or {})
@@ -172,10 +172,10 @@ class Connection:
             await attempts.refused(_error_of(response), response)
 
     def _reply(self, response: Any) -> Reply:
-        """Return the document of a successful response; raises `RequestRefused` if no Treadle server sent it."""
+        """Return the document of a successful response; raise `RequestRefused` if no Treadle server sent it."""
         location = response.headers.get("location", "")
         status = response.status_code
-        if status >= HTTPStatus.MULTIPLE_CHOICES:  # no redirect is followed: a token is for one address
+        if status >= HTTPStatus.MULTIPLE_CHOICES:  # no redirect is followed, since a token is for one address
             text = (
                 f"{self.url} redirects to {location or 'another address'}: give that address, if you trust it"
             )
@@ -193,7 +193,7 @@ class Connection:
     async def stream(
         self, path: str, query: Sequence[tuple[str, str]], last_event_id: int | None = None
     ) -> AsyncGenerator[Any]:
-        """Open an event stream and yield its frames; raises what `request` does, and the errors of the HTTP library."""
+        """Open an event stream and yield its frames; raise the errors of `request` and of the HTTP library."""
         self._check_open()
         httpx2 = _httpx2()
         client = await self._clients.get()
@@ -217,12 +217,12 @@ class Connection:
 
     @property
     def patience_now(self) -> float:
-        """For how many seconds attempts may fail now."""
+        """Seconds for which attempts may fail now."""
         return self.patience if self._reached else min(self.patience, FIRST_CONTACT)
 
 
 def _most(response: Any) -> int | None:
-    """Return how many bytes a body may have; None for an event stream that was requested, which has no end."""
+    """Return the maximum number of bytes of a body; None for a requested event stream, which has no end."""
     kind = response.headers.get("content-type", "").lower()
     is_requested = response.request.headers["accept"] == _EVENT_STREAM and response.status_code < 400
     return None if is_requested and kind.startswith(_EVENT_STREAM) else MAX_DOCUMENT
@@ -234,7 +234,7 @@ def _refused_body(response: Any, why: str) -> RequestRefused:
 
 
 class Refusal(Exception):
-    """What a server answered instead of a stream: its error and the response."""
+    """A server's error instead of a stream, with the response."""
 
     def __init__(self, error: TreadleError, response: Any) -> None:
         super().__init__(str(error))
@@ -243,7 +243,7 @@ class Refusal(Exception):
 
     @property
     def head(self) -> int | None:
-        """Where the journal ends, of a stream that was to begin behind its end."""
+        """The end of the journal, if the stream was to begin after it."""
         try:
             head = self.response.json().get("head")
         except (ValueError, AttributeError):
@@ -252,10 +252,10 @@ class Refusal(Exception):
 
 
 class Attempts:
-    """Counts attempts that failed in a row, and waits before the next.
+    """Counts attempts that failed in a row, and waits before the next one.
 
     Args:
-        connection: says for how long they may fail.
+        connection: has the number of seconds for which they may fail.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -265,12 +265,12 @@ class Attempts:
         self.failures = 0
 
     def progressed(self) -> None:
-        """Begin anew: something came."""
+        """Reset the count, since data arrived."""
         self._pause = FIRST_PAUSE
         self._since = time.monotonic()
 
     async def failed(self, error: Exception, seconds: float | None = None) -> None:
-        """Wait before the next attempt, for some seconds at least; raises `ServerUnavailable` once that is too late."""
+        """Wait before the next attempt, at least `seconds`; raise `ServerUnavailable` once patience has ended."""
         self.failures += 1
         pause = max(self._pause * random.uniform(0.5, 1.0), seconds or 0.0)  # noqa: S311  no secret
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -283,7 +283,7 @@ class Attempts:
         await asyncio.sleep(pause)
 
     async def refused(self, error: TreadleError, response: Any) -> None:
-        """Wait before the next attempt if the refusal may pass by itself; else raise its error."""
+        """Wait before the next attempt if the refusal may be temporary; else raise its error."""
         status = response.status_code
         is_passing = status == 429 or (status in _PASSING and _may_pass(error))
         if not is_passing:
@@ -297,17 +297,19 @@ class Attempts:
 
 
 def _may_pass(error: TreadleError) -> bool:
-    """Whether a repeat of the request may soon succeed: at another server of the store, or once this server is back."""
+    """Whether a repeat of the request may soon succeed, at another server of the store or once this one is back."""
     return not isinstance(error, RequestRefused) or error.problem != "TooManyTasks"
 
 
 def _error_of(response: Any) -> TreadleError:
-    """Return the error of a response: that of its problem document, or one that names the status."""
+    """Return the error of a response: from its problem document, else from its status."""
     try:
         document = response.json()
         error = error_from_wire(document)
     except ValueError:
-        text = f"the server answered {response.status_code} {response.reason_phrase}, and no problem document"
+        text = (
+            f"the server answered {response.status_code} {response.reason_phrase}, without a problem document"
+        )
         return RequestRefused(text, status=response.status_code)
     if type(error) is not TreadleError:
         return error
@@ -341,18 +343,18 @@ def _seconds(text: str | None) -> float | None:
 
 
 def path_of(row: Operation, arguments: Mapping[str, Any]) -> str:
-    """Return the path of a request; raises `ConfigurationError` for an id that no path can hold."""
+    """Return the path of a request; raise `ConfigurationError` for an id that no path can have."""
     return row.path.format(**{name: _segment(name, str(arguments[name])) for name in row.in_path})
 
 
 def _segment(name: str, value: str) -> str:
-    if value in (".", ".."):  # RFC 3986 removes them, also as %2E: the request would ask for something else
-        raise ConfigurationError(f"{name} must not be {value!r}: no URL can name that")
+    if value in (".", ".."):  # RFC 3986 removes them, also as %2E, so the request would name another resource
+        raise ConfigurationError(f"{name} must not be {value!r}: no URL can contain that")
     return quote(value, safe="")
 
 
 def _checked(url: Any) -> str:
-    """Return the URL of a server without a slash at its end; raises `ConfigurationError`."""
+    """Return the URL of a server without a slash at its end; raise `ConfigurationError`."""
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
     except ValueError:  # such as http://[::1
@@ -368,8 +370,8 @@ def _checked(url: Any) -> str:
 
 
 def _instead_of(url: str) -> str:
-    """Return the probable meaning of text that is no URL: a host and port, or a store."""
-    return f"; did you mean 'http://{url}'?" if ":" in url else f"; a store is opened by Runner({url!r:.80})"
+    """Return the advice for text that is no URL: it may be a host and port, or a store."""
+    return f"; did you mean 'http://{url}'?" if ":" in url else f"; open a store with Runner({url!r:.80})"
 
 
 def _httpx2() -> Any:

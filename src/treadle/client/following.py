@@ -1,15 +1,15 @@
-"""Event streams that go on: after lost connections, killed servers and servers that leave.
+"""Event streams that continue after lost connections, killed servers and servers that leave.
 
     connect, with the number of the last event --> frames --> event: numbered? the next one, or seen before: left out
         ^                                            |         delta: its place says what of it was seen
         |  pause 0.25 to 10 seconds                  v
         +--------------------------------- lost, `leaving`, or silent for 45 seconds
 
-Each event comes once and in order. Deltas are not stored. A new connection begins with each answer that is being
-written, so far, and of that only the part that was not seen before is yielded.
+Each event is yielded once and in order. Deltas are not stored. A new connection begins with the text so far of each
+answer that is being written. Only its unseen part is yielded.
 
-A task may be deleted, and another one made with its id, while no connection is there. So a new connection begins one
-event early, and that event tells whether the task is the same: it has the time that it had. Else the stream ends.
+While there is no connection, a task may be deleted and another one created with its id. So a new connection begins one
+event early. If that event has the same time as before, the task is the same. Else the stream ends.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ SLACK: Final = 60_000_000
 """Microseconds by which the clocks of the client and the server may differ."""
 
 _SEEN_MOST: Final = 4_096
-"""How many deltas without a place are remembered since the last event."""
+"""Maximum number of deltas without a position that are remembered since the last event."""
 
 
 class Seen:
-    """What a stream has told already, so that a stream that begins again tells nothing twice.
+    """Remembers the yielded items of a stream, so that a new connection repeats none.
 
     Args:
         last: the sequence number of the last event that was seen.
@@ -56,7 +56,7 @@ class Seen:
     def __init__(self, last: int) -> None:
         self.last = last
         self.is_same = True
-        """whether the task of this connection is known to be that of the connections before"""
+        """whether this connection certainly has the same task as the previous ones"""
 
         self._time: int | None = None
         """the time of the last event; None if this stream did not yield it"""
@@ -67,7 +67,7 @@ class Seen:
 
     @property
     def start(self) -> int:
-        """The sequence number behind which a connection begins."""
+        """The sequence number after which a connection begins."""
         return self.last if self.is_empty else self.last - 1
 
     @property
@@ -76,23 +76,23 @@ class Seen:
         return self._time is None
 
     def begin_again(self) -> None:
-        """Take what was seen so far for what a new connection may repeat."""
+        """Mark the items seen so far as those that a new connection may repeat."""
         self.is_same = self.is_empty
         self._before = dict(self._others)
 
     def new_part(self, event: Event | Ephemeral, data: str) -> Event | Ephemeral | None:
-        """Return what of an event was not seen before; None if all was.
+        """Return the unseen part of an event; None if all of it was seen.
 
         Raises:
             Gap: events are missing before it.
-            Replaced: it is of another task.
+            Replaced: it belongs to another task.
         """
         if isinstance(event, Event):
             return self._event(event)
         if isinstance(event, TaskStood):
             return event
         if event.after < self.last:
-            return None  # what it announced has come
+            return None  # the announced event was yielded
         if isinstance(event, Delta):
             return self._places.new_part(event)
         if isinstance(event, ModelRestarted):
@@ -123,30 +123,30 @@ class Seen:
 
 
 class Gap(Exception):
-    """A stream left events out."""
+    """A stream lacks events."""
 
 
 class Replaced(Exception):
-    """The task was deleted, and another task was made with its id."""
+    """The task was deleted, and another one was created with its id."""
 
 
 async def follow(
     connection: Connection, task_id: str, *, after: int = 0, deltas: bool = True
 ) -> AsyncGenerator[Event | Ephemeral]:
-    """Yield the events of a task, and how it stands whenever that changes, until it is deleted.
+    """Yield the events of a task, and a `TaskStood` whenever its state changes, until it is deleted.
 
-    A `TaskStood` of a task at rest comes behind the events up to that rest, as in a runner. The stream also ends where
-    another task was made with the id. A `TaskStood` of that one may come before the end, if its journal is shorter.
+    For a task that has stopped, `TaskStood` follows its last event, as in a runner. The stream also ends if another
+    task was created with the id. A `TaskStood` of that task may precede the end if its journal is shorter.
 
     Args:
-        connection: to the server.
+        connection: the connection to the server.
         task_id: the task.
         after: the sequence number of the last event that the caller has seen.
-        deltas: also yield what is not stored.
+        deltas: also yield items that are not stored.
 
     Raises:
         TaskNotFound: there is no such task.
-        ServerUnavailable: no server answered for as long as the connection is patient.
+        ServerUnavailable: no server answered within the patience of the connection.
     """
     seen, attempts, is_open = Seen(after), Attempts(connection), False
     behind: int | None = None
@@ -161,11 +161,11 @@ async def follow(
                 return
         except Refusal as refusal:
             if is_open and isinstance(refusal.error, TaskNotFound):
-                return  # it was deleted while no connection was there
+                return  # it was deleted while there was no connection
             if (head := refusal.head) is not None and head < start and behind is None:
                 if not seen.is_empty:
-                    return  # a journal never shrinks: it is that of another task
-                behind = head  # the caller asks for what has not happened yet
+                    return  # a journal never shrinks, so this is another task
+                behind = head  # the caller asks for future events
                 continue
             await attempts.refused(refusal.error, refusal.response)
         except Replaced:
@@ -185,7 +185,7 @@ async def _connected(
 ) -> AsyncGenerator[Event | Ephemeral]:
     """Yield the events of one connection; return when the task is deleted, raise `_Lost` when the connection is lost.
 
-    The stream begins behind the event `start`.
+    The stream begins after the event `start`.
     """
     path = path_of(OPERATIONS["get_events"], {"task": task_id})
     query = [] if deltas else [("deltas", "false")]
@@ -197,9 +197,9 @@ async def _connected(
                 return  # the task is gone: see `_frames`
             event = event_in(frame.json())
             part = seen.new_part(event, frame.data) if event is not None else None
-            if isinstance(part, TaskStood):  # the first one comes before the events up to it
+            if isinstance(part, TaskStood):  # the first one precedes the events up to it
                 is_ahead = not part.driven and part.head > seen.last
-                is_unsure = not seen.is_same and part.head >= seen.last  # the event that tells comes next
+                is_unsure = not seen.is_same and part.head >= seen.last  # the next event decides
                 held = part if is_ahead or is_unsure else None
             if part is not None and part is not held:
                 yield part
@@ -217,9 +217,9 @@ async def _frames(
     *,
     tells_opening: bool = False,
 ) -> AsyncGenerator[Any]:
-    """Yield the frames of one connection that hold data, after None if `tells_opening`.
+    """Yield the frames of one connection that have data, after None if `tells_opening`.
 
-    Raises `_Lost` when the connection is lost, or the server ends it.
+    Raises `_Lost` when the connection is lost or the server ends it.
     """
     from httpx2 import TransportError
 
@@ -241,16 +241,17 @@ async def _frames(
 async def changes(
     connection: Connection, newer: Callable[[int], Awaitable[AsyncIterable[TaskSummary]]]
 ) -> AsyncGenerator[TaskSummary]:
-    """Yield each task that changes, as lists show it; after a gap, each one that has changed meanwhile.
+    """Yield each task that changes, as lists show it; after a gap, each task that has changed meanwhile.
 
-    A gap is a lost connection, or a reader so slow that the server dropped changes. A deletion in a gap is not told.
+    A gap is a lost connection, or a reader so slow that the server dropped changes. A deletion in a gap is not
+    reported.
 
     Args:
-        connection: of the client.
+        connection: the connection of the client.
         newer: lists the tasks that were updated since a time, in microseconds since 1970, UTC.
 
     Raises:
-        ServerUnavailable: no server answered for as long as the connection is patient.
+        ServerUnavailable: no server answered within the patience of the connection.
     """
     attempts = Attempts(connection)
     told: OrderedDict[str, TaskSummary] = OrderedDict()
@@ -285,7 +286,7 @@ def _now() -> int:
 
 
 def _is_new(summary: TaskSummary, told: OrderedDict[str, TaskSummary]) -> bool:
-    """Whether a summary differs from the last one told of its task, but for the lease of its driver."""
+    """Whether a summary differs from the last one yielded of its task, apart from the lease of its driver."""
     before = told.get(summary.task_id)
     if before is not None and replace(before, driver=None) == replace(summary, driver=None):
         return False
@@ -301,7 +302,7 @@ def _reason_in(frame: Any) -> Json:
 
 
 def event_in(document: Json) -> Event | Ephemeral | None:
-    """Return the event of a document; None for something ephemeral that this version does not know."""
+    """Return the event of a document; None for an ephemeral item that this version does not know."""
     event: Any = from_wire(Occurrence, document)
     return None if isinstance(event, UnknownEvent) and not event.seq else event
 
@@ -309,11 +310,11 @@ def event_in(document: Json) -> Event | Ephemeral | None:
 async def until_rest(
     events: AsyncGenerator[Event | Ephemeral], rest: Callable[[], Awaitable[int | None]], after: int
 ) -> AsyncGenerator[Event | Ephemeral]:
-    """Yield the events of a stream until its task has come to rest and all before that was yielded.
+    """Yield the events of a stream until its task has stopped and all events before that were yielded.
 
     Args:
-        events: what `follow` yields.
-        rest: returns the last event of the task if it is at rest; None if not, as when a driver is to adopt it.
+        events: the items of `follow`.
+        rest: returns the last event of the task if it has stopped; None if not, also if a driver will adopt it.
         after: the sequence number of the last event that the caller has seen.
     """
     last, stood, end = after, None, None
@@ -326,7 +327,7 @@ async def until_rest(
             else:
                 yield event
             if stood is not None and not stood.driven and last >= stood.head:
-                end = await rest()  # None: another driver is to adopt it, and then it is told how it stands
+                end = await rest()  # None: another driver will adopt it, and the stream then yields its state
                 stood = None
             if end is not None and last >= end:
                 return
@@ -338,11 +339,11 @@ async def until_done(
     head: Callable[[], Awaitable[int]],
     after: int,
 ) -> AsyncGenerator[Event | Ephemeral]:
-    """Yield the events of a stream until some work is done and all events that it made were yielded.
+    """Yield the events of a stream until some work is done and all its events were yielded.
 
     Args:
-        events: what `follow` yields.
-        work: what drives the task, for all that is known here.
+        events: the items of `follow`.
+        work: drives the task, as far as is known here.
         head: an async function that returns the sequence number of the task's last event.
         after: the sequence number of the last event that the caller has seen.
     """

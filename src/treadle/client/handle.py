@@ -1,4 +1,4 @@
-"""A handle on a task that a server has: its verbs are those of the client."""
+"""A handle on a task of a server, with the verbs of the client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from treadle.runner.verbs import called_on
 
 @called_on("handle")
 class RemoteHandle(RunHandle[OutputT_co], Generic[OutputT_co]):
-    """A task under its id. Watching never affects it; the verbs are those of the client."""
+    """A task by its id, with the verbs of the client. Watching never affects the task."""
 
     def __init__(self, client: TaskVerbs, verbs: RemoteVerbs, task_id: str) -> None:
         self.task_id = task_id
@@ -28,28 +28,28 @@ class RemoteHandle(RunHandle[OutputT_co], Generic[OutputT_co]):
     def events(
         self, *, after: int = 0, deltas: bool = True, raw: bool = False, follow: bool = False
     ) -> AsyncGenerator[Event | Ephemeral, None]:
-        """Yield the task's events with sequence numbers greater than `after`, until it stops; can be opened again.
+        """Yield the task's events with sequence numbers greater than `after`, until it stops; can be called again.
 
-        The stream goes on after lost connections and killed servers. In the middle of an answer, all of
-        it so far comes first, as from a runner.
+        The stream continues after lost connections and killed servers. If an answer is being written, its text so far
+        follows the stored events, as with a runner.
 
         Args:
             after: sequence number of the last event already seen.
-            deltas: also yield what the model is writing just now, which is never stored.
-            raw: not over a server: what the provider sends stays with the process that drives.
-            follow: go on when the task stops, until it is deleted, and yield a `TaskStood` first of all and whenever
-                its state or its driver changes.
+            deltas: also yield the deltas of the model, which are never stored.
+            raw: refused, since the provider's raw chunks stay in the process that drives.
+            follow: go on when the task stops, until it is deleted. Yield a `TaskStood` first, and whenever its state or
+                its driver changes.
         """
         if raw:
             raise ConfigurationError(
-                "events: raw= is what a provider sends: it stays with the process that drives"
+                "events: raw= is not available: a provider's raw chunks stay in the process that drives"
             )
         return self._verbs.events(self.task_id, after=after, deltas=deltas, follows=follow)
 
     async def partials(self, *, checked: bool = False) -> AsyncGenerator[Any, None]:
-        """Yield the answer that is being written, each time that there is more of it; see `EventStream.partials`.
+        """Yield the growing answer each time that it has grown; see `EventStream.partials`.
 
-        The client has to know the task's agent as an object: `Client(url, agents=[...])`.
+        The client must know the task's agent as an object: `Client(url, agents=[...])`.
         """
         from treadle.runner.partials import partials
 
@@ -59,5 +59,5 @@ class RemoteHandle(RunHandle[OutputT_co], Generic[OutputT_co]):
                 yield value
 
     async def result(self) -> RunResult[OutputT_co]:
-        """Return how the task stands once it stops: losing a server does not stop it."""
+        """Return the state of the task once it stops; a lost server does not stop it."""
         return await self._verbs.stopped(self.task_id)

@@ -1,7 +1,4 @@
-"""Runs and steps that a server drives, with their events on the way: what `run_stream` and `stream_step` return.
-
-The agents that a client knows as objects: their names, their versions, and the types of their answers.
-"""
+"""Streams of runs and steps that a server drives, and the agents that a client knows as objects."""
 
 from __future__ import annotations
 
@@ -25,16 +22,16 @@ from treadle.wiring import resolve
 
 
 class AgentsHere:
-    """The agents that a client was given, or that its verbs were, and those that they reach."""
+    """The agents that were passed to a client or to its verbs, and those they can reach."""
 
     def __init__(self) -> None:
         self._agents: dict[str, Agent[Any]] = {}
 
     def add(self, agent: Any) -> None:
-        """Remember an agent by its name, and the agents that it reaches where their names are free.
+        """Register an agent by its name, and the agents it can reach whose names are free.
 
         Raises:
-            ConfigurationError: it is no agent.
+            ConfigurationError: the value is not an agent.
         """
         if not isinstance(agent, Agent):
             raise ConfigurationError(f"agent must be an Agent or the name of an agent, got {agent!r:.100}")
@@ -46,19 +43,19 @@ class AgentsHere:
                 self.add(other)
 
     def typed_of(self, name: str) -> Callable[[str | None], TypedAnswers | None]:
-        """Return what tells how answers of an agent are read; without a name those of the agent `name`."""
+        """Return a function that returns the parser of an agent's answers; None names the agent `name`."""
 
         def typed_of(other: str | None) -> TypedAnswers | None:
             agent = self._agents.get(other or name)
             if agent is None or agent.typed is None:
                 return None
-            model = resolve(agent.model) if agent.model else None  # else it is that of the server
+            model = resolve(agent.model) if agent.model else None  # else the server chooses the model
             return typed_answers(agent, agent.typed, model)
 
         return typed_of
 
     def typed(self, value: Any) -> Any:
-        """Return a result whose answer is of its agent's output type, where the agent is known here."""
+        """Return a result whose answer has its agent's output type, if the agent is known here."""
         if isinstance(value, RunResult):
             result = cast("RunResult[Any]", value)
             has_answer = result.state in ("completed", "degraded", "answered")
@@ -89,14 +86,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 @frozen
 class Way(Generic[R]):
-    """How a stream's task is driven and watched.
+    """The functions that drive and watch a stream's task.
 
     Args:
-        opened: makes the task if there is none; returns its last event, behind which the stream begins.
+        opened: creates the task if there is none; returns its last event, after which the stream begins.
         events: yields its events after a sequence number.
         head: returns its last event now.
-        work: has it driven, and returns what came of that; cancelled, it interrupts the task.
-        standing: returns how it stands, if the stream was left before its end.
+        work: drives it and returns the result; if cancelled, it interrupts the task.
+        standing: returns its state if the stream was left before its end.
     """
 
     opened: Callable[[], Awaitable[int]]
@@ -107,11 +104,11 @@ class Way(Generic[R]):
 
 
 class _Remote(TaskStream[R_co], Generic[R_co]):
-    """A task that a server drives while its caller iterates over its events.
+    """A task that a server drives while the caller iterates over its events.
 
     Args:
         task_id: the task.
-        way: how it is driven and watched.
+        way: the functions that drive and watch it.
     """
 
     def __init__(self, task_id: str, way: Way[R_co]) -> None:
@@ -126,7 +123,7 @@ class _Remote(TaskStream[R_co], Generic[R_co]):
     async def __aenter__(self) -> Self:
         after = await self._way.opened()
         events = self._way.events(after)
-        first = await anext(events)  # how the task stands: the stream is open, so no delta is missed
+        first = await anext(events)  # the state of the task: the stream is open, so no delta is missed
 
         async def all_of_them() -> AsyncGenerator[Event | Ephemeral]:
             yield first

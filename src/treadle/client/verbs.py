@@ -1,10 +1,10 @@
-"""The verbs of a client as requests: most verbs are one request each, by their row; the others are composed here.
+"""The verbs of a client as requests: most verbs are one request, by their row; the others are composed here.
 
     undo_step {task, to: 2} --> POST /v1/tasks/{task}/undo {"to": 2}
                                 Idempotency-Key: the command's id     If-Match: expect     Prefer: wait=60
     UndoReport <-- from_wire <-- 200;   202: the same request again;   4xx: the error of its class
 
-A verb that drives does not end with its connection: the task goes on, and the request, sent again, finds it.
+A verb that drives does not end with its connection. The task goes on, and the repeated request finds it.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ LONGEST_WAIT: Final = 60.0
 """Seconds for which one request waits for a result; then it is sent again."""
 
 _PAGE: Final = 50
-"""Tasks that are read at once where changes were missed."""
+"""Number of tasks that are read at once after missed changes."""
 
 INTERRUPTING: Final = 10.0
-"""Seconds for which a cancelled verb tries to have its task interrupted: with no server there, the task goes on."""
+"""Seconds for which a cancelled verb tries to interrupt its task; without a server the task goes on."""
 
 R = TypeVar("R")
 
@@ -62,8 +62,8 @@ class RemoteVerbs:
     """Carries verbs out by requests to a server.
 
     Args:
-        connection: to the server.
-        agents: those that are known here.
+        connection: the connection to the server.
+        agents: the agents that are known here.
     """
 
     def __init__(self, connection: Connection, agents: AgentsHere) -> None:
@@ -74,14 +74,14 @@ class RemoteVerbs:
     # ------------------------------------------------------------------------------------- one request
 
     async def call(self, verb: str, given: Given) -> Any:
-        """Carry out a verb that is one request, which is sent again with the same key while it is not done."""
+        """Carry out a verb that is one request, and repeat it with the same key until it is done."""
         await self._arguments.check(verb, given)
         row = _row_of(verb, given)
         if verb == "fork":
             _task_id(given)
         path, body, headers = path_of(row, given), await self._arguments.body(row, given), _headers(given)
         query = [pair for name in row.query for pair in _query(name, given.get(name))]
-        # A read tells how things stand now: `stopped` is what waits.
+        # A read returns the present state; `stopped` waits.
         wait = LONGEST_WAIT if row.waits is not None and row.method == "POST" else 0.0
         while True:
             reply = await self.connection.request(
@@ -103,25 +103,25 @@ class RemoteVerbs:
         return value
 
     def _follow(self, page: TaskPage, filters: Given) -> None:
-        """Let a page of a lineage be followed by those of `list_tasks`."""
+        """Continue a page of a lineage with pages of `list_tasks`."""
         page.followed_by(lambda cursor: self.call("list_tasks", {**filters, "cursor": cursor}))
 
     # ------------------------------------------------------------------------------------ waiting for rest
 
     async def _waited(self, path: str) -> Reply:
-        """Return the reply to a request for a result, once that is there."""
+        """Return the reply to a request for a result, once the task has one."""
         while True:
             reply = await self.connection.request("GET", path, wait=LONGEST_WAIT)
             if reply.status != 202:
                 return reply
 
     async def stopped(self, task_id: str) -> RunResult[Any]:
-        """Return how a task stands once it is at rest. A task with a lost driver is not at rest: a driver adopts it."""
+        """Return the state of a task once it has stopped. A task with a lost driver has not: a driver adopts it."""
         reply = await self._waited(path_of(OPERATIONS["get_result"], {"task": task_id}))
         return self.agents.typed(from_wire(RunResult[Any], reply.document))
 
     async def _rest(self, task_id: str) -> int | None:
-        """Return the last event of a task that is at rest, 0 if it is gone; None if it is not at rest."""
+        """Return the last event of a task that has stopped; 0 for a deleted task, None for a running one."""
         path = path_of(OPERATIONS["get_result"], {"task": task_id})
         try:
             is_at_rest = (await self.connection.request("GET", path, wait=1.0)).status != 202
@@ -130,7 +130,7 @@ class RemoteVerbs:
             return 0
 
     async def _or_interrupted(self, work: Callable[[], Awaitable[R]], task_id: str) -> R:
-        """Return what some work returns; if the caller is cancelled, interrupt the task before that is raised."""
+        """Return the result of some work; if the caller is cancelled, interrupt the task first."""
         try:
             return await work()
         except asyncio.CancelledError:
@@ -142,7 +142,7 @@ class RemoteVerbs:
             raise
 
     async def _interrupt(self, task_id: str) -> None:
-        """Interrupt a task, if it exists and a server answers within some seconds."""
+        """Interrupt a task if it exists and a server answers within `INTERRUPTING` seconds."""
         with suppress(TreadleError, TimeoutError):
             async with asyncio.timeout(INTERRUPTING):
                 await self.call("interrupt", {"task": task_id})
@@ -150,7 +150,7 @@ class RemoteVerbs:
     def events(
         self, task_id: str, *, after: int = 0, deltas: bool = True, follows: bool = False
     ) -> AsyncGenerator[Event | Ephemeral, None]:
-        """Yield the events of a task until it stops, or with how it stands for as long as it is there."""
+        """Yield the events of a task until it stops, or with its states until it is deleted."""
         events = follow(self.connection, task_id, after=after, deltas=deltas)
         return events if follows else until_rest(events, lambda: self._rest(task_id), after)
 
@@ -186,11 +186,11 @@ class RemoteVerbs:
         return await self._make("create_task", given, run=False)
 
     async def submit(self, given: Given) -> Task[Any]:
-        """Create a task that the server has driven."""
+        """Create a task for the server to drive."""
         return await self._make("submit", given, run=True)
 
     async def run(self, given: Given) -> RunResult[Any]:
-        """Run a task to its next stop, and delete it then if its options ask for that."""
+        """Run a task to its next stop; delete it then if its options request that."""
         result = await self._run(given)
         await self._delivered(given, result)
         return result
@@ -203,7 +203,7 @@ class RemoteVerbs:
         return await self._or_interrupted(work, _task_id(given))
 
     async def _delivered(self, given: Given, result: RunResult[Any]) -> None:
-        """Delete a task whose result its caller has, if its options ask for that and nothing else needs it."""
+        """Delete a task whose caller has the result, if its options request that and no other task needs it."""
         options: RunOptions | None = given.get("options")
         if options is None or not options.delete_on_finish or not is_disposable(result):
             return
@@ -213,7 +213,7 @@ class RemoteVerbs:
             await self.call("delete_task", {"task": result.task_id})
 
     def run_stream(self, given: Given) -> RemoteRun[Any]:
-        """Return a run with its events: it is created, watched, and only then driven, so that no delta is missed."""
+        """Return a run with its events. The task is watched before it is driven, so that no delta is missed."""
         task_id, agent = _task_id(given), given["agent"]
         if isinstance(agent, Agent):
             self.agents.add(agent)
@@ -240,7 +240,7 @@ class RemoteVerbs:
         return events
 
     async def resume(self, given: Given) -> RunResult[Any]:
-        """Have a task driven on, to its next stop unless `drive` is False."""
+        """Resume a task, and wait for its next stop unless `drive` is False."""
         await self._arguments.check("resume", given)
         task_id, drives, row = given["task"], given.get("drive", True), OPERATIONS["resume"]
         body, headers = await self._arguments.body(row, given), _headers(given)
@@ -255,7 +255,7 @@ class RemoteVerbs:
         return await self._or_interrupted(work, task_id) if drives else await work()
 
     def resume_stream(self, given: Given) -> RemoteRun[Any]:
-        """Return a task that is resumed, with its events from now on."""
+        """Resume a task and stream its events from now on."""
         task_id = given["task"]
 
         async def standing() -> RunResult[Any]:
@@ -279,7 +279,7 @@ class RemoteVerbs:
         return await self._or_interrupted(work, given["task"])
 
     async def run_ready_steps(self, given: Given) -> StepOutputs[Any]:
-        """Run all steps that are ready, beside each other."""
+        """Run all ready steps in parallel."""
         await self._arguments.check("run_ready_steps", given)
 
         async def work() -> StepOutputs[Any]:
@@ -289,7 +289,7 @@ class RemoteVerbs:
         return await self._or_interrupted(work, given["task"])
 
     async def _step(self, given: Given, body: dict[str, Json]) -> Reply:
-        """Send the request of a step, and send it again with the same key until the step has stopped."""
+        """Send the request of a step, and repeat it with the same key until the step has stopped."""
         if given.get("input") is not None:
             body["input"] = await content_of(given["input"])
         path, headers = path_of(OPERATIONS["run_step"], given), _headers(given)
@@ -302,7 +302,7 @@ class RemoteVerbs:
             except TaskBusy as error:
                 if not attempts.failures:
                     raise
-                await attempts.failed(error)  # the request whose response was lost may be about to begin
+                await attempts.failed(error)  # the request with the lost response may be about to begin
                 continue
             if reply.status != 202:
                 return reply
@@ -314,7 +314,7 @@ class RemoteVerbs:
         return RemoteStep(task_id, Way(head, self._behind(task_id), head, partial(self.run_step, given)))
 
     async def get_completed_steps(self, given: Given) -> StepOutputs[Any]:
-        """Return the steps that have ended, and are not to be tried again."""
+        """Return the steps that have ended and will not be tried again."""
         upcoming = await self.call("get_upcoming_steps", {"task": given["task"]})
         under_way = {step.step_id for step in upcoming}
         steps = await self._all_steps(given["task"])
@@ -331,7 +331,7 @@ class RemoteVerbs:
 
 
 def _row_of(verb: str, given: Given) -> Operation:
-    """Return the row of a verb with some arguments; raises for what only the process with the store can do."""
+    """Return the row of a verb with some arguments; raise for a verb that needs the process with the store."""
     if verb in ("complete", "fail", "progress") and given.get("task") is None:
         task_id = task_of_ticket(given["ticket"]) if isinstance(given["ticket"], str) else None
         if task_id is None:
@@ -347,7 +347,7 @@ def _row_of(verb: str, given: Given) -> Operation:
 
 
 def _task_id(given: Given) -> str:
-    """Return the id of the task that a verb makes: made here, so that the request can be repeated."""
+    """Return the id of a new task, generated here so that the request can be repeated."""
     given["task_id"] = given.get("task_id") or new_id()
     return given["task_id"]
 
@@ -377,7 +377,7 @@ def _query(name: str, value: Any) -> list[tuple[str, str]]:
 
 
 def _done(output: TaskStepOutput[Any]) -> TaskStepOutput[Any]:
-    """Return what a step did, or raise what kept it from completing, as the runner does."""
+    """Return the output of a step, or raise the error that prevented it, as the runner does."""
     task_id, step, error = output.task_id, output.step, output.error
     if step.status == "failed" and output.state == "failed":
         why = error.message if error is not None else "no reason was given"

@@ -1,6 +1,6 @@
-"""The ASGI application: every verb of a runner over HTTP. It keeps no state of tasks.
+"""The ASGI application: every verb of a runner over HTTP.
 
-Any number of servers may serve one store.
+It keeps no state of tasks, so any number of servers may serve one store.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from treadle.server.routes import routes
 from treadle.stores.private_files import TOKEN_FILE
 
 STREAM_SECONDS: Final = 1.0
-"""Seconds in which streams must end when the server does."""
+"""Seconds in which streams must end when the server ends."""
 
 
 @explains_names("Application")
@@ -41,7 +41,7 @@ class Application(Starlette):
     """The ASGI application of a runner.
 
     `lifespan` opens the runner, adopts tasks, and releases them at the end. If this application is mounted in another,
-    the outer one must run it: `FastAPI(lifespan=api.lifespan)`. Without it every operation is served, but no task is
+    the outer one must run it: `FastAPI(lifespan=api.lifespan)`. Otherwise every operation is served, but no task is
     adopted.
     """
 
@@ -62,7 +62,7 @@ class Application(Starlette):
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:
-        """Open the runner, and drive tasks if this server does, until the block ends."""
+        """Open the runner until the block ends, and drive tasks unless the application has `drive=False`."""
         async with self.service.runner:
             if self._drive:
                 await self.service.drives.run(self._adopt)
@@ -146,21 +146,21 @@ def app(
     """Return the ASGI application of a runner.
 
     Args:
-        runner: the application serves its verbs; requests may name its agents.
-        auth: returns the `Principal` of a request, or None; may be async. By default the bearer of the token in
-            `.treadle/server-token`, which is created if missing: no server is open to all. If it has a method
+        runner: the runner whose verbs are served; requests may name its agents.
+        auth: returns the `Principal` of a request, or None; may be async. By default it accepts the token in
+            `.treadle/server-token`, which is created if missing, so no server is open to all. If it has a method
             `secret_values()`, these values are masked in everything that tasks record and the server sends.
         hosts: host names of the server for clients, in addition to loopback.
         origins: origins of other sites whose pages may call the server.
         public_url: the public URL of the server, such as `https://agents.example/api`.
         drive: whether this process drives tasks; otherwise other processes do.
-        ceiling: upper bounds for the options in requests: of two limits the smaller counts.
+        ceiling: upper bounds for the options in requests; the smaller of two limits counts.
         models: the models that a fork may name, such as `openai:gpt-5.2-mini`.
         allow_urls: whether content in requests may contain URLs, which the model's provider fetches.
         limits: the server's limits.
 
     Raises:
-        ConfigurationError: an argument is not valid; the text names it.
+        ConfigurationError: an argument is not valid; the error names it.
     """
     if not isinstance(runner, TaskRunner):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(

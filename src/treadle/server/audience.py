@@ -1,4 +1,4 @@
-"""The streams of one feed, and their wake-ups."""
+"""Wake the streams of one feed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 PAUSE_SECONDS: Final = 0.0002
-"""Delay of the next wake-up for deltas, for each woken stream: about five times its cost."""
+"""Seconds by which each woken stream delays the next wake-up for deltas: about five times its cost."""
 
 LONGEST_PAUSE: Final = 0.25
 
@@ -59,7 +59,7 @@ class Audience:
         return len(self._wakers)
 
     def join(self, waker: Waker, cut: int | None) -> None:
-        """Add a stream."""
+        """Add a stream that cuts texts at a length."""
         self._wakers[waker] = cut
         self.cuts = frozenset(self._wakers.values())
 

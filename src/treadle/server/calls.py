@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 LEAST_WAIT = 0.1
-"""Seconds in which a verb without a wait may still be refused in its own response."""
+"""Seconds for which a request that does not wait still waits for a refusal."""
 
 
 READY_SECONDS = 1.0
-"""Seconds that a check of the store's readiness is cached: requests for it need no credentials."""
+"""Seconds that a check of the store's readiness is cached, since requests for it need no credentials."""
 
 
 class Readiness:
@@ -72,7 +72,7 @@ class Service:
     """The state that all calls of one application share.
 
     Args:
-        runner: operations call its verbs.
+        runner: the runner whose verbs the operations call.
         drives: the loop for work that drives tasks.
         limits: the server's limits.
         ceiling: upper bounds for the options in requests.
@@ -88,7 +88,7 @@ class Service:
     allow_urls: bool = False
     draining: bool = False
     running: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
-    """work without a waiting request"""
+    """work that no request waits for"""
 
     waits: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
     """the timeouts of requests that wait for a result"""
@@ -119,7 +119,7 @@ class Service:
 
     @asynccontextmanager
     async def waiting(self, seconds: float) -> AsyncGenerator[None]:
-        """Raise `TimeoutError` if a block takes longer than `seconds`, or the server is about to end."""
+        """Raise `TimeoutError` if a block takes longer than `seconds` or the server is about to end."""
         async with asyncio.timeout(0 if self.draining else seconds) as wait:
             self.waits.add(wait)
             try:
@@ -136,7 +136,7 @@ class Service:
         _expire(self.unanswered)
 
     def ended(self, work: asyncio.Future[Any]) -> None:
-        """Remove ended work, and log its error, except errors of Treadle, which are in the journal."""
+        """Remove ended work, and log its error unless it is one of Treadle, which the journal has."""
         self.running.discard(work)
         error = None if work.cancelled() else work.exception()
         if error is not None and not isinstance(error, TreadleError):
@@ -159,7 +159,7 @@ class Service:
         return None if secrets is None else secrets.hide_data
 
     def hide(self, message: str) -> str:
-        """Return a message for callers: without secrets and the store's location."""
+        """Return a message without secrets and the store's location."""
         secrets = self.secrets()
         message = message.replace(self.runner.store.url, "this store")
         return message if secrets is None else secrets.hide(message, deep=True)
@@ -190,8 +190,8 @@ class Call:
         service: the application's service.
         operation: the row of the table.
         request: the request.
-        principal: its author; None for an open operation.
-        arguments: from its path, query and body.
+        principal: the author of the request; None for an open operation.
+        arguments: the arguments in its path, query and body.
         wait: seconds to wait for a result.
         expect: the required head of the task.
         key: the key under which the request may be repeated.
@@ -243,14 +243,14 @@ class Call:
         return extras
 
     def new_task_id(self) -> str | None:
-        """Return the id of the new task: the `task_id` in the body, else an id derived from the request's key."""
+        """Return the id of the new task: the `task_id` in the body, else an id that follows from the request's key."""
         if self.arguments.get("task_id") is not None or self.key is None:
             return self.arguments.get("task_id")
         digest = hashlib.sha256(f"{self.operation.name}\x1f{self.tenant}\x1f{self.key}".encode())
         return f"k{digest.hexdigest()[:40]}"
 
     async def done(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Run a verb and return its result; in the loop that drives tasks if the verb may run code of agents."""
+        """Run a verb and return its result. A verb that may run code of agents runs in the loop that drives tasks."""
         if self.operation.drives:
             return await self.service.drives.run(work)
         return await work()
@@ -279,8 +279,8 @@ class Call:
 async def at_rest(call: Call, task_id: str, *, until: Callable[[], Awaitable[bool]]) -> bool:
     """Return whether a task stopped, or `until` became true, within the wait of the request.
 
-    A task that is due for adoption has not stopped, nor has a task whose driver crashed. A server that is about to end
-    stops waiting: the client continues at another server.
+    A task that is due for adoption, or whose driver crashed, has not stopped. A server that is about to end stops
+    waiting, and the client continues at another server.
     """
     driver = driver_of(call.runner)
     try:
@@ -299,7 +299,7 @@ async def at_rest(call: Call, task_id: str, *, until: Callable[[], Awaitable[boo
 
 
 async def never() -> bool:
-    """Return False: nothing but a stop ends the wait."""
+    """Return False, so that only a stop ends the wait."""
     return False
 
 

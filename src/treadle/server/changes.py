@@ -14,10 +14,10 @@ from treadle.server.feed import FeedSettings, tenant_of
 from treadle.server.frames import frame
 
 RING: Final = 1_024
-"""Most changes in a feed; above it, its older half is dropped."""
+"""Maximum number of changes in a feed; above it, the older half is dropped."""
 
 CHUNK: Final = 256
-"""Most changes in one read."""
+"""Maximum number of changes in one read."""
 
 MISSED: Final = frame("changes_missed", {})
 """Tells a reader that it fell behind and must read the list of tasks again."""
@@ -45,7 +45,7 @@ class ChangesFeed:
 
     @property
     def end(self) -> int:
-        """The place after the newest change."""
+        """The position after the newest change."""
         return self._first + len(self._frames)
 
     async def _follow(self, changes: AsyncGenerator[Any, None]) -> None:
@@ -67,7 +67,7 @@ class ChangesFeed:
         self.audience.wake_soon(urgent=True)
 
     def take(self, place: int) -> tuple[bytes, int]:
-        """Return the frames from a place on, and the place after them."""
+        """Return the frames from a position on, and the position after them."""
         if place < self._first:
             return MISSED, self.end
         frames = self._frames[place - self._first : place - self._first + CHUNK]
@@ -80,7 +80,7 @@ class ChangesFeed:
 
 
 class ChangesReader:
-    """A stream's place in the changes; it begins with the next change.
+    """The position of a stream in the changes; it begins with the next change.
 
     Args:
         feed: the feed.

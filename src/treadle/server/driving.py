@@ -4,8 +4,8 @@
     thread "treadle-driving" drives: models, tools, step functions, adoption, undo functions
 
 A runner is not bound to an event loop: a verb drives in its caller's. So verbs that run code of agents and tools are
-called in this loop. A tool that blocks it delays other tasks, but no stream, command or health check. Verbs that only
-read, or write to a task's inbox, run in the request's loop.
+called in this loop. A tool that blocks it delays other tasks, but no stream, command or health check. Verbs that read,
+or write to a task's inbox, run in the request's loop.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class DrivingLoop:
     async def run(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Run a coroutine in this loop; return its result or raise its error.
 
-        Cancelling the caller does not cancel the work: a lost connection stops no task. Later errors go to the log
-        `treadle.server`, except errors of Treadle, which are in the task's journal.
+        A cancellation of the caller does not cancel the work, so a lost connection stops no task. Later errors go to
+        the log `treadle.server`, except errors of Treadle, which are in the task's journal.
 
         Args:
             work: called in this loop; returns the coroutine.

@@ -1,9 +1,9 @@
 """Responses of `text/event-stream`: the frames, the waits and the end of one stream.
 
-A stream begins with `retry` and the state of the task. Then it sends every event after its reader's place, once and in
-order; deltas in between have no id. It continues across pauses, crashes and adoption, until its reader leaves, the task
-is deleted, the server shuts down, or an hour has passed. The last frame, `leaving`, gives the reason of the end. Only a
-lost connection ends without it.
+A stream begins with `retry` and the state of the task. Then it sends every event after its reader's position, once and
+in order. Deltas in between have no id. It continues across pauses, crashes and adoption. It ends when its reader
+leaves, the task is deleted, the server shuts down, or an hour has passed. The last frame, `leaving`, names the reason.
+Only a lost connection ends without it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _LOG = logging.getLogger("treadle.server")
 
 
 class Stream(Response):
-    """A long response: it sends the available frames, waits to be woken, and ends with a frame that gives the reason.
+    """A long response: it sends the available frames, waits to be woken, and ends with a frame that names the reason.
 
     Args:
-        waker: wakes it.
-        limits: how long it waits for its reader, and how long it may last.
+        waker: wakes the stream.
+        limits: its timeouts.
         closed: called once, after its end, or if it never begins.
     """
 
@@ -115,7 +115,7 @@ class Stream(Response):
             await send(message)
 
     def tick(self, now: float) -> None:
-        """Make the stream send a heartbeat, or end, if that is due."""
+        """Send a heartbeat, or end the stream, if that is due."""
         if now >= self._end_time:
             self.end("time")
         elif now - self._sent_at >= self._limits.heartbeat_seconds * 0.75:
@@ -150,9 +150,9 @@ class TaskStream(Stream):
     """The events of one task.
 
     Args:
-        reader: reads them from the task's feed.
+        reader: reads the events from the task's feed.
         waker: wakes the stream; the feed has it.
-        limits: how long it waits for its reader, and how long it may last.
+        limits: its timeouts.
         closed: called once, after its end, or if it never begins.
         until_rest: whether it ends when the task stops.
     """
@@ -183,7 +183,7 @@ class TaskStream(Stream):
                 await self._wait_unless_done(write)
 
     async def _send_stored(self, write: Write) -> bool:
-        """Send a page of the journal if the ring lacks the next event; return whether there was a page."""
+        """Send a page of the journal if the ring lacks the next event; return whether it did."""
         page = await self._reader.stored()
         for last, data in page.chunks(self._reader.cut) if page is not None else ():
             if self._reader_left or self._end_reason is not None:
@@ -213,7 +213,7 @@ class SeveralStream(Stream):
         gone: tasks that the reader followed before and that no longer exist.
         changes: reads the changes of all tasks; None without them.
         waker: wakes the stream; all feeds have it.
-        limits: how long it waits for its reader, and how long it may last.
+        limits: its timeouts.
         closed: called once, after its end, or if it never begins.
     """
 

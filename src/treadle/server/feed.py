@@ -1,11 +1,11 @@
-"""One feed for each followed task of a server process: it encodes each event once, for any number of streams.
+"""One feed for each followed task of a server process; it encodes each event once, for any number of streams.
 
 Theory of operation
 -------------------
 
-A feed follows its task with one `handle.events(follow=True)`, from the end of the journal on. New items are appended to
-a *ring* of entries, bounded in number and bytes. A stream has a *reader*: a place in the ring, and the sequence number
-of the last event that was read. Readers hold no events, so a slow or stalled reader costs nothing.
+A feed follows its task with one `handle.events(follow=True)`, from the end of the journal on. It appends new items to
+a *ring* of entries, bounded in number and bytes. A stream has a *reader*: a position in the ring, and the sequence
+number of the last event that was read. Readers hold no events, so a slow or stalled reader costs nothing.
 
     journal   1 2 3 4 5 6 7 8 9 . . . . . . . . . . . .
     ring                  base = 5 | 6 d d 7 8 d 9 d d     d: deltas and other ephemeral items, `after` the event before
@@ -20,18 +20,18 @@ of the last event that was read. Readers hold no events, so a slow or stalled re
 The feed joins the deltas of running answers (`DeltasSoFar`). A reader that enters the ring skips the deltas in it until
 it has read all events. Then it reads each answer so far as one delta for each channel.
 
-Invariant: the ring holds every event with a number above `base`, in order, and each ephemeral item follows the event
-after which it came. So a reader receives every event after its first place once and in order, however often it switches
+Invariant: the ring holds every event with a number above `base`, in order. Each ephemeral item follows the event after
+which it came. So a reader receives every event after its first position once and in order, however often it switches
 between ring and journal.
 
-The state of a task is not an entry of the ring but an attribute: a late or slow reader receives the current state,
+The state of a task is not an entry of the ring but an attribute. So a late or slow reader receives the current state,
 never an earlier one. A reader receives a stop after the events up to it.
 
-Readers are woken together. Events wake them at once; deltas wake them again only after a pause that grows with the
-number of readers, so that watching cannot take all of the loop's time.
+Readers are woken together. Events wake them at once. Deltas wake them again only after a pause that grows with the
+number of readers. So watching cannot take all of the loop's time.
 
 Example: 1,000 streams of one task. The feed encodes an event and wakes 1,000 readers. The first of them joins the
-frames since its place; the others have the same place and send the same bytes.
+frames since its position. The others have the same position and send the same bytes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ PAGES: Final = 4
 """Pages that a feed caches for other readers."""
 
 LINGER_SECONDS: Final = 2.0
-"""Seconds that a feed without readers continues: a reloaded page then finds the deltas of the current answer."""
+"""Seconds that a feed without readers continues, so that a reloaded page finds the deltas of the current answer."""
 
 _LOG = logging.getLogger("treadle.server")
 
@@ -101,7 +101,7 @@ def tenant_of(runner: TaskRunner) -> str:
 
 
 def rests(row: TaskRow, now: int) -> bool:
-    """Return whether a task has stopped: it has no live or crashed driver, and is not due for adoption."""
+    """Return whether a task has stopped, has neither a live nor a crashed driver, and is not due for adoption."""
     return row.driver is None and not 0 < row.due_at <= now
 
 
@@ -127,7 +127,7 @@ class Entry:
         self._frames: dict[int | None, bytes] = {}
 
     def frame(self, cut: int | None = None) -> bytes:
-        """Return the frame, with an id for a stored event; a delta with a long text has several."""
+        """Return the frame, with an id for a stored event; a delta with a long text has several frames."""
         data = self._frames.get(cut)
         if data is None:
             data = event_frame(self.event, cut, self._hide)
@@ -184,7 +184,7 @@ class Feed:
     # ---------------------------------------------------------------------------------------- following
 
     async def began(self) -> TaskStood:
-        """Return the state of the task, once it is known; raises the error that ended the feed before."""
+        """Return the state of the task once it is known; raise the error if the feed ended before."""
         if not self._began.done():
             await asyncio.shield(self._began)
         if self.stood is None:
@@ -282,12 +282,12 @@ class Feed:
     # ------------------------------------------------------------------------------------------ reading
 
     def place_after(self, last: int) -> int | None:
-        """Return the place in the ring after an event; None if the ring does not contain the next event."""
+        """Return the position in the ring after an event; None if the ring does not contain the next event."""
         if not self.base <= last <= self.newest:
             return None
         entries = self._entries
         low, high = 0, len(entries)
-        while low < high:  # the first entry that came after it: entries are in the order of `after`
+        while low < high:  # the first entry after it: entries are in the order of `after`
             middle = (low + high) // 2
             entry = entries[middle]
             came_before = entry.seq <= last if entry.seq is not None else entry.after < last
@@ -296,11 +296,11 @@ class Feed:
 
     @property
     def end(self) -> int:
-        """The place after the last entry."""
+        """The position after the last entry."""
         return self._first + len(self._entries)
 
     def take(self, place: int, part: Part) -> tuple[Sequence[Entry], int] | None:
-        """Return entries from a place on, and the place after them; None if that place has left the ring."""
+        """Return entries from a position on, and the position after them; None if that position has left the ring."""
         if place < self._first:
             return None
         entries: list[Entry] = []
@@ -318,7 +318,7 @@ class Feed:
         return entries, self._first + index
 
     def join_frames(self, entries: Sequence[Entry], place: int, cut: int | None, part: Part) -> bytes:
-        """Return the joined frames of entries up to a place; readers at the same place share the last result."""
+        """Return the joined frames of entries up to a position; readers at the same position share the last result."""
         key = (place, len(entries), cut, part)
         if self._joined is not None and self._joined[0] == key:
             return self._joined[1]
@@ -330,7 +330,7 @@ class Feed:
         return joined
 
     async def page(self, after: int) -> Page:
-        """Return a page of events after a sequence number from the journal; empty at its end.
+        """Return a page of events of the journal after a sequence number; empty at its end.
 
         Streams that request the same page at the same time share one read.
         """
@@ -355,7 +355,7 @@ class Feed:
 
 
 class Reader:
-    """The place of one stream in a feed.
+    """The position of one stream in a feed.
 
     Args:
         feed: the feed.
@@ -381,7 +381,7 @@ class Reader:
         self._sent_stood: TaskStood | None = None
 
     def new_stood(self) -> TaskStood | None:
-        """Return the task's state if it is new to the reader; a stop only after the events up to it."""
+        """Return the task's state if the reader has not received it; a stop follows the events up to it."""
         stood = self.feed.stood
         if stood is self._sent_stood or stood is None:
             return None
@@ -391,19 +391,19 @@ class Reader:
         return stood
 
     def is_at_rest(self) -> bool:
-        """Return whether the task has stopped, and the reader has received that and all events up to it."""
+        """Return whether the task has stopped and the reader has received that and all events up to it."""
         stood = self._sent_stood
         return stood is not None and stood is self.feed.stood and not stood.driven and self.last >= stood.head
 
     def ready(self) -> Sequence[Entry]:
-        """Return the ring's entries for this reader; empty if its place is not in the ring."""
+        """Return the ring's entries for this reader; empty if its position is not in the ring."""
         if self._place is None:
             self._place = self.feed.place_after(self.last)
             self._part = "other than deltas" if self.deltas else "events"
         if self._place is None:
             return ()
         result = self.feed.take(self._place, self._part)
-        if result is None:  # its place has left the ring
+        if result is None:  # its position has left the ring
             self._place = None
             return ()
         (entries, self._place), self._last_part = result, self._part
@@ -433,7 +433,7 @@ class Page:
         self.entries = entries
 
     def chunks(self, cut: int | None) -> Sequence[tuple[int, bytes]]:
-        """Return the frames joined to chunks for separate writes, each with its last sequence number."""
+        """Return the frames, joined to chunks for separate writes, each with its last sequence number."""
         chunks: list[tuple[int, bytes]] = []
         frames: list[bytes] = []
         size = 0
@@ -465,7 +465,7 @@ class Feeds:
     async def open(self, runner: TaskRunner, task_id: str, waker: Waker, cut: int | None) -> tuple[Feed, int]:
         """Return the feed of a task, which wakes the stream from now on, and the end of the task's journal.
 
-        It always reads the store: whether the tenant has the task is never answered from memory.
+        It always reads the store, since only the store knows whether the tenant has the task.
 
         Raises:
             TaskNotFound: the runner's tenant has no such task.

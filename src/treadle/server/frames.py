@@ -30,10 +30,10 @@ PLACE: Final = rf"[\s\S]+:{_NUMBER}"
 """A task and the sequence number of an event, in a request."""
 
 MOST_STREAMED: Final = 8
-"""Most tasks in one stream."""
+"""Maximum number of tasks in one stream."""
 
 HEAD_CHARS: Final = 200
-"""Characters that are kept of a cut text."""
+"""Number of characters that are kept of a cut text."""
 
 _PLAIN_KIND: Final = re.compile(r"[A-Za-z0-9_]{1,60}")
 _OF_THE_EVENT: Final = frozenset({"format", "kind", "task_id", "agent_path", "description"})
@@ -43,7 +43,7 @@ _OF_THE_EVENT: Final = frozenset({"format", "kind", "task_id", "agent_path", "de
 def cut_size(cut: int | None) -> int | None:
     """Return the length at which texts are cut: a power of two, at most `cut`; None for no cut.
 
-    Few lengths are used, so that streams with different cuts share frames.
+    There are few lengths, so that streams with different cuts share frames.
 
     Raises:
         ConfigurationError: `cut` is not between 256 and 1,048,576.
@@ -92,7 +92,7 @@ def event_document(event: Event | Ephemeral, cut: int | None, hide: Hide | None 
 
 
 def event_frame(event: Event | Ephemeral, cut: int | None = None, hide: Hide | None = None) -> bytes:
-    """Return the frame of an event, without an id; a delta whose text is cut has several.
+    """Return the frame of an event, without an id; a delta whose text is cut has several frames.
 
     Args:
         event: the event.
@@ -100,7 +100,7 @@ def event_frame(event: Event | Ephemeral, cut: int | None = None, hide: Hide | N
         hide: masks secrets in data; None if there are none.
     """
     kind = event.tag if isinstance(event, UnknownEvent) else event.kind
-    if not _PLAIN_KIND.fullmatch(kind):  # in a foreign journal: the kind must not break out of its line
+    if not _PLAIN_KIND.fullmatch(kind):  # in a foreign journal the kind could break out of its line
         kind = UnknownEvent.kind
     if cut is not None and isinstance(event, Delta):
         pieces = _pieces(event_document(event, None, hide), cut)
@@ -127,7 +127,7 @@ def _pieces(document: Any, size: int) -> list[Json]:
 
 
 def frame(kind: str, value: Any, hide: Hide | None = None) -> bytes:
-    """Return a frame without an id for another object than an event."""
+    """Return a frame without an id for an object that is not an event."""
     data = wire_bytes(value if hide is None else hide(plain_wire(value)))
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
 
@@ -167,7 +167,7 @@ def place_of(text: str, *, quoted: bool = False) -> tuple[str, int]:
 
 
 def sequence_number(text: str) -> int:
-    """Return a sequence number; raises `ValueError` unless the text is 1 to 15 decimal digits."""
+    """Return a sequence number; raise `ValueError` unless the text is 1 to 15 decimal digits."""
     if not re.fullmatch(_NUMBER, text):
         raise ValueError(f"{text!r:.80} is no sequence number")
     return int(text)

@@ -1,9 +1,8 @@
 """Checks before every request: host, origin, media type, size, time, rate, principal.
 
-A browser sends requests to a local server for any page that is open in it, and an attacker's host name may resolve to
-this machine. So the `Host` must be a name of the server. An `Origin` must be the server's own or listed. A body must be
-declared as JSON, which forms of pages cannot do. There are no cookies, so a page's request has no credentials by
-default.
+A browser sends requests to a local server for any open page. An attacker's host name may resolve to this machine. So
+the `Host` must be a name of the server. An `Origin` must be the server's own or listed. A body must be declared as
+JSON, which forms of pages cannot do. There are no cookies, so a page's request has no credentials by default.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from treadle.server.principals import Authenticate, authenticated
 from treadle.server.problems import Problem, log, problem_of, server_fault, unauthenticated
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-"""Host names that a server always accepts: no page of another site has such an address."""
+"""Host names that a server always accepts, since no page of another site has such an address."""
 
 OPEN: Final = ("/health", "/ready")
 """Paths without authentication."""
@@ -47,25 +46,25 @@ AT_ONCE: Final = 2
 """Size of a burst, in seconds' worth of requests."""
 
 HEAD_BYTES: Final = 32 << 10
-"""Largest head of a request, in bytes."""
+"""Maximum size of the head of a request, in bytes."""
 
 AUTH_SECONDS: Final = 10.0
-"""Most seconds for `auth`: without a limit, unauthenticated requests could hold all connections."""
+"""Maximum number of seconds for `auth`; without a limit, unauthenticated requests could hold all connections."""
 
 MOST_OBJECTS: Final = 50_000
-"""Most objects and lists in a body, counted by brackets, including those in texts: many take a second to parse."""
+"""Maximum number of objects and lists in a body, counted by brackets, also in texts; many take a second to parse."""
 
 MOST_VALUES: Final = 100_000
-"""Most values in a body, counted by commas, including those in texts: numbers and names are as slow as objects."""
+"""Maximum number of values in a body, counted by commas, also in texts; numbers and names are as slow as objects."""
 
 MOST_PARSED: Final = 20_000
-"""Most values in a parsed body: the event loops of the server visit each of them."""
+"""Maximum number of values in a parsed body; the event loops of the server visit each of them."""
 
 LONG_NUMBER: Final = b"0" * 500
-"""Digits of a number that is slow to parse: the time grows with their square."""
+"""Digits of a number that is slow to parse, since the time grows with their square."""
 
 MOST_LONG_NUMBERS: Final = 1_000
-"""Most runs of so many digits in a body, including those in texts."""
+"""Maximum number of such runs of digits in a body, also in texts."""
 
 _DIGITS_AS_ZEROS: Final = bytes([48 if 48 <= byte <= 57 else 32 for byte in range(256)])
 """For `bytes.translate`: equal digits and blanks, so that runs of digits are quick to find."""
@@ -84,7 +83,7 @@ class Doors:
         public_url: the public URL of the server.
 
     Raises:
-        ConfigurationError: an argument is not valid; the text names it.
+        ConfigurationError: an argument is not valid; the error names it.
     """
 
     def __init__(
@@ -120,9 +119,10 @@ class Doors:
 
 
 class AuthFaults:
-    """Logs the errors of `auth=`: the first of each line of code in full, later ones as a count at powers of ten.
+    """Logs the errors of `auth=`: the first one of each line of code in full, later ones by their count.
 
-    Any caller can cause errors with every request; logging each of them would fill the disk.
+    The count is logged at powers of ten. Any caller can cause errors with every request, and a log of each would fill
+    the disk.
 
     Args:
         hide: returns a text without secrets and the store's location.
@@ -158,12 +158,12 @@ class Guard:
 
     Args:
         app: the application.
-        auth: returns the principal of a request, which is stored in `request.state.principal`.
+        auth: returns the principal of a request, stored in `request.state.principal`.
         doors: the allowed hosts and origins.
         hide: returns an error's message without text that callers must not read.
         count: called for each response with its operation, its status, and the seconds until it began.
         refusals: limits the logged unauthenticated requests of an address.
-        unanswered: the timeouts of requests without a response; when the server ends, they expire and the requests are
+        unanswered: the timeouts of requests without a response. When the server ends, they expire and the requests are
             refused.
     """
 
@@ -214,19 +214,19 @@ class Guard:
                 self._unanswered.add(in_time)
                 await self._admit(scope, receive, send_counted, headers)
         except ClientDisconnect:
-            return  # during its body: nothing was done, and no client reads an answer
+            return  # during its body, so nothing was done, and no client reads an answer
         except Exception as error:
             if isinstance(error, TimeoutError) and in_time.expired():
                 error = Problem(503, "Draining", "the server ends", {"Retry-After": "5"})
             response = problem_of(error, instance, self._hide)
             if began:
-                raise  # a response that has begun can only be cut
+                raise  # a response that has begun cannot be replaced
             await response(scope, receive, send_counted)
         finally:
             self._unanswered.discard(in_time)
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        """Serve a request that passes all checks; raises a `Problem` for a request that fails a check."""
+        """Serve a request that passes all checks; raise a `Problem` for another one."""
         _check_head(scope, headers)
         self._doors.check_host(headers)
         self._doors.check_origin(scope.get("scheme", "http"), headers)
@@ -239,7 +239,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     async def _identify(self, scope: Scope) -> None:
-        """Store the principal of a request in its state; raises a `Problem` if a required principal is missing."""
+        """Store the principal of a request in its state; raise a `Problem` if a required principal is missing."""
         if scope["path"].removeprefix(scope.get("root_path", "")) in OPEN:
             return
         connection = HTTPConnection(scope)
@@ -248,7 +248,7 @@ class Guard:
                 principal = await authenticated(self._auth, connection)
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001  it is a fault of the server, and the client is told nothing of it
+        except BaseException as error:  # noqa: BLE001  it is a fault of the server, whose details the client must not see
             self._auth_faults.note(error, scope["state"]["instance"])
             raise server_fault() from None
         if principal is None:
@@ -298,7 +298,7 @@ def _check_head(scope: Scope, headers: Headers) -> None:
 
 
 def _check_media(scope: Scope, headers: Headers) -> None:
-    """Raise a `Problem` for a body that is not declared as JSON: a form of any page can send it."""
+    """Raise a `Problem` for a body that is not declared as JSON, since a form of any page can send it."""
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     if not has_body and "content-type" not in headers:
         return
@@ -311,7 +311,7 @@ def _check_media(scope: Scope, headers: Headers) -> None:
 
 
 def _with_quoted_slashes(scope: Scope) -> str:
-    """Return the path of a request with `/` and `%` inside its segments still quoted: ids may contain them."""
+    """Return the path of a request with `/` and `%` inside its segments still quoted, since ids may contain them."""
     raw = scope.get("raw_path")
     if not raw or b"%" not in raw:
         return scope["path"]
@@ -339,7 +339,7 @@ def _checked_origin(origin: Any) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Return the origin of a URL; raises `ConfigurationError` for a URL without a scheme and a host."""
+    """Return the origin of a URL; raise `ConfigurationError` for a URL without a scheme and a host."""
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
@@ -434,7 +434,7 @@ def values_in(document: Any) -> int:
 class Rates:
     """Limits the work of each principal with a token bucket.
 
-    A request takes one token. Its body takes more once its size is known: the bucket may then be in debt, and further
+    A request takes one token. Its body takes more once its size is known. The bucket may then be in debt, and further
     requests are refused until the debt is paid.
 
     Args:
@@ -446,7 +446,7 @@ class Rates:
         self._buckets: OrderedDict[Any, tuple[float, float]] = OrderedDict()
 
     def check(self, key: Any) -> None:
-        """Take a token; raises a `Problem` if there is none."""
+        """Take a token; raise a `Problem` if there is none."""
         self.check_tokens(key, 1)
         self.charge(key, 1)
 

@@ -1,4 +1,4 @@
-"""The handlers of operations: most call the verb of their row, the others have a handler here."""
+"""The handlers of operations. Most operations call the verb of their row; the others have a handler here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from treadle.server.problems import AGENTS_LISTED, Problem
 from treadle.server.reading import SEQ, check_content, check_labels, check_model, check_options, is_known
 
 EXPORT_BYTES: Final = 4 << 20
-"""Most bytes of an export in memory; a larger export is written to a temporary file before it is sent."""
+"""Maximum number of bytes of an export in memory; a larger export is written to a temporary file before it is sent."""
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Answer]]
 
@@ -71,17 +71,17 @@ def _with_tag(task: Task[Any]) -> Answer:
 
 
 async def get_result(call: Call) -> Answer:
-    """Return a task's result; if the request waits, after the task has stopped."""
+    """Return a task's result, after the task has stopped if the request waits."""
     runner, task_id = call.runner, call.arguments["task"]
     if call.wait and "at" in call.arguments:
-        raise InvalidField("is how the task stood: a request for that does not wait", field="at")
+        raise InvalidField("asks for an earlier state: a request for that must not wait", field="at")
     if call.wait and not await at_rest(call, task_id, until=never):
         return await call.accepted(task_id)
     return Answer(await runner.result(**call.arguments))
 
 
 async def get_step(call: Call) -> Answer:
-    """Return the output of a step; if the request waits, after the step has ended."""
+    """Return the output of a step, after the step has ended if the request waits."""
     runner, task_id = call.runner, call.arguments["task"]
     name: str = call.arguments["step"]
     step = _step_named(name)
@@ -146,7 +146,7 @@ async def get_request(call: Call) -> Answer:
 
 
 async def get_artifact(call: Call) -> Answer:
-    """Return the bytes of an artifact, as a download: a browser must not render it under the server's origin."""
+    """Return the bytes of an artifact as a download: a browser must not render it under the server's origin."""
     file = await call.runner.get_artifact(**call.arguments)
     accepted = call.request.headers.get("accept", "")
     if file.data is None or "application/json" in accepted:
@@ -295,7 +295,7 @@ async def deny(call: Call) -> Answer:
 
 
 async def compact_thread(call: Call) -> Answer:
-    """Compact a thread; if that takes longer, return its summary, and a repeated request waits for the report."""
+    """Compact a thread; after the wait, return its summary. A repeated request then waits for the report."""
     thread_id = call.arguments["thread_id"]
     done, report = await call.in_time(partial(call.runner.compact_thread, **call.arguments, **call.extras()))
     if done:

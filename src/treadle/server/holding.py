@@ -1,8 +1,8 @@
-"""Tasks that stop when no stream follows them: `RunOptions(on_disconnect=)`.
+"""Stop tasks when no stream follows them, for `RunOptions(on_disconnect=)`.
 
-Watching never affects a task, unless its creator asked for it. Then a stream that is opened with `?hold=1` holds the
-task. Once no stream has held it for a while, the task is interrupted or cancelled. A server knows only its own streams:
-with several servers, all streams of such a task must reach the same one.
+Watching does not affect a task unless its creator requested it. Then a stream that is opened with `?hold=1` holds the
+task. Once no stream has held it for a while, the task is interrupted or cancelled. A server knows only its own streams.
+With several servers, all streams of such a task must reach the same one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOG = logging.getLogger("treadle.server")
 Stop = Literal["interrupt", "cancel"]
 
 Key: TypeAlias = tuple[str, str, str]
-"""A task: its tenant, its id, and its incarnation, which tells it from other tasks that had the same id."""
+"""A task: its tenant, its id, and its incarnation, which distinguishes it from earlier tasks of the same id."""
 
 Hold: TypeAlias = Callable[[], Callable[[], None]]
 """Begins to hold a task, and returns a function that releases it."""
@@ -36,7 +36,7 @@ class Holds:
     """The tasks that streams of this server hold.
 
     Args:
-        seconds: how long a task may be without a holding stream.
+        seconds: seconds for which a task may be without a holding stream.
     """
 
     def __init__(self, seconds: float = 15.0) -> None:
@@ -47,10 +47,10 @@ class Holds:
         self._leaving = False
 
     async def holder(self, runner: TaskRunner, task_id: str) -> Hold | None:
-        """Return a function that begins to hold a task; None if its creator did not ask for that.
+        """Return a function that begins to hold a task; None if its creator did not request it.
 
         Args:
-            runner: stops the task in the end; scoped to the stream's principal.
+            runner: stops the task; it is scoped to the stream's principal.
             task_id: the task.
 
         Raises:
@@ -90,7 +90,7 @@ class Holds:
         _, task_id, incarnation = key
         try:
             if (await driver_of(runner).cache.load(task_id)).state.incarnation != incarnation:
-                return  # it was deleted; the creator of a new task with its id did not ask for this
+                return  # it was deleted, and the creator of a new task with its id did not request this
             await (runner.cancel if stop == "cancel" else runner.interrupt)(task_id, reason=REASON)
         except TaskNotFound:
             pass  # the task has already ended
@@ -98,7 +98,7 @@ class Holds:
             _LOG.warning("task %s, which no stream holds any more, could not be stopped: %s", task_id, error)
 
     def leave(self) -> None:
-        """Stop no more tasks, since the server ends: its streams continue at another server."""
+        """Stop no more tasks: the server ends, and its streams continue at another server."""
         self._leaving = True
         for timer in self._timers.values():
             timer.cancel()

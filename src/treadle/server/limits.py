@@ -1,7 +1,4 @@
-"""Limits of one server process: per principal, per tenant, per connection, and in total.
-
-Counts for limits: unfinished tasks of a tenant, and waiting requests of a principal.
-"""
+"""The limits of one server process: per principal, per tenant, per connection, and in total."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from treadle.runner.runner import TaskRunner
 from treadle.server.problems import Problem
 
 COUNT_SECONDS: Final = 2.0
-"""Seconds that a count is updated before tasks are counted again: a count reads all rows of the tenant."""
+"""Seconds for which a count is updated before tasks are counted again, which reads all rows of the tenant."""
 
 UNFINISHED: Final = tuple([state for state in get_args(StateWord) if state not in END_STATES])
 
@@ -51,7 +48,7 @@ class TaskQuota:
         """a lock for each tenant whose tasks are being counted; it lives while a request uses it"""
 
     async def check(self, runner: TaskRunner, tenant: str) -> None:
-        """Count a new task; raises a `Problem` at the limit.
+        """Count a new task; raise a `Problem` at the limit.
 
         Args:
             runner: counts the tasks of the tenant.
@@ -62,7 +59,7 @@ class TaskQuota:
             if count is None or count.until < time.monotonic():
                 count = self._new_count(tenant, (await runner.count_tasks(state=UNFINISHED)).tasks)
             if count.tasks >= self._most:
-                del self._counts[tenant]  # some may have ended: the next request counts again
+                del self._counts[tenant]  # some may have ended, so the next request counts again
                 detail = (
                     f"the tenant has {self._most} tasks that have not ended: finish, cancel or delete some"
                 )
@@ -81,7 +78,7 @@ class TaskQuota:
 
 
 class WaitQuota:
-    """Limits how many requests of a principal wait for a result at the same time.
+    """Limits the requests of a principal that wait for a result at the same time.
 
     Args:
         most: the limit.
@@ -93,7 +90,7 @@ class WaitQuota:
 
     @contextmanager
     def place(self, tenant: str, name: str) -> Generator[bool]:
-        """Yield whether one more request of a principal may wait; if so, it counts for the duration of the block."""
+        """Yield whether one more request of a principal may wait; if so, it counts until the end of the block."""
         waiter = (tenant, name)
         if self._waiting[waiter] >= self._most:
             yield False
@@ -119,24 +116,24 @@ class ServerLimits:
         waits_per_principal: requests of one principal that wait for a result. The next one does not wait: a read is
             refused with 429, and a command is carried out without its result.
         refusals_per_second: unauthenticated requests of one address per second, each with a line in the log
-            `treadle.audit`; the next one is refused with 429 and without a line.
+            `treadle.audit`. The next one is refused with 429 and without a line.
         streams: open event streams in total; the next one is refused with 503.
         connections: open connections; the next one is refused with 503.
         unfinished_tasks: unfinished tasks of one tenant; the next one is refused with 503.
         driven: tasks that this process adopts and drives at the same time; the others wait.
-        driven_per_tenant: driven tasks of one tenant, so that it does not block the others; a further step is
-            refused with 503.
+        driven_per_tenant: driven tasks of one tenant, so that it does not block the others. A further step is refused
+            with 503.
         body_bytes: the largest body, in bytes.
         file_bytes: the largest body with images or files, in bytes.
         body_seconds: seconds in which a body must arrive.
         head_seconds: seconds in which the head of a request must arrive.
-        send_seconds: seconds after which a connection is closed whose reader takes nothing.
+        send_seconds: seconds after which a connection is closed if its reader takes nothing.
         stream_seconds: seconds after which a stream ends and its reader must reopen it.
         heartbeat_seconds: seconds without an event after which a stream sends a comment.
         hold_seconds: seconds after the end of the last stream that holds a task, before the task is stopped.
 
     Raises:
-        ConfigurationError: a number is not above 0; the text names it.
+        ConfigurationError: a number is not above 0; the error names it.
     """
 
     streams_per_principal: int = 50

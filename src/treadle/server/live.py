@@ -1,4 +1,4 @@
-"""Operations on live data: events in pages and streams, and the metrics of this process."""
+"""Serve events in pages and streams, and the metrics of this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENT_STREAM: Final = "text/event-stream"
 
 
 async def get_events(call: Call) -> Answer:
-    """Return a page of the events of a task, or a stream of them if the client asks for a stream."""
+    """Return a page of the events of a task, or a stream if the client asks for one."""
     parameters = dict(call.arguments)
     if EVENT_STREAM in call.request.headers.get("accept", ""):
         return Answer(response=await _stream_of_task(call, parameters))
@@ -31,7 +31,9 @@ async def get_events(call: Call) -> Answer:
     if cut is None:
         return Answer(page, headers=link)
     secrets = call.service.secrets()
-    hide = None if secrets is None else secrets.hide_data  # masks before the cut, which could split a secret
+    hide = (
+        None if secrets is None else secrets.hide_data
+    )  # secrets are masked first, since a cut could split one
     items = [event_document(event, cut, hide) for event in page.items]
     return Answer({"items": items, "cursor": page.cursor, "head": page.head}, headers=link)
 

@@ -51,7 +51,7 @@ class Metrics:
         self._seconds: dict[str, Histogram] = {}
         self._lag = Histogram(LAG_SECONDS)
         self.adopted = 0
-        """how many tasks were adopted since the server started"""
+        """number of tasks that were adopted since the server started"""
 
     def request(self, operation: str, status: int, seconds: float) -> None:
         """Count a request.

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of operations and the classes that they use."""
+"""Build the OpenAPI 3.1 document from the table of operations and the classes that they use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PAIRS: Final[Schema] = {
     "items": {"type": "string", "pattern": "^[^=]+=.*$", "maxLength": 2 * LONGEST_LABEL + 1},
     "maxItems": MOST_LABELS,
 }
-"""The schema of a query's argument that maps text to text."""
+"""The schema of an argument in a query that maps text to text."""
 
 REFUSALS: Final = (400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 415, 421, 422, 429, 431, 500, 503)
 """The statuses of problems."""
@@ -137,7 +137,7 @@ def _any_of(options: list[Schema]) -> Schema:
 
 
 def _query_schema(schema: Schema) -> Schema:
-    """Return the schema of a query's argument: without null, objects and numbers of many digits."""
+    """Return the schema of an argument in a query, without null, objects and numbers of many digits."""
     most = 10**DIGITS - 1
     options: list[Schema] = []
     for option in schema.get("anyOf", [schema]):

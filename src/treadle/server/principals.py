@@ -1,8 +1,8 @@
-"""Principals, each with a tenant and scopes, and the functions that find the principal of a request.
+"""Principals with a tenant and scopes, and the functions that find the principal of a request.
 
-A server asks one function, `auth(connection) -> Principal | None`, about every request. Three are shipped: one token, a
+A server calls one function, `auth(connection) -> Principal | None`, for every request. Three are included: one token, a
 file of hashed tokens, and a header that a trusted proxy sets. Tokens are compared by their SHA-256 digests, in a time
-that does not depend on where they differ.
+that does not depend on the place where they differ.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from treadle.stores.private_files import make_folder, private_token
 from treadle.verbs.operation import Scope
 
 ADMIN: Final[frozenset[Scope]] = frozenset(get_args(Scope))
-"""Every scope. `admin`: usage, and limits above those of a task; without a tenant also metrics, and all tenants."""
+"""Every scope. `admin` allows usage, and limits above those of a task; without a tenant also metrics and all tenants.
+"""
 
 ALL: Final[frozenset[Scope]] = ADMIN - {"admin"}
 """Every scope that concerns the tasks of the principal's own tenant."""
 
 MAX_NAME: Final = 200
-"""Characters that the name of a principal may have."""
+"""Maximum length of the name of a principal, in characters."""
 
 PEER: Final = "treadle.peer"
-"""Where the scope of a request keeps the address that its connection comes from, not that in its headers."""
+"""The key in the scope of a request for the address of its connection, which headers cannot change."""
 
 LEAST_TOKEN: Final = 32
-"""Characters that a token in a file must have."""
+"""Minimum length of a token in a file, in characters."""
 
 
 @frozen
@@ -50,14 +51,13 @@ class Principal:
     """The author of a request.
 
     Args:
-        name: is recorded as `by` with all that the principal does.
-        tenant: the principal sees the tasks of this tenant; "" for the tenant without a name.
-        scopes: what the principal may do there; by default all but `admin`.
-        options: a ceiling for the options of the principal's tasks: the smaller of two limits counts.
+        name: recorded as `by` with every action of the principal.
+        tenant: the tenant whose tasks the principal sees; "" for the tenant without a name.
+        scopes: the permissions of the principal there; by default all except `admin`.
+        options: a ceiling for the options of the principal's tasks; the smaller of two limits counts.
 
     Raises:
-        ConfigurationError: the name is not text of 1 to 200 printable characters, no tenant can be named so, or a scope
-            does not exist.
+        ConfigurationError: the name is not text of 1 to 200 printable characters, or a tenant or scope is not valid.
     """
 
     name: str
@@ -84,12 +84,12 @@ class Principal:
 
     @property
     def is_operator(self) -> bool:
-        """Whether the principal may see the whole process and act in every tenant: `admin` without a tenant."""
+        """Whether the principal may see the whole process and act in every tenant: it has `admin` and no tenant."""
         return not self.tenant and "admin" in self.scopes
 
 
 def _unknown_scopes(scopes: Any) -> list[Any]:
-    """Return the values that are no scopes; a value that cannot hold scopes is one itself."""
+    """Return the values that are no scopes; a value that cannot hold scopes is itself one of them."""
     if not isinstance(scopes, Collection) or isinstance(scopes, (str, Mapping)):
         return [scopes]
     return [each for each in cast("Collection[Any]", scopes) if each not in get_args(Scope)]
@@ -102,7 +102,7 @@ Authenticate: TypeAlias = Callable[[HTTPConnection], "Principal | Awaitable[Prin
 async def authenticated(auth: Authenticate, connection: HTTPConnection) -> Principal | None:
     """Return the principal of a request.
 
-    Raises `ConfigurationError` if the function returned something else than a principal or None.
+    Raises `ConfigurationError` if the function returns any value other than a principal or None.
     """
     principal: Any = auth(connection)
     if inspect.isawaitable(principal):
@@ -113,7 +113,7 @@ async def authenticated(auth: Authenticate, connection: HTTPConnection) -> Princ
 
 
 def bearer_token(connection: HTTPConnection) -> str | None:
-    """Return the token of the header `Authorization: Bearer`, None if there is no such header, or more than one."""
+    """Return the token of the header `Authorization: Bearer`; None without such a header, or with several."""
     values = connection.headers.getlist("authorization")
     if len(values) != 1:
         return None
@@ -122,13 +122,13 @@ def bearer_token(connection: HTTPConnection) -> str | None:
 
 
 def digest_of(token: str) -> str:
-    """Return the SHA-256 digest of a token, as files of hashed tokens hold it: 64 hexadecimal digits."""
+    """Return the SHA-256 digest of a token, as in files of hashed tokens: 64 hexadecimal digits."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @explains_arguments
 class OneToken:
-    """Knows one token, such as that of `.treadle/server-token`.
+    """Accepts one token, such as that of `.treadle/server-token`.
 
     Args:
         token: the token.
@@ -142,20 +142,20 @@ class OneToken:
         self._principal = Principal("local", scopes=ADMIN) if principal is None else principal
 
     def __call__(self, connection: HTTPConnection) -> Principal | None:
-        """Return the holder of the token if a request brings it."""
+        """Return the holder of the token if a request has it."""
         token = bearer_token(connection)
         if token is None or not hmac.compare_digest(digest_of(token), self._digest):
             return None
         return self._principal
 
     def secret_values(self) -> frozenset[str]:
-        """Return the token, which is hidden in all that tasks record and the server tells."""
+        """Return the token, which is masked in everything that tasks record and the server sends."""
         return frozenset((self._token,))
 
 
 @explains_arguments
 class TokenFile:
-    """Knows the tokens of a file, which holds their digests and is read again when it changes.
+    """Accepts the tokens of a file, which holds their digests and is read again when it changes.
 
         [[token]]
         name = "ci"
@@ -167,7 +167,7 @@ class TokenFile:
         path: the file, in TOML.
 
     Raises:
-        ConfigurationError: the file cannot be read, or an entry is not valid; the text says which.
+        ConfigurationError: the file cannot be read, or an entry is not valid; the error names it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -177,12 +177,12 @@ class TokenFile:
         self._refresh()
 
     def __call__(self, connection: HTTPConnection) -> Principal | None:
-        """Return the holder of the token that a request brings."""
+        """Return the holder of the token in a request."""
         token = bearer_token(connection)
         if token is None:
             return None
         self._refresh()
-        # The digests are the keys: where two of them differ tells nothing about a token.
+        # The digests are the keys, so the place where two of them differ reveals nothing about a token.
         return self._principals.get(digest_of(token))
 
     def _refresh(self) -> None:
@@ -219,18 +219,18 @@ def _principals(document: Mapping[str, Any], path: Path) -> dict[str, Principal]
 
 
 class ProxyHeader:
-    """Trusts the header that a reverse proxy sets to the name of the user it signed in.
+    """Trusts the header that a reverse proxy sets to the name of the signed-in user.
 
-    The header counts only on connections from the proxy itself. The proxy must remove it from what clients send.
+    The header counts only on connections from the proxy itself. The proxy must remove it from the requests of clients.
 
     Args:
-        header: such as `X-Forwarded-User`.
+        header: the name of the header, such as `X-Forwarded-User`.
         proxies: the addresses of the proxies: networks such as `10.0.0.0/8`, or single addresses.
-        scopes: what such users may do.
-        tenant: the header that holds the user's tenant; None for the store's own tenant.
+        scopes: the permissions of these users.
+        tenant: the header with the user's tenant; None for the store's own tenant.
 
     Raises:
-        ConfigurationError: an address is not valid, or there is none.
+        ConfigurationError: an address is not valid or is missing.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class ProxyHeader:
 
     def __call__(self, connection: HTTPConnection) -> Principal | None:
         """Return the user that the proxy names."""
-        peer = connection.scope.get(PEER, connection.client)  # `client` may be what `X-Forwarded-For` says
+        peer = connection.scope.get(PEER, connection.client)  # `client` may come from `X-Forwarded-For`
         try:
             address = ip_address(peer[0]) if peer is not None else None
         except ValueError:
@@ -270,11 +270,11 @@ class ProxyHeader:
 
 
 def token_in(path: str | os.PathLike[str], *, new: bool = False) -> str:
-    """Return the token in a file. A missing file is made first, with a random token, readable by its owner alone.
+    """Return the token in a file. A missing file is created with a random token, readable by its owner alone.
 
     Args:
         path: the file.
-        new: replace the token of a file that is there.
+        new: replace the token of an existing file.
 
     Raises:
         ConfigurationError: other users may read the file, it belongs to another user, or it holds no token.

@@ -1,6 +1,6 @@
-"""Refusals as problem documents (RFC 9457), from errors of the library and of the server.
+"""Convert errors of the library and of the server to problem documents (RFC 9457).
 
-The outcome of a task is a result, never a problem: a problem means that a request was not carried out. Any other error
+The outcome of a task is a result, never a problem. A problem means that a request was not carried out. Any other error
 is a fault of the server. Its response contains only the request's id; the log has the error.
 """
 
@@ -89,7 +89,7 @@ STATUS: Final[tuple[tuple[type[TreadleError], int], ...]] = (
     (StoreFormatError, 500),
     (StoreError, 503),
 )
-"""The status of each refusal of the library; the first matching class counts. Any other error is a fault."""
+"""The status of each refusal of the library; the first matching class counts, and any other error is a fault."""
 
 
 def status_of(error: TreadleError) -> int | None:
@@ -119,13 +119,15 @@ def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> R
     headers = {"Retry-After": AGAIN} if isinstance(error, (TaskBusy, ThreadBusy)) or status == 503 else {}
     document = error_to_wire(error, hide(_for_callers(error)))
     if isinstance(error, StoreError) and not isinstance(error, JournalCorrupt):
-        # The message is the database's, with paths, hosts and users.
+        # The message comes from the database, with paths, hosts and users.
         log.error("request %s met a store that failed: %s", instance, error)
         document["detail"] = f"{document['title']} The server's log tells more."
     elif isinstance(error, ToolsetUnavailable):
         # The message quotes the toolset's client, with addresses and credentials of the server's side.
-        log.warning("request %s met a toolset that cannot be had: %s", instance, error)
-        document["detail"] = f"the toolset {error.toolset!r:.80} cannot be had; the server's log tells more"
+        log.warning("request %s met a toolset that is not available: %s", instance, error)
+        document["detail"] = (
+            f"the toolset {error.toolset!r:.80} is not available; the server's log has the reason"
+        )
     return _response(document, status, instance, headers)
 
 
@@ -133,7 +135,7 @@ AGENTS_LISTED: Final = "`treadle agents --url` and GET /v1/agents list those it 
 
 
 def _for_callers(error: Exception) -> str:
-    """Return a message without advice that only a program with the runner itself could follow."""
+    """Return a message without advice that only a program with the runner could follow."""
     message = str(error)
     if isinstance(error, AgentUnknown) and UNKNOWN_HERE in message:
         subject = message.rpartition(UNKNOWN_HERE)[0]

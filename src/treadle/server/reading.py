@@ -1,4 +1,4 @@
-"""Read the arguments of operations from paths, queries, headers and bodies; an error names the argument."""
+"""Read the arguments of operations from paths, queries, headers and bodies; errors name the argument."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from treadle.server.problems import Problem
 from treadle.verbs.operation import Operation
 
 MAX_WAIT: Final = 60.0
-"""Most seconds that a request waits."""
+"""Maximum number of seconds that a request waits."""
 
 MAX_KEY: Final = 200
-"""Most characters of an `Idempotency-Key`."""
+"""Maximum length of an `Idempotency-Key`, in characters."""
 
 MOST_LABELS: Final = 64
-"""Most labels in a request."""
+"""Maximum number of labels in a request."""
 
 LONGEST_LABEL: Final = 1_000
-"""Most characters of a label and of its value in a request."""
+"""Maximum length of a label and of its value in a request, in characters."""
 
 MOST_OF_OPTIONS: Final = {"break_on": 64, "caller_tools": 256}
-"""Most items of these options in a request: each is checked for every event or every model request."""
+"""Maximum number of items of these options in a request; each is checked for every event or every model request."""
 
 DIGITS: Final = 18
-"""Most digits of a number in a query."""
+"""Maximum number of digits of a number in a query."""
 
 SEQ: Final = "[1-9][0-9]{0,14}"
 """The sequence number of an event in a path."""
@@ -57,7 +57,7 @@ def path_arguments(operation: Operation, parameters: Mapping[str, Any]) -> dict[
 
 
 def query_arguments(operation: Operation, query: QueryParams) -> dict[str, Any]:
-    """Return the arguments in a query; raises `InvalidField` for an unknown or missing argument, or a wrong type."""
+    """Return the arguments in a query; raise `InvalidField` for an unknown or missing argument, or a wrong type."""
     texts: dict[str, list[str]] = {}
     for name, value in query.multi_items():
         if name not in operation.query:
@@ -77,7 +77,7 @@ def query_arguments(operation: Operation, query: QueryParams) -> dict[str, Any]:
 
 
 def _from_texts(hint: Any, name: str, texts: list[str]) -> Json:
-    """Return a query's value as the JSON of a body."""
+    """Return a value of a query as JSON, as a body would have it."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if any((get_origin(option) or option) is dict for option in options):
         pairs = [text.partition("=") for text in texts]
@@ -119,7 +119,7 @@ def _microseconds(name: str, text: str) -> Json:
 
 
 def body_arguments(operation: Operation, document: Json) -> dict[str, Any]:
-    """Return the arguments in a body; raises `InvalidField` for an unknown or missing argument, or a wrong type."""
+    """Return the arguments in a body; raise `InvalidField` for an unknown or missing argument, or a wrong type."""
     names = operation.body or ()
     if document is None and not any(operation.is_required(name) for name in names):
         return {}
@@ -154,7 +154,7 @@ def seconds_to_wait(operation: Operation, headers: Headers) -> float:
 
 
 def expected_head(operation: Operation, headers: Headers) -> int | None:
-    """Return the head that `If-Match` names, None without one.
+    """Return the head that `If-Match` names; None without one.
 
     Raises a `Problem` for a value that is not a task's `ETag`, and if the operation cannot check it.
     """
@@ -180,7 +180,7 @@ def is_known(tag: str, headers: Headers) -> bool:
 
 
 def idempotency_key(operation: Operation, headers: Headers) -> str | None:
-    """Return the `Idempotency-Key`, None without one; raises a `Problem` if it is not valid."""
+    """Return the `Idempotency-Key`, None without one; raise a `Problem` if it is not valid."""
     value = headers.get("idempotency-key")
     if value is None:
         return None
@@ -278,7 +278,7 @@ _BOUNDS: Final[dict[str, Bounds]] = {
     "cut": {"integer": {"minimum": CUT_LEAST, "maximum": CUT_MOST}},
     "seq": {"string": {"pattern": f"^{SEQ}$"}},
 }
-"""The server's own schemas of arguments by name; the key `class` is for an argument's class."""
+"""The server's own schemas of arguments by name; the key `class` names the class of an argument."""
 
 
 def allowed(operation: Operation, name: str) -> Bounds:

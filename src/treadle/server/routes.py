@@ -1,9 +1,8 @@
 """Routes from the table of operations: each admits a request, reads its arguments, and writes the response.
 
-Write responses as JSON: small ones at once, large ones in a thread and in pieces, so that no request blocks others.
-
-The JSON library holds the interpreter lock while it writes a value. So a long list is written item by item; between two
-items the event loop runs.
+Small responses are written at once, large ones in a thread and in pieces, so that no request blocks others. The JSON
+library holds the interpreter lock while it writes a value. So a long list is written item by item, and the event loop
+runs in between.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from treadle.verbs.operation import Operation
 from treadle.verbs.table import OPERATIONS
 
 LARGE: Final = 100
-"""A list of more items is written in a thread."""
+"""Number of items above which a list is written in a thread."""
 
 
 async def content(value: Any, secrets: Secrets | None) -> bytes:
@@ -58,7 +57,7 @@ async def content(value: Any, secrets: Secrets | None) -> bytes:
 
 
 def _is_large(value: Any) -> bool:
-    """Return whether a value contains a long list: as `messages`, as the items of a page, or the value itself."""
+    """Return whether a value is a long list, or has one as `messages` or as the items of a page."""
     if isinstance(value, tuple):
         return len(cast("tuple[Any, ...]", value)) > LARGE
     lists = [getattr(value, name, None) for name in ("messages", "items")]
@@ -89,17 +88,17 @@ def _pieces(document: Json, secrets: Secrets | None) -> list[bytes]:
 
 
 LARGE_BODY: Final = 1 << 14
-"""A larger body, in bytes, is parsed in a thread, one at a time for each principal."""
+"""Bytes above which a body is parsed in a thread, one at a time for each principal."""
 
 VALUES_A_TOKEN: Final = 250
 BYTES_A_TOKEN: Final = 1 << 17
-"""The amount of a body that counts as one request."""
+"""Bytes of a body that count as one request."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def routes(service: Service) -> list[Route]:
-    """Return the routes of all operations; if several match a path, the one with fewer parameters comes first."""
+    """Return the routes of all operations; of several that match a path, the one with fewer parameters comes first."""
     rates = Rates(service.limits.requests_per_second)
     bodies = Bodies(rates)
     paths: dict[str, dict[str, Endpoint]] = {}
@@ -148,7 +147,8 @@ def _endpoint(service: Service, rates: Rates, bodies: Bodies, operation: Operati
 def _place_to_wait(call: Call) -> Generator[None]:
     """Let a request wait in a block, within the limit of its principal.
 
-    Above the limit a read is refused with a `Problem`, and a command runs without waiting: a stop is never refused.
+    Above the limit a read is refused with a `Problem`. A command runs without a wait, since a stop must never be
+    refused.
     """
     if not call.wait or call.principal is None:
         yield
@@ -164,13 +164,13 @@ def _place_to_wait(call: Call) -> Generator[None]:
 
 @contextmanager
 def caller_span(headers: Headers) -> Generator[None]:
-    """Trace the work of a block below the span in the header `traceparent`."""
+    """Trace the work of a block as a child of the span in the header `traceparent`."""
     if "traceparent" not in headers:
         yield
         return
     from opentelemetry import context, propagate
 
-    # Nothing else is taken from the caller: baggage would be passed on to models and tools.
+    # Only this header is used: baggage of the caller would reach models and tools.
     carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
     token = context.attach(propagate.extract(carrier))
     try:
@@ -180,7 +180,7 @@ def caller_span(headers: Headers) -> Generator[None]:
 
 
 def admitted(request: Request, operation: Operation, rates: Rates) -> Principal | None:
-    """Return the principal of a request; raises a `Problem` if it lacks a scope or exceeds its rate."""
+    """Return the principal of a request; raise a `Problem` if it lacks a scope or exceeds its rate."""
     principal: Principal | None = getattr(request.state, "principal", None)
     if operation.access == "open":
         return principal
@@ -188,7 +188,7 @@ def admitted(request: Request, operation: Operation, rates: Rates) -> Principal 
     rates.check(_bucket(principal))
     if operation.access == "operator":
         if not principal.is_operator:
-            detail = f"{operation.name} tells of all tenants: it needs the scope `admin`, and no tenant"
+            detail = f"{operation.name} concerns all tenants: it needs the scope `admin` without a tenant"
             raise Problem(403, "ScopeMissing", detail, scope="admin")
         return principal
     principal = _in_tenant(principal, request.headers.get("treadle-tenant"))
@@ -199,11 +199,13 @@ def admitted(request: Request, operation: Operation, rates: Rates) -> Principal 
 
 
 def _in_tenant(principal: Principal, tenant: str | None) -> Principal:
-    """Return a principal acting in a requested tenant; only an operator of the server may name any."""
+    """Return the principal for a requested tenant; only an operator of the server may name one."""
     if tenant is None or tenant == principal.tenant:
         return principal
     if not principal.is_operator:
-        detail = "only a principal with the scope `admin`, and of no tenant, may name one in `Treadle-Tenant`"
+        detail = (
+            "only a principal with the scope `admin` and without a tenant may name one in `Treadle-Tenant`"
+        )
         raise Problem(403, "ScopeMissing", detail, scope="admin")
     return replace(principal, tenant=tenant)
 
@@ -228,7 +230,7 @@ class Bodies:
     async def arguments(
         self, service: Service, operation: Operation, request: Request, principal: Principal | None
     ) -> dict[str, Any]:
-        """Return the arguments in query, body and path; raises a `Problem` for too much work."""
+        """Return the arguments in query, body and path; raise a `Problem` for too much work."""
         arguments = query_arguments(operation, request.query_params)
         if operation.method == "POST":
             limits = service.limits

@@ -37,14 +37,17 @@ from treadle.server.principals import PEER
 BACKLOG: Final = 2_048
 KEEP_ALIVE_SECONDS: Final = 30
 REST_SECONDS: Final = 2.0
-"""Seconds for the rest of a body that was answered before it arrived. If the connection were closed at once, the rest
-would be answered with a reset, and a client that still sends could lose the response."""
+"""Seconds for the rest of a body that was answered before it arrived.
+
+If the connection were closed at once, the rest would be answered with a reset. A client that still sends could lose the
+response.
+"""
 
 LAST_SECONDS: Final = 0.5
-"""Seconds in which connections may end after all tasks are released; then they are cut."""
+"""Seconds that connections get to end after all tasks are released; then they are cut."""
 
 CUT_SECONDS: Final = 1.0
-"""Seconds in which requests may end after their connections were cut."""
+"""Seconds that requests get to end after their connections were cut."""
 
 
 class GuardedProtocol(H11Protocol):
@@ -78,7 +81,7 @@ class GuardedProtocol(H11Protocol):
         self._watch_head()
 
     def _watch_head(self) -> None:
-        """Close the connection after a while unless the head of a request has arrived by then."""
+        """Close the connection after a while unless the head of a request arrives."""
         if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
             self._head_timer = _cancelled(self._head_timer)
         elif self._head_timer is None:
@@ -130,8 +133,8 @@ class Server(uvicorn.Server):
 
     Args:
         config: uvicorn's configuration.
-        leave: ends the streams and releases the tasks, within so many seconds; called once.
-        grace: seconds in which running calls may end; a second signal skips them.
+        leave: ends the streams and releases the tasks within its argument, in seconds; called once.
+        grace: seconds that running calls get to end; a second signal skips them.
     """
 
     def __init__(
@@ -150,7 +153,7 @@ class Server(uvicorn.Server):
             yield
             return
         loop = asyncio.get_running_loop()
-        # A background job of a script ignores SIGINT from the start: Ctrl-C in its terminal is not meant for it.
+        # A background job of a script ignores SIGINT from the start, since Ctrl-C in its terminal is not meant for it.
         numbers = [
             number
             for number in (signal.SIGTERM, signal.SIGINT)
@@ -172,7 +175,7 @@ class Server(uvicorn.Server):
             self._hurry.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen on the sockets; a TLS handshake that takes too long is cut, unlike with uvicorn."""
+        """Listen on the sockets; unlike in uvicorn, a TLS handshake that takes too long is cut."""
         config, loop = self.config, asyncio.get_running_loop()
         protocol = cast("type[GuardedProtocol]", config.http_protocol_class)
 
@@ -223,7 +226,7 @@ def _any(connection: Any) -> bool:
 
 
 def _is_stuck(connection: Any) -> bool:
-    """Return whether the reader of a connection takes nothing, so that its response would not end."""
+    """Return whether the reader of a connection takes nothing, so that its response cannot end."""
     flow = getattr(connection, "flow", None)
     return flow is not None and flow.write_paused
 
@@ -242,9 +245,9 @@ async def serve(
 
     Args:
         app: the app; the caller runs its lifespan.
-        leave: ends its streams and releases its tasks, within so many seconds of grace.
-        sockets: listening sockets; they are closed at the end.
-        grace: seconds in which running calls may end.
+        leave: ends its streams and releases its tasks within its argument, in seconds.
+        sockets: listening sockets, which are closed at the end.
+        grace: seconds that running calls get to end.
         limits: timeouts for peers, and the number of connections.
         tls: the files of a certificate and of its key.
         behind_proxy: networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
@@ -278,7 +281,7 @@ def config(
     tls: tuple[Path, Path] | None = None,
     behind_proxy: Sequence[str] = (),
 ) -> uvicorn.Config:
-    """Return uvicorn's configuration; see `serve`. Raises `ConfigurationError` for an invalid certificate."""
+    """Return uvicorn's configuration, see `serve`; raise `ConfigurationError` for an invalid certificate."""
     limits = limits or ServerLimits()
     certificate, key = tls if tls is not None else (None, None)
     if certificate is not None:
@@ -303,12 +306,12 @@ def config(
 
 
 def _check_certificate(certificate: Path, key: Path | None) -> None:
-    try:  # otherwise a key with a password would prompt on the terminal
+    try:  # without it a key with a password would prompt on the terminal
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
     except (OSError, ValueError) as error:  # TLS errors are OSErrors
         raise ConfigurationError(
-            f"cannot serve HTTPS with the certificate {certificate} and the key {key}: {error}; both have to be PEM "
-            "files, the key that of the certificate and without a password"
+            f"cannot serve HTTPS with the certificate {certificate} and the key {key}: {error}; both must be PEM "
+            "files, and the key must belong to the certificate and have no password"
         ) from None
 
 
@@ -316,7 +319,7 @@ def _check_certificate(certificate: Path, key: Path | None) -> None:
 
 
 def tcp_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address; raises `ConfigurationError` on failure."""
+    """Return a socket that listens on an address; raise `ConfigurationError` on failure."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -340,10 +343,10 @@ def tcp_socket(host: str, port: int) -> socket.socket:
 def unix_socket(path: Path) -> socket.socket:
     """Return a socket that listens on a path and accepts only its owner.
 
-    A socket that an ended server left there is replaced.
+    It replaces a socket that an ended server left there.
 
     Raises:
-        ConfigurationError: the path is in use, or cannot be made.
+        ConfigurationError: the path is in use or cannot be created.
     """
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -387,7 +390,7 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 
 
 def _remove_if_left(path: Path) -> None:
-    """Remove a socket without a listening server; raises `ConfigurationError` for anything else."""
+    """Remove a socket without a listening server; raise `ConfigurationError` for anything else."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise ConfigurationError(f"cannot serve on {path}: it is there, and no socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -1,6 +1,6 @@
-"""The open event streams of a server process: opening, counting, and a common end.
+"""Open, count and end the event streams of a server process.
 
-Watching never affects a task. The frames of a stream are in `event_stream`.
+Watching never affects a task. `event_stream` has the frames of a stream.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def first_places(last_event_id: str | None, tasks: Sequence[str]) -> list[tuple[
         tasks: each as `ID:AFTER`.
 
     Raises:
-        Problem: a place is not valid.
+        Problem: a position is not valid.
     """
     try:
         return places_of(last_event_id) if last_event_id else [place_of(task) for task in tasks]
@@ -62,7 +62,7 @@ class Streams:
     """The open event streams of a server process.
 
     Args:
-        limits: the number of streams, and the time that a stream waits for its reader.
+        limits: the maximum number of streams, and their timeouts.
         settings: the settings of the feeds.
     """
 
@@ -102,7 +102,7 @@ class Streams:
             deltas: also send the text that models currently write, and the progress of tools.
             until_rest: end the stream when the task stops, as `handle.events()` does.
             cut: the length in characters at which texts are cut; None for no cut.
-            hold: begins to hold the task for the life of the stream; None if the stream does not hold it.
+            hold: holds the task for the life of the stream; None if the stream does not hold it.
 
         Raises:
             TaskNotFound: the task does not exist.
@@ -142,8 +142,8 @@ class Streams:
             changes: also send a summary of each task of the tenant when it changes.
             deltas: also send the text that models currently write, and the progress of tools.
             cut: the length in characters at which texts are cut; None for no cut.
-            resumes: the reader continues an earlier stream: a task that was deleted, or whose id a new task has, is
-                reported as gone, and the others continue.
+            resumes: whether the reader continues an earlier stream. Then a task that was deleted or replaced under its
+                id is reported as gone, and the others continue.
 
         Raises:
             TaskNotFound: a task does not exist.
@@ -196,11 +196,13 @@ class Streams:
         if self._leaving:
             raise Problem(503, "Draining", "the server is about to end", {"Retry-After": "1"})
         if self._count >= self.limits.streams:
-            text = f"{self.limits.streams} event streams are open, as many as this server allows"
+            text = f"{self.limits.streams} event streams are open, the limit of this server"
             raise Problem(503, "StreamRefused", text, {"Retry-After": "5"})
         holder = (tenant, principal)
         if self._by_principal[holder] >= self.limits.streams_per_principal:
-            text = f"{principal} has {self._by_principal[holder]} event streams open, as many as are allowed"
+            text = (
+                f"{principal} has {self._by_principal[holder]} event streams open, the limit of a principal"
+            )
             raise Problem(429, "StreamRefused", text, {"Retry-After": "5"})
         self._by_principal[holder] += 1
         self._count += 1
@@ -232,7 +234,7 @@ class Streams:
         return min(self.limits.heartbeat_seconds, self.limits.stream_seconds) / 4
 
     def _tick(self) -> None:
-        """Wake streams whose heartbeat or end is due: one timer serves all."""
+        """Wake streams whose heartbeat or end is due; one timer serves all."""
         self._ticking = None
         loop = asyncio.get_running_loop()
         now = loop.time()
