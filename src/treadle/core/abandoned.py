@@ -83,5 +83,5 @@ class AbandonedCalls:
             names = ", ".join(sorted({call.name for call in running}))
             raise ToolError(
                 f"{len(running)} calls that ignored their cancellation still run{self._where} ({names}), so no further "
-                "one is started; restart the process to be rid of them"
+                "call starts. Restart the process to end them"
             )

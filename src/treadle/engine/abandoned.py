@@ -1,6 +1,6 @@
-"""The abandoned calls of the tasks that this process drives: in their event loops, and in threads.
+"""The abandoned calls of the tasks that this process drives, in event loops and in threads.
 
-The limit here is on those in event loops; the pool of threads (`tools`) limits its own.
+The limit here is for calls in event loops. The pool of threads (`tools`) limits its own.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def give_up(work: asyncio.Task[Any], name: str, task_id: str, call_id: str) -> N
 
 
 def _end_late(work: asyncio.Task[Any]) -> None:
-    """Remove a call that has ended after all, and log how late it was."""
+    """Remove a call that has ended after all, and log its delay."""
     call = _in_loops.remove(work)
     if call is not None:
         _LOG.warning("%s", call.late_text(time.monotonic()))
 
 
 def leave_behind(still_runs: Callable[[], bool], name: str, task_id: str, call_id: str) -> None:
-    """List a call whose work goes on in a thread, until that work ends."""
+    """List a call whose work continues in a thread, until that work ends."""
     _in_threads.add(object(), AbandonedCall(name, task_id, call_id, time.monotonic()), still_runs)
 
 

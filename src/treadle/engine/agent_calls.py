@@ -1,4 +1,4 @@
-"""Calls of agents as effects: run or stop the task of a call, and return the end of the call."""
+"""Calls of agents as effects, which run or stop the task of a call."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from treadle.results.states import state_at_rest
 from treadle.results.steps import all_steps
 
 STOP_SECONDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Seconds between tries to stop an agent while the store does not answer; after the last one the drive fails."""
+"""Seconds between tries to stop an agent while the store does not answer. After the last one the drive fails."""
 
 
 class AgentCallInFlight(EffectInFlight[RunAgent]):
-    """A call of an agent: its task runs to its next stop."""
+    """A call of an agent, whose task runs to its next stop."""
 
     __slots__ = ("_ended", "_input", "_is_new", "_record", "_stop")
 
@@ -57,7 +57,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
 
     _record: Recorder
     _stop: StopAgent | None
-    """the effect that ends the call, if its agent can no longer be called"""
+    """the effect that ends the call if its agent can no longer be called"""
 
     @property
     def name(self) -> str:
@@ -94,7 +94,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         return True
 
     async def run(self) -> list[e.Event]:
-        """Run the task of the call; return the end of the call, or its stop if the task is at rest."""
+        """Run the task of the call. Return the end of the call, or its stop if the task rests."""
         if self._stop is not None:
             return await _stop_agent(self.stop_child, self._stop)
         subagents = self.context.subagents
@@ -110,7 +110,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         return [end]
 
     def _label(self, end: e.ToolEnded, subagents: Subagents, state: TaskState) -> None:
-        """Label the end of a call: trusted if its task read nothing untrusted, or is a sanitiser."""
+        """Label the end of a call. It is trusted if its task is a sanitiser or read only trusted content."""
         call = self.effect.call
         tool: Any = self.context.runtime.tools[call.name]
         is_sanitised = (
@@ -120,12 +120,12 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             and end.output == state.output
             and tool.sanitised(state.output)
         )
-        if end.label is None:  # else its middleware named another origin
+        if end.label is None:  # otherwise its middleware named another origin
             end.label = child_label(state, is_sanitised=is_sanitised)
         end.exposed = subagents.effects_seen(call, state)
 
     async def _through(self, layers: Sequence[Layer], subagents: Subagents) -> e.ToolEnded | e.ToolStopped:
-        """Run the task of the call inside its middleware, which sees an answer or a failure but no rest."""
+        """Run the task of the call inside its middleware, which gets an answer or a failure."""
         context, call = self.context, self.effect.call
         if self.on_entry is not None:
             self.on_entry()
@@ -171,14 +171,14 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         if ended:
             end.spent, end.harmless = ended[0].spent, ended[0].harmless
         elif not execution.reached:
-            end.harmless = True  # its task was not made
+            end.harmless = True  # its task was not created
         end.report = execution.report(returned=end.outcome == "ok")
         return end
 
     async def _run(self, subagents: Subagents) -> e.ToolEnded | e.ToolStopped:
         context, call = self.context, self.effect.call
         try:
-            # If the answer that asked for it were lost, its place, and so the child's name, might go to another call.
+            # If the answer with the call were lost, another call might get its place, and so the child's name.
             await context.durable()
             self.enter()
             if context.enter_call is not None:
@@ -192,7 +192,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
             if not isinstance(error, (StoreError, TaskTooNew)) and not subagents.is_open(call):
                 text, traceback = context.vault.error_text(error), self.traceback_of(error)
                 return _failed(call, text, "error", subagents.spent_by(call), traceback)
-            # The child exists and has not ended: a later drive goes on with it.
+            # The child exists and has not ended, so a later drive continues it.
             subagents.resting.add(call.id)
             text = f"{call.name} cannot go on: {context.vault.error_text(error)}"
             why = e.Failure("subagent", "error", text, call.id)
@@ -219,7 +219,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         return e.ToolStopped(call.step, call.id, reason, spent=spent)
 
     def fails_drive(self, error: BaseException) -> bool:
-        """Return whether this effect was to stop a child: then an error means that the child could not be stopped."""
+        """Return whether this effect was to stop a child. Then an error means that the child could not be stopped."""
         return self._stop is not None
 
     def cut_off(self) -> list[e.Event]:
@@ -233,7 +233,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
 
 
 class _AtRest(BaseException):
-    """The task of a call is at rest and has not ended: middleware cannot make a result of that."""
+    """The task of a call is at rest and has not ended, so there is no result for middleware."""
 
     def __init__(self, end: e.ToolStopped) -> None:
         super().__init__(end.reason)
@@ -241,7 +241,7 @@ class _AtRest(BaseException):
 
 
 class AgentStopInFlight(EffectInFlight[StopAgent]):
-    """Stops a called agent: cancels the task of the call."""
+    """Cancels the task of a call to stop its agent."""
 
     __slots__ = ()
 
@@ -254,11 +254,11 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
-        """Begin without an event: `decide` asks again for a stop that was lost."""
+        """Begin without an event, since `decide` asks again for a lost stop."""
         return True
 
     def fails_drive(self, error: BaseException) -> bool:
-        """Return True: no code of the user runs, so an error is not the call's."""
+        """Return True, since the user's code does not run here, so an error is not the call's."""
         return True
 
     async def run(self) -> list[e.Event]:
@@ -266,7 +266,7 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
         return await _stop_agent(self.stop_child, self.effect)
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: `decide` asks for the stop again."""
+        """Return no event, since `decide` asks for the stop again."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
@@ -297,9 +297,9 @@ async def _stop_agent(stop_child: StopChild, effect: StopAgent) -> list[e.Event]
 
 
 async def _child_at_end(stop_child: StopChild, effect: StopAgent) -> TaskState | None:
-    """Cancel the task of a call, and return its state; None if it was never created.
+    """Cancel the task of a call, and return its state. Return None if it was never created.
 
-    The end of the call holds the spending and the effects of the task, so the call has no end while the store does not
+    The end of the call has the spending and the effects of the task. So the call cannot end while the store does not
     answer.
 
     Raises:
@@ -316,7 +316,7 @@ async def _child_at_end(stop_child: StopChild, effect: StopAgent) -> TaskState |
 def effects_to_run(
     subagents: Subagents, state: TaskState, effects: tuple[Effect, ...]
 ) -> tuple[Effect, ...] | None:
-    """Return a task's effects without those of children at rest; None if only such children are left to wait for.
+    """Return a task's effects without those of children at rest, or None if it only waits for such children.
 
     A pause of the task is passed on to its running children.
     """
@@ -329,7 +329,7 @@ def effects_to_run(
 
 
 def _not_tried_again(call: CallState, why: str) -> e.ToolEnded:
-    """Return the end of a call whose last task failed and which may not be tried again."""
+    """Return the end of a call whose last task failed and that must not be retried."""
     error = call.failed_children[-1].error
     failed = error.message if error is not None else "its task failed"
     outcome = "timeout" if error is not None and error.kind == "timeout" else "error"
@@ -339,7 +339,7 @@ def _not_tried_again(call: CallState, why: str) -> e.ToolEnded:
 
 
 def _retry(call: CallState, state: TaskState, error: e.Failure) -> e.ToolStopped:
-    """Return that the task of a call has failed, and that the call begins again with a new task."""
+    """Return the failure of a call's task, after which the call begins again with a new task."""
     stopped = e.ToolStopped(call.step, call.id, "error", error, spent_by(state), failed=state.task_id)
     stopped.harmless = is_harmless(state)
     return stopped
@@ -368,7 +368,7 @@ def _failure_of(call: CallState, state: TaskState) -> e.Failure:
 
 
 def _observation(state: TaskState) -> str | None:
-    """Return the observation of a degraded answer, which names the reasons; None if the answer is shown alone."""
+    """Return the observation of a degraded answer, with the reasons, or None for the answer alone."""
     if state.ended != "degraded":
         return None
     return f"{as_text(state.output)}\n\n[A best effort: {'; '.join(state.end_reasons)}]"
@@ -387,11 +387,11 @@ def _waits_for(call: CallState, state: TaskState) -> e.Failure:
 
 
 def child_label(state: TaskState, *, is_sanitised: bool = False) -> Label:
-    """Return the label of a child's answer: untrusted if the child has read untrusted content."""
+    """Return the label of a child's answer. It is untrusted if the child has read untrusted content."""
     is_trusted = is_sanitised or not origins.of_task(state)
     return Label(f"subagent:{state.created_for}", "trusted" if is_trusted else "untrusted")
 
 
 def is_harmless(state: TaskState) -> bool:
-    """Whether none of a task's calls can have changed anything outside."""
+    """Whether a task's calls cannot have had outside effects."""
     return not any(may_have_acted(call) for step in all_steps(state) for call in step.calls)

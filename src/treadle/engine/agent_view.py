@@ -1,4 +1,4 @@
-"""The conversation as an agent sees it after a handoff: the filtered older messages, then all later ones."""
+"""The conversation for an agent after a handoff: the filtered older messages, then all later ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WITHOUT_LABEL: Final = ("user", "system")
 
 
 class AgentView:
-    """The view of the agent that a task is with; it follows the conversation, and reads each message once.
+    """The view of a task's present agent. It follows the conversation, and reads each message once.
 
     Args:
         state: the state of the task, after a handoff.
@@ -52,7 +52,7 @@ class AgentView:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages that the agent sees now; raises `ModelError` if a filter fails."""
+        """The messages that the agent sees now. Raises `ModelError` if a filter fails."""
         source = self._state.messages
         if source is not self._source or len(source) < self._read:
             self._begin(source)
@@ -73,7 +73,7 @@ class AgentView:
 
 
 def _labelled(before: Sequence[Message], seen: Sequence[Message]) -> list[Message]:
-    """Return filtered messages, with untrusted labels on texts that a filter wrote after reading untrusted content.
+    """Return filtered messages, with untrusted labels on texts of filters that read untrusted content.
 
     A filter that creates messages drops their labels, and a text without a label is not framed as untrusted.
     """
@@ -105,7 +105,7 @@ def _with_label(part: Part, label: Label, trusted_texts: Collection[str]) -> Par
 
 
 def _handoff_note(before: Sequence[Message], seen: Sequence[Message], team: Team) -> list[Message]:
-    """Return a message that restates the handoff's arguments, if the filters removed the call that held them."""
+    """Return a message that restates the handoff's arguments, if the filters removed its call."""
     call = next(
         (part for message in reversed(before) for part in message.tool_calls if part.name == team.tool), None
     )

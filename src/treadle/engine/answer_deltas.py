@@ -1,4 +1,4 @@
-"""The deltas of one attempt at an answer, as watchers see them, each with its place in the answer."""
+"""The deltas of one attempt at an answer for watchers, each with its place in the answer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ ModelItem = TextDelta | ReasoningDelta | ToolCallDelta | RawDelta
 
 
 class AnswerDeltas:
-    """Collects the answer of one attempt, also while no watcher listens, and makes deltas of it.
+    """Collects the answer of one attempt, even without watchers, and makes deltas of it.
 
-    The driver writes; a watcher that joins may read `so_far` in another thread at the same time.
+    The driver writes. A watcher that joins may read `so_far` in another thread at the same time.
 
     Args:
         step: the step that asks.
-        call: the function's request; None for the request of the step itself.
+        call: the function's request. None: the request of the step itself.
         first: number of the first call of the answer.
-        text_label: the channel of text, unless the model marks it final.
+        text_label: the channel of text that the model does not mark as final.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""The binding of an approval to the tool's definition and the call's arguments, and the check of its approvers."""
+"""The binding of approvals to tools' definitions and calls' arguments, and the check of approvers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from treadle.policy.verdicts import AskPerson
 def definition_of(runtime: AgentRuntime, name: str) -> str:
     """Return the digest of a tool's definition: its declarations, and its code if the code is known.
 
-    Defaults do not count, so approvals survive a version of Treadle with more fields. The author of the definition
-    does not count either, since the definition itself does.
+    Defaults do not count, so approvals survive a version of Treadle with more fields. Neither does the author of the
+    definition, since the definition itself counts.
     """
     tool: Any = runtime.tools[name]
     agent = runtime.agent.subagents_by_tool.get(name)
@@ -40,7 +40,7 @@ def _is_default(spec: ToolSpec, item: Field[Any]) -> bool:
 
 
 def is_void(context: EffectContext, call: CallState, record: Recorder) -> bool:
-    """Whether a call that is to start has an approval that does not hold for it; record that it is void."""
+    """Whether the approval of a call that is to start does not hold for it. If so, record that it is void."""
     permit = call.permit
     if permit is None or permit.status != "approved" or permit.request is None:
         return False

@@ -1,14 +1,14 @@
-"""Watching tasks: events go to any number of watchers once they are durable, deltas as they come.
+"""Broadcast tasks to any number of watchers: events once they are durable, and deltas at once.
 
-All watchers of a task read one log, each from its own position, and those of one event loop that wait are woken
-together. So the cost of publishing does not depend on the number of watchers, and a watcher that stalls costs nothing.
-The log is bounded. A watcher that falls behind it reads the events it missed from the journal: watching never slows or
-stops a task.
+All watchers of a task read one log, each from its own position. Those that wait in one event loop are woken together.
+So the cost of publishing does not depend on the number of watchers, and a stalled watcher costs nothing. The log is
+bounded. A watcher that falls behind it reads the missed events from the journal, so watching never slows or stops a
+task.
 
-Deltas are not stored, so a channel refers to the visible part of each answer that is being written. A watcher that
-joins in the middle of an answer, or has fallen behind, first takes each answer so far. A driver adds a piece to the
-answer before it looks for watchers, and a watcher joins before it takes the answers so far. So every piece reaches the
-watcher at least once, also from another thread, and the place in each delta reveals duplicates.
+Deltas are not stored, so a channel refers to the visible part of each unfinished answer. A watcher that joins during an
+answer, or falls behind, first takes each answer so far. A driver adds a piece to the answer before it looks for
+watchers, and a watcher joins before it takes the answers so far. So every piece reaches the watcher at least once, also
+from another thread. The place in each delta reveals duplicates.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from treadle.core.events import (
 from treadle.core.state import TaskState
 
 BUFFER: Final = 4_096
-"""Maximum number of items in the log of a task; when there are more, the older half is dropped."""
+"""Maximum number of items in the log of a task. Beyond it, the older half is dropped."""
 
 COALESCE_SECONDS: Final = 0.0004
-"""Seconds between two wake-ups for deltas, for each watcher that is woken: about fifty times the cost of waking it."""
+"""Seconds between two wake-ups for deltas, for each woken watcher: about fifty times the cost of waking it."""
 
 
 class Stopped:
-    """Marks in a log that this process released the task; `seq` is its last event, None if later ones may exist."""
+    """Marks in a log that this process released the task. `seq` is its last event, or None if later ones may exist."""
 
     __slots__ = ("seq",)
 
@@ -51,10 +51,10 @@ Item: TypeAlias = Event | Ephemeral | Stopped
 
 
 class Wakeup:
-    """Wakes the watchers of one event loop together, once for all items that were published meanwhile.
+    """Wakes the watchers of one event loop together, once for all new items.
 
-    Events wake them at once. Deltas wake them again only after a pause that grows with the number of watchers, so that
-    watching never takes more than two or three hundredths of the loop's time.
+    Events wake them at once. Deltas wake them only after a pause that grows with the number of watchers. So watching
+    takes at most two or three hundredths of the loop's time.
     """
 
     __slots__ = ("_later", "_notified", "_quiet_until", "_scheduled", "deltas", "loop", "waiting", "watchers")
@@ -69,13 +69,13 @@ class Wakeup:
         self._later: asyncio.TimerHandle | None = None
 
     def notify_all(self) -> None:
-        """Wake the watchers that wait; from any thread."""
+        """Wake the watchers that wait, from any thread."""
         if self.waiting and not self._notified:
             self._notified = True
             call_in_loop(self.loop, self._wake)
 
     def notify_later(self) -> None:
-        """Wake the watchers that wait, once the pause is over; from any thread."""
+        """Wake the watchers that wait once the pause is over, from any thread."""
         if self.waiting and not self._notified and not self._scheduled:
             self._scheduled = True
             call_in_loop(self.loop, self._wake_after_quiet)
@@ -99,7 +99,7 @@ class Wakeup:
 
 
 class Watcher:
-    """One consumer of a task's events, in the event loop it was made in.
+    """One consumer of a task's events, in the event loop that created it.
 
     It sees the answers so far, and then each published item.
     """
@@ -124,7 +124,9 @@ class Watcher:
         """whether one of `Channel.looks` reads the store for it"""
 
     def take(self) -> Sequence[Item]:
-        """Return the items published since the last time; if some are gone, set `missed` and return answers so far."""
+        """Return the items published since the last time. If the log dropped some, set `missed` and return answers so
+        far.
+        """
         items, self._position = self.channel.since(self._position)
         if items is None:
             self.missed = self.look = True
@@ -139,7 +141,7 @@ class Watcher:
             self._first = self.channel.so_far()
 
     def next_seq(self) -> int | None:
-        """Return the number of the first event that `take` will return; None if there is none yet."""
+        """Return the number of the first event that `take` will return, or None if there is none yet."""
         items, _ = self.channel.since(self._position)
         return next((item.seq for item in items or () if isinstance(item, Event)), None)
 
@@ -150,7 +152,7 @@ class Watcher:
         self._position = self.channel.end
 
     def look_again(self) -> None:
-        """Have the consumer read the state of the task anew; from any thread."""
+        """Have the consumer read the state of the task anew, from any thread."""
         self.look = True
         call_in_loop(self.wakeup.loop, self._wake)
 
@@ -160,9 +162,9 @@ class Watcher:
             waiting.set_result(None)
 
     async def wait(self, at_most: float | None = None) -> None:
-        """Return when there is something to take or to look at, and after `at_most` seconds in any case."""
+        """Return when there are items or a look is due, and after `at_most` seconds in any case."""
         loop, waiting = self.wakeup.loop, self.wakeup.waiting
-        # A publisher looks for waiters after it has appended, so a watcher looks for items after it has registered.
+        # A publisher appends before it looks for waiters, so a watcher registers before it looks for items.
         waiting[self] = woken = loop.create_future()
         timer = loop.call_later(at_most, self.look_again) if at_most is not None else None
         try:
@@ -175,23 +177,23 @@ class Watcher:
 
 
 class Sink(Protocol):
-    """Receives the events and deltas of a task: for observers, or for the watchers of its parent."""
+    """Receives the events and deltas of a task, for observers or for the watchers of its parent."""
 
     deltas: bool
     """Whether it receives deltas too."""
 
     def publish(self, items: Sequence[Item]) -> None:
-        """Receive events that are durable; from any thread."""
+        """Receive events that are durable, from any thread."""
 
     def tell(self, item: Ephemeral) -> None:
-        """Receive a delta; from any thread."""
+        """Receive a delta, from any thread."""
 
 
 class Answer(Protocol):
     """The visible part of an answer that a model is writing."""
 
     def so_far(self) -> Iterable[Delta]:
-        """Return all of it so far, one delta for each of its parts; from any thread."""
+        """Return all of it so far, one delta for each of its parts, from any thread."""
         ...
 
 
@@ -199,7 +201,7 @@ class Look(Protocol):
     """Reads a task from its store, for all its watchers in one event loop."""
 
     def look_soon(self) -> None:
-        """Read the task soon, since it may have changed; from any thread."""
+        """Read the task soon, since it may have changed, from any thread."""
 
 
 class Channel:
@@ -269,7 +271,7 @@ class Channel:
 
     @property
     def origin(self) -> EventOrigin | None:
-        """The origin of the items that are published now; None as long as it is unknown."""
+        """The origin of the items that are published now, or None while it is unknown."""
         origin, state = self._origin, self.state
         if (
             state is not None
@@ -291,7 +293,7 @@ class Channel:
         self._published = self._origin_of(state, state.agent) if state.agent else None
 
     def publish(self, items: Sequence[Event | Stopped]) -> None:
-        """Hand items to every watcher and observer; from any thread."""
+        """Hand items to every watcher and observer, from any thread."""
         if self.observed is None and not self.watchers:
             return
         items = for_watchers(items)
@@ -312,7 +314,7 @@ class Channel:
                 wakeup.notify_all()
 
     def show(self, events: Sequence[Event]) -> None:
-        """Hand events of another process to the watchers, except those already in the log; from any thread."""
+        """Hand events of another process to the watchers, except those already in the log, from any thread."""
         with self._lock:
             shown = self.shown or 0
             new = [event for event in events if event.seq > shown]
@@ -324,7 +326,7 @@ class Channel:
             wakeup.notify_all()
 
     def _set_origins(self, items: Sequence[Event | Stopped], state: TaskState) -> None:
-        """Set the origins of events of a task that had several agents: it may have moved on since they were applied."""
+        """Set the origins of events in a task with several agents, which may have changed its agent meanwhile."""
         origin = self._published or self._origin_of(state, state.created_for)
         for item in items:
             if isinstance(item, Event):
@@ -336,7 +338,7 @@ class Channel:
         self._published = origin
 
     def so_far(self) -> list[Delta]:
-        """Return all answers so far, one delta for each of their parts; from any thread."""
+        """Return all answers so far, one delta for each of their parts, from any thread."""
         if not self.answers:
             return []
         deltas = [delta for answer in list(self.answers.values()) for delta in answer.so_far()]
@@ -349,7 +351,7 @@ class Channel:
         return deltas
 
     def tell(self, item: Ephemeral) -> None:
-        """Hand a delta to the watchers and observers that want deltas; from any thread."""
+        """Hand a delta to the watchers and observers that want deltas, from any thread."""
         origin, state = self._origin, self.state
         if origin is None or state is None or origin.agent_path[-1] != state.agent:
             origin = self.origin
@@ -360,7 +362,7 @@ class Channel:
         self.tell_watchers(item)
 
     def tell_watchers(self, item: Ephemeral) -> None:
-        """Hand a delta to the watchers alone; from any thread."""
+        """Hand a delta to the watchers alone, from any thread."""
         if not self.watchers:
             return
         with self._lock:
@@ -388,7 +390,7 @@ class Channel:
         self._first += gone
 
     def since(self, position: int) -> tuple[Sequence[Item] | None, int]:
-        """Return the items from a position on, None if some of them were dropped, and the position after them."""
+        """Return the items from a position on, or None if some were dropped, and the position after them."""
         with self._lock:
             return (self._items[position - self._first :] if position >= self._first else None), self.end
 
@@ -410,10 +412,10 @@ class Channel:
         return watcher
 
     def look_again(self, *, missed: bool = False) -> None:
-        """Have every watcher read the state of the task anew; from any thread.
+        """Have every watcher read the state of the task anew, from any thread.
 
         Args:
-            missed: whether the journal may hold events that are not published here.
+            missed: whether the journal may have events that are not published here.
         """
         for look in list(self.looks.values()):
             look.look_soon()
@@ -423,7 +425,7 @@ class Channel:
                 watcher.look_again()
 
     def observe(self, observed: Sink | None) -> None:
-        """Set the sink of the observers; None removes it."""
+        """Set the sink of the observers. None removes it."""
         with self._lock:
             self.observed = observed
             self._update_listeners()
@@ -435,7 +437,7 @@ class Channel:
         self.raw = any(watcher.raw for watcher in self.watchers)
 
     def leave(self, watcher: Watcher) -> None:
-        """Remove a watcher, if it is there; without watchers the log is emptied."""
+        """Remove a watcher, if it is there. Without watchers the log is emptied."""
         if watcher not in self.watchers:
             return
         del self.watchers[watcher]
@@ -492,11 +494,11 @@ class Channels:
             del self._channels[task_id]
 
     def look_again(self, tasks: Collection[str] | None, besides: Container[str]) -> None:
-        """Have the watchers of tasks look again: another process may have written.
+        """Have the watchers of tasks look again, since another process may have written.
 
         Args:
             tasks: the tasks; None for all.
-            besides: the tasks that are driven here; their watchers receive all events from the driver.
+            besides: the tasks that are driven here, whose watchers receive all events from the driver.
         """
         with self._lock:
             changed = self._channels.keys() if tasks is None else self._channels.keys() & tasks
@@ -506,7 +508,7 @@ class Channels:
 
 
 def call_in_loop(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-    """Call a function soon in an event loop, from any thread; do nothing if the loop is closed."""
+    """Call a function soon in an event loop, from any thread. Do nothing if the loop is closed."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
@@ -514,5 +516,5 @@ def call_in_loop(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> N
     if running is loop:
         loop.call_soon(wake)
     else:
-        with suppress(RuntimeError):  # the loop is closed, and with it its watchers
+        with suppress(RuntimeError):  # the loop and its watchers are closed
             loop.call_soon_threadsafe(wake)

@@ -1,7 +1,7 @@
-"""Questions, kept values and sleeps of a tool's call: `ToolContext.ask`, `once`, `sleep` and `wait`.
+"""The services of a tool's call: `ToolContext.ask`, `once`, `sleep` and `wait`.
 
-An unanswered question ends the attempt: `ask` raises `AwaitingAnswer`, and the questions so far become the end of
-the attempt, also if the tool catches that exception. The call rests and needs no process. When its last question is
+An unanswered question ends the attempt. `ask` raises `AwaitingAnswer`, and the questions so far become the end of the
+attempt, even if the tool catches that exception. The call then rests without a process. When its last question is
 answered or has expired, the tool starts again from its top under the same key:
 
     attempt 1    once("quote", f)    f runs, value_kept is durable
@@ -9,8 +9,8 @@ answered or has expired, the tool starts again from its top under the same key:
     attempt 2    once("quote", f)    the value, from the journal
                  ask("Pay 12 EUR?")  the answer
 
-A question is identified by its place among the questions of the attempt. Its text and schema must be the same as
-before, so the answer to one question is never passed off as the answer to another.
+The place of a question among those of its attempt identifies it. Its text and schema must be the same as before, so
+that an answer never belongs to another question.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CallRequests:
         """Return a person's answer, or end the attempt to wait for it."""
         call = self._restarting_call("ask", "answer")
         if self.pending and isinstance(self.pending[0], e.SleepStarted):
-            raise AwaitingAnswer  # it asks when it has slept
+            raise AwaitingAnswer  # it asks after its sleep
         terms = terms_of(self._where(), question, schema, expires, default)
         self._places += 1
         place, problem = self._places, None
@@ -105,7 +105,7 @@ class CallRequests:
         raise AwaitingAnswer
 
     async def sleep(self, seconds: float | None, until: datetime | float | None) -> None:
-        """Return if the tool has already slept at this place; else end the attempt to sleep."""
+        """Return if the tool has already slept at this place, else end the attempt to sleep."""
         call = self._restarting_call("sleep", "sleep")
         now = self._context.clock()
         due = due_at(self._where(), now, seconds, until)
@@ -117,7 +117,7 @@ class CallRequests:
         raise AwaitingAnswer
 
     async def once(self, name: str, fn: Callable[[], T | Awaitable[T]]) -> T:
-        """Return the value of a function from its first call under this name."""
+        """Call a function once under this name, and return its value."""
         self._check_usable("once")
         self._check_name(name)
         call = self._call
@@ -137,7 +137,7 @@ class CallRequests:
                         f"{reprlib.repr(value)}: {error}"
                     ) from None
                 self._check_usable("once")
-                self._check_name(name)  # the function may have asked for a secret that the name holds
+                self._check_name(name)  # the function may have read a secret that the name contains
                 self._record(e.ValueKept(call.step, name, kept, call.id))
                 await self._context.durable()
         assert call.values is not None, "it was kept"
@@ -152,13 +152,13 @@ class CallRequests:
         return f"task {self._context.state.task_id}, call {self._call.id} of tool {self._call.name!r}"
 
     def _restarting_call(self, verb: str, pause: str) -> CallState:
-        """Return the call, which may start again from its top after a pause."""
+        """Return the call, after a check that it may start again from its top."""
         self._check_usable(verb)
         call = self._call
         if call.effect == "write":
             raise ToolError(
-                f"tool {call.name!r} may not {verb}: it may write and is not idempotent, and after the {pause} it "
-                "would start again from its top; declare read_only=True, or idempotent=True if it may start twice"
+                f"tool {call.name!r} may not {verb}: it may write and is not idempotent. After the {pause} it would "
+                "start again from its top. Declare read_only=True, or idempotent=True if it may start twice"
             )
         return call
 
@@ -173,13 +173,13 @@ class CallRequests:
             raise ToolError(f"{self._where()}: ctx.{verb}(...) after the call has ended")
 
     def _check_name(self, name: Any) -> None:
-        """Raise unless the journal stores the name unchanged, so that its value is found again."""
+        """Raise unless the journal stores the name unchanged, so that its value can be found again."""
         if not is_text(name):
             raise ConfigurationError(f"{self._where()}: once(name, ...) takes a text, got {name!r:.80}")
         if self._context.vault.is_in(name):
             raise ConfigurationError(
-                f"{self._where()}: the name given to once(...) holds a secret, which the journal does not keep: give "
-                "it a name without"
+                f"{self._where()}: the name for once(...) contains a secret, which the journal does not keep: use a "
+                "name without it"
             )
 
     def _check_same(self, earlier: Question, terms: QuestionTerms) -> None:
@@ -192,6 +192,6 @@ class CallRequests:
         )
         raise NotReproducible(
             f"{self._where()}: question {event.place} differs from the one that a person answered: {which}. It was "
-            f"{event.question!r:.120} and is {terms.question!r:.120}. A tool that starts again asks the same questions "
-            "in the same order: keep what a question depends on with ctx.once(...)"
+            f"{event.question!r:.120} and is {terms.question!r:.120}. A tool that starts again must ask the same "
+            "questions in the same order: keep the values that a question depends on with ctx.once(...)"
         )

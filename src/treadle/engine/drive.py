@@ -1,4 +1,4 @@
-"""The drive loop: one task being driven, from claim to release.
+"""The drive loop, which drives one task from claim to release.
 
 Theory of operation
 -------------------
@@ -15,16 +15,16 @@ A drive takes *turns*. One turn is:
                             the drive is over
 
 The state changes only by recording: an event is applied at once and committed in the background (`journal_writer`). So
-each turn starts from the state alone. The origin of an event does not matter: an earlier turn, or a process that
-crashed. A drive that resumes a task takes the same turns.
+each turn starts from the state alone, whether an earlier turn or a crashed process recorded its events. A drive that
+resumes a task takes the same turns.
 
     claimed ---> turn ---> turn ---> ... ---> released at rest   (paused, interrupted, waiting, answered, ...)
                   ^  |                   +--> ended              (sealed together with the change of its thread)
                   |  v
                 effects in flight
 
-The same loop serves a free run, a single step, an undo and a command to a task at rest; the goal of its `DriveSpec`
-says where it stops. Its parts are:
+The same loop serves a free run, a single step, an undo and a command to a task at rest. The goal of its `DriveSpec`
+determines where it stops. Its parts are:
 
     loop_task      the asyncio task that takes the turns, and how it waits and is woken
     in_flight      the effects that run
@@ -33,9 +33,9 @@ says where it stops. Its parts are:
     recording      breakpoints, answers to step functions, counting steps
     release        the end of the task, or its release at rest
 
-Invariants. The begin of an effect is its first event. A task is released only when no effect runs and no inbox item is
-unread. A caller that needs the drive sets a flag and calls `wake`. A flag is never lost, since it is read again before
-each wait.
+Invariants. The begin of an effect is its first event. A task is released only without running effects and unread inbox
+items. A caller that needs the drive sets a flag and calls `wake`. Flags are never lost, since they are read again
+before each wait.
 
 Example: a model calls a tool, and then answers.
 
@@ -81,7 +81,7 @@ from treadle.ports import JournalStore
 from treadle.results.states import state_at_rest
 
 MAX_TIMER_WAIT: Final = 60.0
-"""Longest wait for a timer within a drive, in seconds; for a longer wait the task is released."""
+"""Longest wait for a timer within a drive, in seconds. For a longer wait the task is released."""
 
 PARKED_STATES: Final = {
     "settlement": "waiting",
@@ -91,16 +91,16 @@ PARKED_STATES: Final = {
     "undo_unknown": "waiting",
     "undo_failed": "waiting",
 }
-"""The state of a released task by the reason of its wait; without an entry, the state itself determines it."""
+"""The displayed state of a released task, by the reason of its wait. Other reasons keep the state itself."""
 
 
 HandOver: TypeAlias = Callable[
     [Agent[Any], Recorder, Callable[[], bool]], Awaitable[tuple[DriveSpec, EffectContext | None] | None]
 ]
-"""Records that the conversation moved away from an agent, and returns the next spec and context.
+"""Records that the conversation moved to another agent, and returns the next spec and context.
 
-The third argument returns whether the drive is needed for something else. In that case nothing is recorded, and the
-result is None.
+The third argument returns whether the drive is needed elsewhere. Then the call does not record the move and returns
+None.
 """
 
 
@@ -109,12 +109,12 @@ class DriveLoop:
 
     Args:
         spec: the goal, the rules, the options and the worker.
-        context: the context of the effects; None for a drive that needs no agent.
+        context: the context of the effects. None: the drive needs no agent.
         stop_child: cancels a child of the task.
-        admission: how the task enters its thread, if it has not yet.
+        admission: the admission to its thread, if the task has not entered it yet.
         was_wanted: when a driver was to adopt the task, by the system's clock; 0 for never.
         on_pending: reports requests to people to a user's front end.
-        hand_over: records that the conversation moved, and returns the next spec and context.
+        hand_over: see `HandOver`.
     """
 
     def __init__(
@@ -172,9 +172,9 @@ class DriveLoop:
     # --------------------------------------------------------------------------------- from outside
 
     async def stop(self, reason: str, grace: float = 0.0) -> None:
-        """Interrupt the task because its driver shuts down; return when it is released. Safe from any event loop.
+        """Interrupt the task because its driver shuts down, and return when it is released. Safe in any event loop.
 
-        For `grace` seconds running effects may end and no new one starts; then they are cancelled.
+        For `grace` seconds running effects may end and no new one starts. Then they are cancelled.
         """
         done = self._interruption.wait()
         if self._spec.goal != "attend":  # that drive only reads the inbox
@@ -194,18 +194,18 @@ class DriveLoop:
         self._loop_task.wake()
 
     def read_inbox_soon(self) -> None:
-        """Read the inbox soon; from any thread."""
+        """Read the inbox soon, from any thread."""
         self._inbox.is_unread = True
         self._loop_task.wake_from_anywhere()
 
     def judge_anew(self) -> None:
-        """Apply a changed policy of the runner soon; from any thread."""
+        """Apply a changed policy of the runner soon, from any thread."""
         self._judges_anew = True
         self._loop_task.wake_from_anywhere()
 
     @property
     def inbox_unread(self) -> bool:
-        """Whether `read_inbox_soon` was called since the inbox was last read."""
+        """Whether `read_inbox_soon` was called after the last read of the inbox."""
         return self._inbox.is_unread
 
     @property
@@ -219,7 +219,7 @@ class DriveLoop:
         return self._step_goal.last_step if self._step_goal is not None else None
 
     async def run(self) -> None:
-        """Drive the task to its goal; if the caller is cancelled, the task stays interrupted and resumable."""
+        """Drive the task to its goal. If the caller is cancelled, the task stays interrupted and resumable."""
         if self._admission is None and self._deadline is not None:
             self._deadline.start(self._loop_task.wake)
         error = await self._loop_task.run(self)
@@ -233,7 +233,7 @@ class DriveLoop:
     # ------------------------------------------------------------------------------ for the loop task
 
     async def turn(self) -> bool:
-        """Decide and record until effects are wanted, and run them; True when the drive is over."""
+        """Decide and record until effects are wanted, and run them. Return whether the drive is over."""
         if self._writer.failure is not None:
             raise self._writer.failure
         if self._is_called():
@@ -274,7 +274,7 @@ class DriveLoop:
         return False
 
     async def end(self) -> None:
-        """Cancel the running effects; after a fault nothing more is recorded."""
+        """Cancel the running effects. After a fault, recording stops."""
         if self._deadline is not None:
             self._deadline.cancel()
         if self._admission is not None:
@@ -288,7 +288,7 @@ class DriveLoop:
             self._interruption.release_waiters()
 
     def is_settled(self) -> bool:
-        """Return whether the task has ended or was released: no turn is left."""
+        """Return whether the task has ended or was released, so that no turn is left."""
         return self._writer.released or self.state.ended is not None
 
     # ---------------------------------------------------------------------------------- before the next effect
@@ -308,7 +308,7 @@ class DriveLoop:
 
     async def _listen(self) -> None:
         if self._inbox.is_due and await self._inbox.read(self._record):
-            # The caller of an undo decides how the task goes on, so nothing is decided after the undo.
+            # The caller of an undo decides how the task continues, so the drive stops deciding after the undo.
             self._spec.goal, self._work = "undo", idle
             self._finalizes = False
         if self._deadline is not None and self._deadline.is_reached:
@@ -316,7 +316,7 @@ class DriveLoop:
         if self._step_requests is not None:
             self._step_requests.record_all(self._record)
         if self._interruption.is_due():
-            # The request stays: a resume that arrives now does not keep a task alive that is about to end.
+            # The request stays, so a resume that arrives now does not keep alive a task that is about to end.
             self._interruption.record(self._writer)
         if self._judges_anew:
             self._judges_anew = False
@@ -324,11 +324,11 @@ class DriveLoop:
                 self._spec.rules = context.rules_judged(self._spec.rules)
 
     def _allowed_to_go_on(self) -> list[Effect] | None:
-        """Return the running effects that may go on while nothing new starts; None if nothing holds the task back."""
+        """Return the running effects that may continue while starts are held back, or None if starts are allowed."""
         state = self.state
         running = self._effects.running.values()
         if state.cancelling:
-            # Reconciliations run too, and no event tells of them: they are cancelled here with the rest.
+            # Reconciliations run too, without a begin event, so they are cancelled here with the rest.
             return [in_flight.effect for in_flight in running if in_flight.survives_cancel]
         if state.interrupting:
             return []
@@ -341,7 +341,7 @@ class DriveLoop:
     # ---------------------------------------------------------------------------------- rest and end
 
     async def _rest(self, wait: Wait) -> bool:
-        """Wait here for events that are due soon, or release the task; True when the drive is over."""
+        """Wait here for events that are due soon, or release the task. Return whether the drive is over."""
         if self._stays_for(wait):
             self._writer.flush()
             if not self._is_called():
@@ -372,10 +372,10 @@ class DriveLoop:
         return wait.reason == "background" and self._spec.rules.at_end == "wait"
 
     async def _go_on_with_next_agent(self, hand_over: HandOver, agent: Agent[Any]) -> None:
-        """Move the conversation: from now on, the drive uses the rules and the context of the next agent."""
+        """Move the conversation. From now on, the drive uses the rules and the context of the next agent."""
         moved = await hand_over(agent, self._record, self._is_called)
         if moved is None:
-            return  # it waited for a toolset of the next agent; the next turn handles the call
+            return  # it waited for a toolset of the next agent, and the next turn handles the call
         spec, context = moved
         if context is None:
             return
@@ -393,7 +393,7 @@ class DriveLoop:
         self._loop_task.spawn()
 
     async def _enter_thread(self, admission: ThreadAdmission) -> None:
-        """Enter the thread, or wait in its queue until it may be free or the drive is called."""
+        """Enter the thread, or wait in its queue until the thread may be free or the drive is called."""
         if await admission.enter(self._loop_task.wake_from_anywhere):
             self._admission, self._work = None, self._spec.work
             if self._deadline is not None:
@@ -402,7 +402,7 @@ class DriveLoop:
             await self._loop_task.wait(RECHECK_SECONDS if admission.is_first else None)
 
     async def _end_task(self, event: e.TaskEnded) -> bool:
-        """End the task for good; False if effects still run or the inbox must be read first."""
+        """End the task for good. Return False if effects still run or the inbox must be read first."""
         if self._effects.running:
             await self._effects.run(())
             return False
@@ -413,7 +413,7 @@ class DriveLoop:
         return False
 
     async def _park(self, state_word: str) -> bool:
-        """Release the task at rest; False if effects still run or the inbox must be read first."""
+        """Release the task at rest. Return False if effects still run or the inbox must be read first."""
         if self._effects.finished or self._effects.running:
             await self._effects.run(())
             return False

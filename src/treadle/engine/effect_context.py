@@ -1,6 +1,6 @@
 """The shared context of one drive's effects: the agent under its options, the task and its children.
 
-The specification of a drive: its goal, its rules, its options and its worker.
+`DriveSpec` is the specification of a drive: its goal, rules, options and worker.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 Goal = Literal["end", "step", "finalize", "undo", "attend"]
-"""The goal of a drive: the task's end, one step, its finalisation, an undo, or only reading the inbox."""
+"""The goal of a drive: the end, a step, the finalisation or an undo of the task, or only its inbox."""
 
 
 @mutable
@@ -60,7 +60,7 @@ class DriveSpec:
 
 
 def failing(failure: e.Failure) -> lifecycle.DecideFunction:
-    """Return the `decide` of a task that must fail before its agent can run."""
+    """Return the `decide` function of a task that must fail before its agent can run."""
 
     def decide(state: TaskState, rules: Rules) -> Decision:
         return fail(state, failure)
@@ -69,35 +69,35 @@ def failing(failure: e.Failure) -> lifecycle.DecideFunction:
 
 
 def idle(state: TaskState, rules: Rules) -> Decision:
-    """Decide nothing: the worker of a drive that only carries out commands."""
+    """Return a wait, as the worker of a drive that only carries out commands."""
     return Wait("idle")
 
 
 StopChild = Callable[[CallState, str], Awaitable[TaskState | None]]
-"""Cancels the task of a call for a reason, and returns its final state; None if it was never created."""
+"""Cancels the task of a call for a reason, and returns its final state, or None if it was never created."""
 
 
 RefusalOf = Callable[[Any, CallState, dict[str, Json], Any], Awaitable[str | None]]
-"""Returns why a begun call may not run with changed arguments; None if it may."""
+"""Returns the reason why a begun call must not run with changed arguments, or None."""
 
 
 class Subagents(Protocol):
-    """The children of one drive, as the engine needs them; the drivers of a process implement it."""
+    """The engine's interface to the children of one drive. The drivers of a process implement it."""
 
     account: Account
-    """The budget of the parent; its children draw on it."""
+    """The budget that the parent shares with its children."""
 
     state: TaskState
     """The parent."""
 
     resting: set[str]
-    """Calls whose tasks stopped by themselves in this drive; they stay at rest until a command arrives."""
+    """Calls whose tasks stopped by themselves in this drive. They stay at rest until a command arrives."""
 
     unseen: int
-    """Microseconds of driving before a crash that only the children's own journals record."""
+    """Microseconds of driving before a crash that only the children's journals record."""
 
     refused: e.LimitReached | None
-    """Why a call was refused since the last request to the model."""
+    """The limit that refused a call after the last request to the model."""
 
     def has_agent(self, name: str) -> bool:
         """Return whether the tool of this name is an agent."""
@@ -138,7 +138,7 @@ class Subagents(Protocol):
 
 @frozen
 class JudgedPlace:
-    """A content to be judged: its step, its place, its kind, and the tool whose result it is."""
+    """A content to be judged: its step, its place, its kind, and the tool of a result."""
 
     step: str
     place: str
@@ -147,10 +147,10 @@ class JudgedPlace:
 
 
 class Guards(Protocol):
-    """The guardrails of one drive, as other effects need them; `guarding` implements it."""
+    """The interface of other effects to the guardrails of one drive. `guarding` implements it."""
 
     def stream(self, step: StepState, call: ModelCall, label: e.Channel) -> HeldDeltas | None:
-        """Return the buffer that holds an answer's deltas back; None if they need no check."""
+        """Return the buffer that holds an answer's deltas back, or None if they need no check."""
         ...
 
     def holds(self, step: StepState, call: ModelCall) -> bool:
@@ -158,11 +158,11 @@ class Guards(Protocol):
         ...
 
     def refused_piece(self, step: StepState, call: ModelCall, held: HeldDeltas) -> list[e.Event]:
-        """Return the verdict on an answer that was refused while it was being written, and the end of its attempt."""
+        """Return the verdict that refused an unfinished answer, and the end of its attempt."""
         ...
 
     def release(self, step: StepState, call: ModelCall) -> e.ModelReturned:
-        """Return an answer that passed, after watchers received its held deltas."""
+        """Send the held deltas of an answer that passed to watchers, and return the answer."""
         ...
 
     async def judged(self, place: JudgedPlace, content: dict[str, Json]) -> list[e.Event]:
@@ -176,7 +176,7 @@ class Guards(Protocol):
         ...
 
     async def judge_final(self, step: str, output: Json) -> tuple[list[e.Event], dict[str, Json] | None]:
-        """Judge a function's answer; return the verdicts, and the content that passed or None."""
+        """Judge a function's answer. Return the verdicts, and the passed content or None."""
         ...
 
     async def judge_finalized(self, output: Json) -> list[e.Event]:
@@ -189,8 +189,8 @@ class Inherited:
     """Policies and content that a child inherits from the tasks above it.
 
     Args:
-        judges: the policies of the agents above; the runner's holds for every task.
-        exposed: declared effects of the tools whose results the models of those tasks have seen.
+        judges: the policies of the agents above. The runner's policy applies to every task anyway.
+        exposed: declared effects of the tools whose results the models of the tasks above have seen.
         untrusted: origins of the untrusted content that those models have read.
         conversation: the thread of the root task.
     """
@@ -229,13 +229,13 @@ class AgentRuntime:
 
     @property
     def reads_cut_outputs(self) -> bool:
-        """Whether the tool `read_output` is Treadle's: the agent has tools, and none of this name."""
+        """Whether the tool `read_output` is Treadle's, since the agent has tools and none of this name."""
         return self.rules.tools.get(READ_OUTPUT) is SPEC
 
     def offering(self, names: tuple[str, ...] | None, *, reads_on: bool = False) -> tuple[ToolSpec, ...]:
-        """Return the tools of a request that offers the named ones; None for all.
+        """Return the tools of a request that offers the named ones, or None for all.
 
-        With `reads_on`, an output was cut: then all tools include `read_output`.
+        With `reads_on`, an output was cut, and all tools include `read_output`.
         """
         if names is None:
             return (*self.specs, SPEC) if reads_on and self.reads_cut_outputs else self.specs
@@ -263,22 +263,22 @@ class EffectContext:
     price: Pricing
 
     select_messages: Callable[[Sequence[ToolSpec]], Sequence[Message]] | None = None
-    """returns the messages that the model sees beside these tools, if not all; may raise `ModelError`"""
+    """returns the messages for a request with these tools, if not all; may raise `ModelError`"""
 
     step_requests: StepRequests | None = None
     """the queue in which function steps submit their requests"""
 
     meter: TokenMeter | None = None
-    """created when a model first does not report its tokens"""
+    """created when a model first omits its tokens"""
 
     limits_size: bool | None = None
-    """whether a limit depends on the size of a request; computed at the first one"""
+    """whether a limit depends on the size of a request; computed at the first request"""
 
     estimates: dict[str, Spending] = field(default_factory=dict[str, Spending])
-    """the estimated sizes of requests, by call or step; only if limits need them and no account holds them"""
+    """the estimated sizes of requests, by call or step, if limits need them and no account has them"""
 
     streamed: set[str] = field(default_factory=set[str])
-    """requests whose answers are not complete, and in part already sent to watchers"""
+    """requests whose incomplete answers are in part already sent to watchers"""
 
     subagents: Subagents | None = None
     """the children of the task, if its agent may call others"""
@@ -293,7 +293,7 @@ class EffectContext:
     """the guardrails of the task: the runner's and its agent's"""
 
     exposure: Exposure | None = None
-    """computes which content the model has seen; created when it is first needed"""
+    """computes the content that the model has seen; created at its first use"""
 
     labels: Mapping[str, str] | None = None
     """the labels of the task; None until a judge needs them"""
@@ -304,7 +304,7 @@ class EffectContext:
     """the secrets that tools may request, and the masking of their values"""
 
     refusal_of: RefusalOf | None = None
-    """judges the arguments that middleware wrote for a judged call; only set if the agent has middleware"""
+    """judges the arguments of middleware for a judged call; only set if the agent has middleware"""
 
     conversation: str = ""
     """the thread of the root task: approvals for a thread hold there, also for the tasks below"""
@@ -319,7 +319,7 @@ class EffectContext:
     """returns the declarations of these tools; empty if the agent is unknown"""
 
     def tool_of(self, call: CallState) -> Tool | None:
-        """Return the tool of a call of any step, from the agent that made the call."""
+        """Return the tool of a call, from the agent that made the call."""
         if self.tools_of is not None:
             step = next((step for step in self.state.steps if step.id == call.step), None)
             agent = agent_of(self.state, step) if step is not None else self.state.agent
@@ -333,7 +333,7 @@ class EffectContext:
         return Inherited(self.inherited.judges, seen.effects, seen.untrusted, self.conversation)
 
     def seen(self) -> Seen:
-        """Return the content that the task's model has seen so far, as policies receive it."""
+        """Return the content that the task's model has seen so far, in the form for policies."""
         exposure = self.exposure
         if exposure is None:
             from treadle.policy.requests import Exposure, Seen

@@ -1,6 +1,6 @@
-"""One effect in flight: the interface that every kind of effect implements.
+"""The interface of an effect in flight, which every kind of effect implements.
 
-An effect is a request of the core; an *effect in flight* is this process carrying it out. Each kind of effect has one
+An effect is a request of the core. An *effect in flight* is its execution in this process. Each kind of effect has one
 class, and all classes have the same few methods:
 
     begin        journal the begin and return True; or journal the end and return False, if it must not start
@@ -11,10 +11,10 @@ class, and all classes have the same few methods:
     broken       its end if `run` raised an unexpected error or cancelled itself
     is_overtaken whether its end is no longer of use
 
-An end is a list of events, and every effect that began has exactly one. A call that may write waits in `run` until its
-begin is durable, and only then enters the code that acts (`enter`).
+An end is a list of events, and every effect that began has exactly one end. A call that may write waits in `run` until
+its begin is durable. Only then it enters the code that acts (`enter`).
 
-The classes are in `model_calls`, `tool_calls`, `agent_calls` and `step_functions`; `in_flight` holds the table of them.
+The classes are in `model_calls`, `tool_calls`, `agent_calls` and `step_functions`. Their table is in `in_flight`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Effect)
 
 CancelReason = Literal["interrupted", "timeout", "abandoned"]
-"""Why an effect in flight was stopped."""
+"""The reason why an effect in flight was stopped."""
 
 
 class EffectInFlight(ABC, Generic[E]):
-    """One effect that a drive began and whose end is not recorded yet.
+    """An effect that a drive began and whose end is not recorded yet.
 
     Args:
         effect: the request of the core.
@@ -65,13 +65,13 @@ class EffectInFlight(ABC, Generic[E]):
     )
 
     runs_foreign_code: ClassVar[bool] = True
-    """Whether it runs code of tools or workers, which may leave timers behind in its asyncio task."""
+    """Whether it runs code of tools or workers, which may leave timers in its asyncio task."""
 
     has_own_grace: ClassVar[bool] = False
     """Whether it ends within its own grace periods, so that it is cancelled once and never abandoned."""
 
     ends_before_undo: ClassVar[bool] = True
-    """Whether an undo waits for its end, to know all that must be undone; else the undo cancels it."""
+    """Whether an undo waits for its end, to know all effects. Otherwise the undo cancels it."""
 
     survives_cancel: ClassVar[bool] = False
     """Whether it continues while its task is being cancelled."""
@@ -96,7 +96,7 @@ class EffectInFlight(ABC, Generic[E]):
 
     @abstractmethod
     def begin(self, record: Recorder) -> bool:
-        """Record the begin of the effect; or record its end and return False, if it must not start."""
+        """Record the begin of the effect. If it must not start, record its end and return False."""
 
     @abstractmethod
     async def run(self) -> list[e.Event]:
@@ -109,11 +109,11 @@ class EffectInFlight(ABC, Generic[E]):
 
     @abstractmethod
     def cut_off(self) -> list[e.Event]:
-        """Return the end of an effect whose `run` returned none: cancelled before it ran, or abandoned."""
+        """Return the end of an effect whose `run` returned none, since it was abandoned or cancelled before it ran."""
 
     @abstractmethod
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return the end of an effect that failed by an error of its code.
+        """Return the end of an effect after an error of its code.
 
         Args:
             text: the error for a model.
@@ -121,11 +121,11 @@ class EffectInFlight(ABC, Generic[E]):
         """
 
     def fails_drive(self, error: BaseException) -> bool:
-        """Return whether an error of `run` fails the drive; else it ends the effect."""
+        """Return whether an error of `run` fails the drive. Otherwise it ends the effect."""
         return False
 
     def failed(self, error: BaseException) -> list[e.Event]:
-        """Return the end of an effect that failed by an error of the user's code."""
+        """Return the end of an effect after an error of the user's code."""
         return self.broken(self.context.vault.error_text(error), self.traceback_of(error))
 
     def traceback_of(self, error: BaseException, function: str = "") -> str:
@@ -143,7 +143,7 @@ class EffectInFlight(ABC, Generic[E]):
         """Log the position of the user's code when its time was up, and return it as a traceback, for people.
 
         Args:
-            stack: the frames, looked at when the time was up.
+            stack: the frames when the time was up.
             function: the name of the function for people; by default that of the effect.
         """
         from treadle.engine.user_errors import kept_hang
@@ -168,20 +168,20 @@ class EffectInFlight(ABC, Generic[E]):
         return False
 
     def enter(self) -> None:
-        """Note that the user's code is reached: the timeout counts from here, not from the wait for the disk."""
+        """Note that the user's code is reached. The timeout counts from here, without the wait for the disk."""
         self.entered = True
         if self.on_entry is not None:
             self.on_entry()
 
     def enter_by(self, tool: Tool, ctx: ToolContext[Any]) -> None:
-        """Note that a tool's code is reached; a tool that runs on a host reports that itself."""
+        """Note that a tool's code is reached. A tool on a host reports that itself."""
         if tool.spec.host is None:
             self.enter()
         else:
             ctx.on_start = self.enter
 
     def cancelled_itself(self) -> bool:
-        """Whether a `CancelledError` in the effect is of its own making: no other code cancelled it."""
+        """Whether the effect itself raised its `CancelledError`, because no other code cancelled it."""
         if self.cancel_reason is not None:
             return False
         task: asyncio.Task[Any] | None = asyncio.current_task()

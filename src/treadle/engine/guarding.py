@@ -1,4 +1,4 @@
-"""Guardrails as effects: they judge contents, and release held answers.
+"""Guardrails as effects, which judge contents and release held answers.
 
     JudgeContent --> every guardrail on the content --> the strictest verdict
         allow, none    GuardrailJudged: the content goes on
@@ -6,7 +6,7 @@
         ask            GuardrailJudged and ApprovalRequested; in a headless run it is refused
         deny           GuardrailJudged: the task stops
 
-The begin of a judgement is not journalled: an interrupted judgement is made again, and a journalled one is not.
+The begin of a judgement is not journalled. An interrupted judgement is repeated, and a journalled one is not.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Guarding:
     # -------------------------------------------------------------------------------------- answers
 
     def stream(self, step: StepState, call: ModelCall, label: e.Channel) -> HeldDeltas | None:
-        """Return the buffer that holds an answer's deltas until guardrails pass them; None if they need no check."""
+        """Return the buffer that holds an answer's deltas until guardrails pass them, or None if they need no check."""
         key = call.id or step.id
         place = JudgedPlace(step.id, answer_place(key, call.attempt), "output")
         guardrails = [each for each in self._guardrails if each.checks("output")]
@@ -95,7 +95,7 @@ class Guarding:
         )
 
     def _awaits_input(self, step: StepState) -> bool:
-        """Whether input of a step has not passed yet, so that its answer must wait."""
+        """Whether a step has input that has not passed yet, so that its answer must wait."""
         if not any(each.checks("input") for each in self._guardrails):
             return False
         state = self._context.state
@@ -106,7 +106,7 @@ class Guarding:
         )
 
     def refused_piece(self, step: StepState, call: ModelCall, held: HeldDeltas) -> list[e.Event]:
-        """Return the verdict on an answer that was refused while it was being written, and the end of its attempt."""
+        """Return the verdict that refused an unfinished answer, and the end of its attempt."""
         refused = held.refusal
         assert refused is not None, "a piece was refused"
         key = call.id or step.id
@@ -162,9 +162,9 @@ class Guarding:
         return await self._events(place, content, check, verdict)
 
     async def judge_final(self, step: str, output: Json) -> tuple[list[e.Event], dict[str, Json] | None]:
-        """Judge a function's answer; return the verdicts, and the content that passed or None.
+        """Judge a function's answer. Return the verdicts, and the content that passed or None.
 
-        An answer that waits for a person, or was refused, is found by its digest when the function returns it again.
+        When the function returns an answer again that waits for a person or was refused, its digest identifies it.
         """
         place = JudgedPlace(step, final_place(step, digest_of(output)), "output")
         if not any(each.checks("output") for each in self._guardrails):
@@ -190,7 +190,7 @@ class Guarding:
         raise RuntimeError(f"guardrails rewrote the answer {MAX_REWRITES} times")
 
     async def judge_finalized(self, output: Json) -> list[e.Event]:
-        """Judge the answer that a worker changed in `finalize_task`; no person is asked about it."""
+        """Judge the answer that a worker changed in `finalize_task`, without asking a person."""
         place = JudgedPlace("", final_place("", digest_of(output)), "output")
         content: dict[str, Json] = {"answer": output}
         verdict = await self._verdict(place, content, None)
@@ -228,7 +228,7 @@ class Guarding:
     async def _answer(
         self, guardrail: Guardrail, place: JudgedPlace, content: dict[str, Json], part: str, *, whole: bool
     ) -> PolicyVerdict | None:
-        """Return the verdict of a guardrail on a part of a content, under its id."""
+        """Return the verdict of a guardrail, with its id, on a part of a content."""
         request = self._request(place, content[part], part, whole=whole)
         kinds = (Allow, Rewrite, AskPerson, Deny)
         verdict: Any = await answer_of(
@@ -371,15 +371,15 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the content is judged again when the task continues."""
+        """Return no event, since the content is judged again when the task continues."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the content is refused."""
+        """Return the refusal of the content."""
         return self._guarding.denied(self._place, self.effect.content, text, traceback)
 
     def is_overtaken(self, state: TaskState) -> bool:
-        """Whether the content was settled, asked about, changed or withdrawn meanwhile."""
+        """Whether meanwhile the content was settled, changed or withdrawn, or a person was asked."""
         effect = self.effect
         check = state.checks.get(effect.place)
         if state.ended is not None:
@@ -399,7 +399,7 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
 
 
 class AnswerReleaseInFlight(EffectInFlight[ReleaseAnswer]):
-    """The release of an answer that guardrails held and passed; it ends as it begins."""
+    """The release of an answer that guardrails held and passed. Its begin is also its end."""
 
     __slots__ = ()
 
@@ -414,7 +414,7 @@ class AnswerReleaseInFlight(EffectInFlight[ReleaseAnswer]):
         return False
 
     async def run(self) -> list[e.Event]:
-        """Do nothing: the effect ended as it began."""
+        """Return no event, since the begin is also the end."""
         return []
 
     def cut_off(self) -> list[e.Event]:
@@ -427,7 +427,7 @@ class AnswerReleaseInFlight(EffectInFlight[ReleaseAnswer]):
 
 
 def guarding_of(context: EffectContext) -> Guards:
-    """Return the guardrails of a drive; an empty set for an agent without guardrails that resumes a held answer."""
+    """Return the guardrails of a drive. The set is empty for an agent without guardrails that resumes a held answer."""
     if context.guarding is None:
         context.guarding = Guarding(context, ())
     return context.guarding

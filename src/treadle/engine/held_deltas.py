@@ -1,4 +1,4 @@
-"""Held deltas of an answer that guardrails check: watchers receive text only after it has passed.
+"""Held deltas of an answer that guardrails check. Watchers receive text only after it has passed.
 
     feed --> held --`piece` characters more--> the whole text so far is judged
         passed         the text is sent
@@ -32,11 +32,11 @@ class HeldDeltas:
     Args:
         channel: the channel of the watchers.
         state: the state of the task.
-        streamed: requests whose answers were in part sent to watchers; this one is added.
+        streamed: requests whose answers were in part sent to watchers. This one is added.
         key: the step or the request of the answer.
         label: an empty delta of the answer's text.
-        judge: judges the whole text so far; None if no guardrail checks answers.
-        piece: number of characters between two judgements; None to judge only the whole answer.
+        judge: judges the whole text so far. None: no guardrail checks answers.
+        piece: number of characters between two judgements. None: judge only the whole answer.
         awaits_input: returns whether the input has not passed yet.
     """
 
@@ -91,21 +91,21 @@ class HeldDeltas:
         if self._judge is None:
             if not self._stopped and not self._awaits_input():
                 self._tell_held()
-        elif is_text and self._channel.listeners:  # judging costs: without watchers it is pointless
+        elif is_text and self._channel.listeners:  # without watchers, judging would only cost
             self._judge_soon()
 
     def so_far(self) -> Iterator[e.Delta]:
-        """Yield all deltas that watchers have received: one for each part of the answer."""
+        """Yield the deltas that watchers have received, one for each part of the answer."""
         return self._all_shown.deltas()
 
     def close(self) -> None:
-        """Stop judging: the answer is complete, or was given up."""
+        """Stop judging, since the answer is complete or abandoned."""
         self._stopped = True
         if self._judging is not None:
             self._judging.cancel()
 
     def tell_rest(self) -> None:
-        """Send all held deltas: the answer is unchanged."""
+        """Send all held deltas of an unchanged answer."""
         if self._channel.listeners:
             self._tell_held()
         self._streamed.discard(self._key)
@@ -119,7 +119,7 @@ class HeldDeltas:
             message: the answer that passed.
             typed: its typed answer, if any.
             changed: whether guardrails rewrote the answer.
-            restarted: sent first if the answer does not begin with the text that watchers have received.
+            restarted: sent first if the answer does not begin with the text that watchers have.
         """
         if not self._channel.listeners:
             pass

@@ -1,4 +1,4 @@
-"""The effects of one drive in flight: how they start, run, end and are cancelled.
+"""The effects of one drive in flight: their start, run, end and cancellation.
 
 Theory of operation
 -------------------
@@ -9,20 +9,19 @@ Theory of operation
        +--begin records the end: not started
 
 An effect begins by journalling its begin. Then it runs in one of two ways. If it is the only effect, it runs *inline*:
-the loop task awaits it, and its end is recorded without any wake-up. Otherwise each effect has an asyncio task of its
-own, and the drive waits until one finishes. An inline effect that turns out to be slow is *detached* as soon as the
-drive is wanted for something else: it keeps the asyncio task it runs in, and a new loop task goes on with the drive
-(see `loop_task`).
+the loop task awaits it, and its end is recorded without any wake-up. Otherwise each effect has its own asyncio task,
+and the drive waits until one finishes. A slow inline effect is *detached* as soon as the drive is needed elsewhere. It
+keeps its asyncio task, and a new loop task continues the drive (see `loop_task`).
 
-Each turn decides anew which effects are wanted. `run` compares them with the running ones: it starts those that are
-missing and cancels those that are not wanted. So a cancelled task, a deadline, a reached budget and an undo all stop
-effects in the same way.
+Each turn decides anew which effects are wanted. `run` compares them with the running ones. It starts the missing ones
+and cancels the unwanted ones. So a cancelled task, a deadline, a reached budget and an undo all stop effects in the
+same way.
 
-A cancelled effect still returns its end, if it can. If it ignores two cancellations it is *abandoned*: its end comes
-from `cut_off`, it is listed in the registry of abandoned calls, and its later result is dropped.
+A cancelled effect still returns its end, if it can. If it ignores two cancellations it is *abandoned*. Its end comes
+from `cut_off`, the registry of abandoned calls lists it, and its later result is dropped.
 
 Invariant: every effect that began contributes exactly one end, in `finished` or inline, even if its code misbehaves.
-`ends` is set once; a second end finds it set.
+`ends` is set once, and a second end finds it set.
 
 Example: two tool calls of one answer, and the limit on time is reached while they run.
 
@@ -75,7 +74,7 @@ INSIST: Final = 0.2
 """Seconds between the second cancellation and abandoning the call."""
 
 MAX_UNSUBMITTED: Final = 12
-"""Maximum number of unsubmitted events while effects end as soon as they start: about two steps."""
+"""Maximum number of unsubmitted events while effects end as soon as they start. These are about two steps."""
 
 MAX_EVENTS_IN_A_ROW: Final = 16
 """Number of events recorded in a row before other tasks of the event loop get their turn."""
@@ -127,10 +126,10 @@ class EffectsInFlight:
     """The effects of one drive.
 
     Args:
-        context: the context of the effects; None for a drive without an agent.
+        context: the context of the effects. None: a drive without an agent.
         record: journals an event.
-        loop_task: the asyncio task that takes the turns of the drive; a single effect runs in it.
-        is_called: returns whether the drive is needed for something other than effects.
+        loop_task: the asyncio task that takes the turns of the drive. A single effect runs in it.
+        is_called: returns whether the drive is needed elsewhere.
         stop_child: cancels a child of the task.
     """
 
@@ -164,7 +163,7 @@ class EffectsInFlight:
         """the running effects that have ended, in that order"""
 
     def disconnect(self) -> None:
-        """Drop the references to the drive: it is over, and abandoned effects may still end."""
+        """Drop the references to the finished drive, since abandoned effects may still end."""
         self._record = _ignore
         self._is_called = _never
         self._loop_task.detach_inline = nothing
@@ -187,11 +186,11 @@ class EffectsInFlight:
                     await asyncio.sleep(0)
                     return
         if running and (not not_started or self._state.seq == seq):
-            # A request that does not fit beside those in flight waits for their ends, and is not recorded.
+            # A request that does not fit beside those in flight waits for their ends, before it is recorded.
             await self._record_next_ends()
 
     async def run_inline(self, effect: Effect) -> None:
-        """Run an effect in the loop task and record its end; afterwards another loop task may have the drive."""
+        """Run an effect in the loop task and record its end. Afterwards another loop task may have the drive."""
         loop_task = self._loop_task
         me = loop_task.task
         if me is None:
@@ -203,7 +202,7 @@ class EffectsInFlight:
             self._writer.flush()
         in_flight.task, self._inline = me, in_flight
         try:
-            # Recorded events are submitted when the effect first waits: if it never does, it shares the next commit.
+            # Recorded events are submitted when the effect first waits. If it never waits, it shares the next commit.
             ends = await in_own_context(in_flight.run(), self._writer.flush)
         except (asyncio.CancelledError, GeneratorExit):
             self.detach_inline()
@@ -221,11 +220,11 @@ class EffectsInFlight:
         for event in ends:
             self._record(event)
         if in_flight.runs_foreign_code:
-            # A timer that a tool leaves behind in its asyncio task must not hit the code after it.
+            # A timer that a tool leaves in its asyncio task must not hit the code after it.
             loop_task.spawn()
 
     def _start(self, effect: Effect) -> bool:
-        """Begin an effect and run it in an asyncio task of its own; False if it ended without starting."""
+        """Begin an effect and run it in an asyncio task of its own. Return False if it ended without starting."""
         in_flight = self._begin(effect)
         if in_flight is None:
             return False
@@ -235,8 +234,8 @@ class EffectsInFlight:
         return True
 
     def _begin(self, effect: Effect) -> EffectInFlight[Any] | None:
-        """Record the begin of an effect and return it; None if it ended without starting."""
-        # A drive without an agent has no context; it only stops agents, which needs none.
+        """Record the begin of an effect and return it. Return None if it ended without starting."""
+        # A drive without an agent has no context. It only stops agents, which needs none.
         context: Any = self.context
         in_flight = KINDS[type(effect)](effect, context, self._stop_child)
         if not in_flight.begin(self._record):
@@ -252,7 +251,7 @@ class EffectsInFlight:
             in_flight.timer = self._loop.call_later(seconds, self.cancel, in_flight, "timeout")
 
     def detach_inline(self) -> None:
-        """Leave the loop task to the effect that it awaits, if any, and let a new loop task go on with the drive."""
+        """Leave the loop task to the effect that it awaits, if any, and continue the drive in a new loop task."""
         in_flight, self._inline = self._inline, None
         if in_flight is not None and in_flight.task is not None and not self._loop.is_closed():
             self.running[in_flight.effect.id] = in_flight
@@ -262,7 +261,7 @@ class EffectsInFlight:
     # ---------------------------------------------------------------------------------------------- end
 
     async def _run(self, in_flight: EffectInFlight[Any]) -> None:
-        """Run an effect; the drive learns of its end here, one round of the event loop before `_on_done`."""
+        """Run an effect, and report its end to the drive one round of the event loop before `_on_done`."""
         try:
             ends = await in_flight.run()
         except (asyncio.CancelledError, GeneratorExit):
@@ -272,14 +271,14 @@ class EffectsInFlight:
         self._finish(in_flight, ends)
 
     def _ends_of_error(self, in_flight: EffectInFlight[Any], error: BaseException) -> list[e.Event]:
-        """Return the end of an effect that raised an error; none if the error fails the drive."""
+        """Return the end of an effect after an error, or none if the error fails the drive."""
         if in_flight.fails_drive(error):
             self._writer.fail(error)
             return []
         return in_flight.failed(error)
 
     def _on_done(self, in_flight: EffectInFlight[Any], task: asyncio.Task[None]) -> None:
-        """Note the end of an effect that returned none: it was cancelled before it began, or it is broken."""
+        """Note the end of an effect that returned none, because it was cancelled before it began or is broken."""
         if task.cancelled():
             self._finish(in_flight, in_flight.cut_off())
         elif (error := task.exception()) is not None:
@@ -310,7 +309,7 @@ class EffectsInFlight:
                     self._record(event)
 
     def _ends_of(self, in_flight: EffectInFlight[Any]) -> list[e.Event]:
-        """Return the ends of an effect; an effect that stopped without a request is broken, so it is not repeated."""
+        """Return the ends of an effect. One that stopped without a request is broken, so it is not repeated."""
         ends, state = in_flight.ends or [], self._state
         first = ends[0] if ends else None
         if type(first) is e.ToolEnded and first.outcome == "ok":
@@ -320,7 +319,7 @@ class EffectsInFlight:
         if not was_asked and (is_stop or not ends):  # a stopped reconciliation returns no event
             return in_flight.broken("CancelledError: it cancelled itself")
         if type(first) is e.ToolEnded and self._is_completed(first.call):
-            # Its ticket was completed after its tool had failed and before that end was recorded.
+            # Its ticket was completed between the failure of its tool and the record of that end.
             return [e.ToolStopped(first.step, first.call, "error", first.error)]
         return ends
 
@@ -344,7 +343,7 @@ class EffectsInFlight:
     # ------------------------------------------------------------------------------------------- cancel
 
     def cancel(self, in_flight: EffectInFlight[Any], reason: CancelReason) -> None:
-        """Stop an effect: cancel it, after a grace cancel it again, then abandon it."""
+        """Cancel an effect, after a grace cancel it again, and then abandon it."""
         if in_flight.cancel_reason is not None or in_flight.task is None or in_flight.ends is not None:
             return
         if in_flight is self._inline:
@@ -369,7 +368,7 @@ class EffectsInFlight:
         self._finish(in_flight, in_flight.cut_off())
 
     async def cancel_all(self) -> None:
-        """Cancel all effects and return when they have ended, so that no later drive of the task meets one."""
+        """Cancel all effects and return when they have ended, so that later drives of the task meet none."""
         if self._loop.is_closed():
             return
         running = self.running.values()
@@ -393,7 +392,7 @@ def in_own_context(
 ) -> Generator[Any, Any, T]:
     """Await a coroutine in this task, but in a copy of its context, so that its context changes stay there.
 
-    `on_wait` is called when the coroutine first waits for something, if it does.
+    `on_wait` is called when the coroutine first waits.
     """
     run = copy_context().run
     resume, value = work.send, None

@@ -1,10 +1,10 @@
-"""A task's inbox: commands and messages to a task become events, which only its owner records.
+"""A task's inbox, whose commands and messages become events. Only the task's owner records them.
 
-An event names the inbox item it came from, and the commit that stores it removes the item. So each item has its effect
-once, however often a driver crashes in between.
+An event names its inbox item, and the commit that stores the event removes the item. So each item has its effect once,
+however often drivers crash.
 
-A command that fits every task that has not ended is described by the class of its event: see `CommandEvent`. A decision
-refers to the state of the task, and a function here makes its event.
+A command that fits every open task is described by the class of its event: see `CommandEvent`. A decision refers to the
+state of the task, and a function here makes its event.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from treadle.errors import NotFound, TaskStateError
 from treadle.ports import AT_ONCE, InboxItem, JournalStore
 
 SURVIVED: Final = e.DriverSurvived.command
-"""The kind of item by which a driver that lost a task reports that the task did not crash it."""
+"""The kind of item by which a driver that lost a task reports that it is alive."""
 
 NOTED: Final = "noted"
-"""The kind of item by which a caller that owns a task notes the id of a command that it carries out itself."""
+"""The kind of item by which the owner of a task notes the id of its own command."""
 
 CHILD_ITEM: Final = "child"
-"""The kind of item by which a task learns that one of its children may go on."""
+"""The kind of item by which a task learns that a child can continue."""
 
 
 _LIFTS_A_WAIT: Final = (e.OutcomeSettled, e.ApprovalGiven, e.ApprovalDenied, e.QuestionAnswered)
-"""Decisions of people after which a task at rest is driven on."""
+"""Decisions of people that continue a task at rest."""
 
 
 class InboxReader:
@@ -46,7 +46,7 @@ class InboxReader:
     Args:
         running: the effects that run.
         subagents: the children of the task, if its agent may call others.
-        was_wanted: when a driver was to adopt the task, by the system's clock; 0 for never.
+        was_wanted: when a driver was to adopt the task, by the system's clock. 0: never.
     """
 
     def __init__(
@@ -82,19 +82,19 @@ class InboxReader:
         """whether a caller wants another driver to go on after this drive, also after a single step"""
 
     async def read(self, record: Recorder) -> bool:
-        """Record an event for each item of the inbox; True if an undo is to begin."""
+        """Record an event for each item of the inbox. Return True if an undo is to begin."""
         self.is_unread = self.undo_waits = begins_undo = is_noted = False
         writer, state = self._writer, self._state
         for item in await self._store.inbox(state.task_id):
             if item.item_id in writer.taken:
                 continue
             if state.ended is not None and not self._is_of_open_ticket(item):
-                # No other event follows the end, and a late command must not wait for the next attempt.
+                # Events must not follow the end, and a late command must not wait for the next attempt.
                 writer.dismiss(item.item_id)
             elif self._running and (item.kind == "undo" or (self.undo_waits and item.kind == "send")):
-                self.undo_waits = True  # and so does a message that was sent after it
+                self.undo_waits = True  # so does a message that was sent after it
             elif item.kind == NOTED:
-                writer.dismiss(item.item_id)  # it was refused, or its caller crashed: it may be sent again
+                writer.dismiss(item.item_id)  # it was refused, or its caller crashed, so it may be sent again
                 is_noted = True
             elif item.kind == CHILD_ITEM:
                 writer.dismiss(item.item_id)
@@ -118,7 +118,7 @@ class InboxReader:
         return begins_undo
 
     def _expiry(self, expiring: Expiring) -> int:
-        """Return when a request or a ticket expires by the system's clock, which may have been changed since."""
+        """Return when a request or ticket expires by the system's clock, which may have changed meanwhile."""
         if expiring.expires is None:
             return END_OF_TIME
         if self._clock_skew is not None and expiring.seq <= self._seq_at_start:
@@ -132,7 +132,7 @@ class InboxReader:
         return not isinstance(as_event(self._state, item, self._expiry), e.CommandRejected)
 
     def _lifts(self, event: e.Event) -> bool:
-        """Whether the task goes on after this event: it completes the ticket that the task waited for."""
+        """Whether this event continues the task, because it completes the ticket that the task waited for."""
         state = self._state
         if not isinstance(event, (e.TicketCompleted, e.TicketFailed)) or state.ended is not None:
             return False
@@ -140,7 +140,7 @@ class InboxReader:
 
     @property
     def is_due(self) -> bool:
-        """Whether to read the inbox now: items may have arrived, or no effect holds an undo back any more."""
+        """Whether to read the inbox now, since items may have arrived or an undo can begin."""
         return self.is_unread or (self.undo_waits and not self._running)
 
 
@@ -154,12 +154,12 @@ class Expiring(Protocol):
 
     @property
     def expires(self) -> int | None:
-        """Microseconds since 1970, UTC; None for never."""
+        """Microseconds since 1970, UTC. Return None for never."""
         ...
 
 
 ExpiryOf: TypeAlias = Callable[[Expiring], int]
-"""Returns when a request or ticket expires, by the clock that dates inbox items."""
+"""Returns when a request or ticket expires, by the clock of inbox items."""
 
 
 def _as_written(expiring: Expiring) -> int:
@@ -169,7 +169,7 @@ def _as_written(expiring: Expiring) -> int:
 def as_event(
     state: TaskState, item: InboxItem, expiry_of: ExpiryOf = _as_written, harmless: Container[str] = ()
 ) -> e.Event:
-    """Return the event for an inbox item, given the task's state; `CommandRejected` if the item does not apply.
+    """Return the event for an inbox item in this state, `CommandRejected` if the item does not apply.
 
     Args:
         state: the task.
@@ -182,7 +182,7 @@ def as_event(
         check_fit(event)
         return event
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        # Another program or version wrote it: it must not fail the task at each reading of the inbox.
+        # Another program or version wrote it, and it must not fail the task at each read of the inbox.
         return e.CommandRejected(item.kind, f"it cannot be read: {error!r}", item.item_id)
 
 
@@ -246,7 +246,7 @@ def _settled(state: TaskState, item: InboxItem) -> e.Event:
 
 
 def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
-    """Return the decision on a call; `CommandRejected` if the request is decided, expired or foreign."""
+    """Return the decision on a call, `CommandRejected` if the request is decided, expired or foreign."""
     data, request_id, by = item.data, str(item.data["request_id"]), item.data.get("by")
     target = approved_call(request_id)
     call = state.open_approvals.get(target[0]) if target is not None else None
@@ -271,7 +271,7 @@ def _decided(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
 
 
 def _answered(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
-    """Return the answer to a question; `CommandRejected` if the question is answered, expired or foreign."""
+    """Return the answer to a question, `CommandRejected` if the question is answered, expired or foreign."""
     data, request_id = item.data, str(item.data["request_id"])
     question = state.questions.get(request_id)
     if question is None:
@@ -288,7 +288,7 @@ def _answered(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event
 
 
 def carry_out(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
-    """Carry out the side effects of a decision that was just recorded: store a grant, or cancel the task.
+    """Carry out the side effects of a recorded decision: store a grant, or cancel the task.
 
     The store writes both in the transaction of the decision.
     """
@@ -304,7 +304,7 @@ def carry_out(writer: JournalWriter, state: TaskState, event: e.Event) -> None:
 
 
 def _ticket_report(state: TaskState, item: InboxItem, expiry_of: ExpiryOf) -> e.Event:
-    """Return the report of a ticket's holder on its call; `CommandRejected` if the call has ended or expired."""
+    """Return the report of a ticket's holder, `CommandRejected` if the call has ended or expired."""
     data, by, inbox = item.data, item.data.get("by"), item.item_id
     call = state.tickets.get(str(data["ticket"]))
     ticket = call.ticket if call is not None else None

@@ -1,4 +1,4 @@
-"""Writing a task's journal: events are applied at once, committed in the background, published when durable.
+"""Write a task's journal. Events are applied at once, committed in the background, and published when durable.
 
 Theory of operation
 -------------------
@@ -8,25 +8,25 @@ Theory of operation
      applied to the state              refused or lost: the writer has failed, and the drive ends
 
 An event gets its number and its time, is applied to the state and waits in `pending`. One commit of a task is in flight
-at a time, and the next takes all pending events: a slow disk makes larger commits, not a longer queue. A caller that
-needs a barrier (before a writing tool starts, before a result is returned) awaits `durable`. Then pending events are
-submitted after the commit in flight, so that the store may write both in one transaction.
+at a time, and the next takes all pending events. So a slow disk makes larger commits, not a longer queue. A caller that
+needs a barrier awaits `durable`, for instance before a writing tool starts or a result is returned. Then pending events
+are submitted after the commit in flight, so that the store may write both in one transaction.
 
-The state is ahead of the disk on purpose: a drive goes on while its events are being written, and a crash only loses
-events that no effect with a barrier and no watcher depended on. Watchers receive an event once it is durable.
+The state is ahead of the disk on purpose, so that a drive continues during writes. A crash only loses events on which
+neither an effect with a barrier nor a watcher depended. Watchers receive an event once it is durable.
 
-`commit_alone` is for events that the store may refuse (the end of a task, which fails if the inbox is not empty or the
-thread has moved). Such an event is applied only once it is durable.
+`commit_alone` is for events that the store may refuse. An example is the end of a task, which fails if the inbox is not
+empty or the thread has moved. Such an event is applied only once it is durable.
 
-Each record holds the digest of the one before, and each commit names the epoch under which it writes. If another driver
-took the task over, the store refuses the commit (`Fenced`), and so a driver that lost its task cannot write on.
+Each record has the digest of the one before, and each commit names its epoch. If another driver took the task over, the
+store refuses the commit (`Fenced`). So a driver that lost its task cannot continue to write.
 
 The row of a task shows its figures (steps, tokens, cost). The first commit of a drive and its last carry them. Between
 the two a commit only notes that they are outdated: `OutdatedFigures` writes those of all such tasks of an event loop
 together, `UPDATE_SECONDS` later. So a step pays for no row, and a task that ends sooner writes none.
 
-Invariants. Events are durable in the order of their numbers. After a failure nothing more is submitted: `failure` is
-raised in all callers that wait, now and later. An event that `commit_alone` could not write is not applied.
+Invariants. Events become durable in the order of their numbers. After a failure, submission stops, and all present and
+later waiters raise `failure`. An event that `commit_alone` could not write is not applied.
 
 Example: a step of three events on a slow disk.
 
@@ -85,10 +85,10 @@ class Lease:
     """the row of the task, if the first commit creates it"""
 
     enter: OnBusyThread | None = None
-    """how the task enters its thread with that commit"""
+    """the way in which that commit enters the thread"""
 
     wanted: int = 0
-    """when a driver was to adopt the task, by the system's clock; 0 or `AT_ONCE` if it waited for no timer"""
+    """when a driver was to adopt the task, by the system's clock; 0 or `AT_ONCE` without a timer"""
 
 
 UPDATE_SECONDS: Final = 1.0
@@ -199,15 +199,15 @@ class JournalWriter:
         self.taken: set[str] = set()
 
     def clock(self) -> int:
-        """Return the time of this task, in microseconds since 1970, UTC: the time of its events and timers.
+        """Return the time of this task's events and timers, in microseconds since 1970, UTC.
 
         It starts from the system's clock, but not before the journal's last event, and advances with the monotonic
-        clock. So waits keep their length and driven time is exact, even if the system's clock is changed meanwhile.
+        clock. So waits keep their length and driven time is exact, even if the system's clock changes.
         """
         return self._base_time + round((self._time() - self._monotonic_start) * 1e6)
 
     def to_system_time(self, time: int) -> int:
-        """Return a time of this task as system time, provided that the system's clock is not changed until then."""
+        """Return a time of this task as system time, if the system's clock does not change until then."""
         offset = self._system() - self.clock()
         return time if abs(offset) < TOLERANCE else time + offset
 
@@ -217,7 +217,7 @@ class JournalWriter:
 
     @property
     def is_new(self) -> bool:
-        """Whether the task may not be in the store yet, so that no other process can have written to it."""
+        """Whether the task may be missing in the store, so that other processes cannot have written to it."""
         return not self._is_made
 
     def record(self, event: Event, inbox: str | None = None) -> None:
@@ -235,12 +235,12 @@ class JournalWriter:
             task_log.tell_event(state, event)
 
     def dismiss(self, inbox: str) -> None:
-        """Remove an item from the inbox with the next commit, without an event of its own."""
+        """Remove an item from the inbox with the next commit, without an event."""
         self._taken.append(inbox)
         self.taken.add(inbox)
 
     def flush_dismissed(self) -> None:
-        """Submit the waiting events, or the dismissed items alone if no event waits."""
+        """Submit the waiting events, or only the dismissed items if there are none."""
         if self.pending:
             self.flush()
         elif self._taken and self.failure is None:
@@ -262,7 +262,7 @@ class JournalWriter:
         self._grants.append(grant)
 
     def flush(self) -> None:
-        """Submit pending events; if a commit is in flight, submit them after it."""
+        """Submit pending events, after the commit in flight if there is one."""
         if self._in_flight:
             self._more = True
         else:
@@ -345,7 +345,7 @@ class JournalWriter:
                 self._store.commit(Commit(task_id, self.epoch, figures=figures), done)
 
     def fail(self, error: BaseException) -> None:
-        """Stop writing: the drive fails with this error, or with an earlier one."""
+        """Stop writing, so that the drive fails with this error or an earlier one."""
         self.failure = self.failure or error
         if self.on_failure is not None:
             self.on_failure()
@@ -357,7 +357,7 @@ class JournalWriter:
                 waiter.set_result(None)
 
     async def durable(self) -> None:
-        """Return when all recorded events are durable; raise the error that stopped the writer."""
+        """Return when all recorded events are durable. Raise the error that stopped the writer."""
         self._submit_pending()
         while self.failure is None and (self._in_flight or self.pending):
             waiter = self.loop.create_future()
@@ -367,7 +367,7 @@ class JournalWriter:
             raise self.failure
 
     def check(self) -> None:
-        """Ask the store whether this process still owns the task; if not, fail the writer."""
+        """Ask the store whether this process still owns the task, else fail the writer."""
 
         def done(verdict: Committed | Exception) -> None:
             if isinstance(verdict, Fenced):
@@ -387,7 +387,7 @@ class JournalWriter:
         release: bool = True,
         wanted: int = 0,
     ) -> Committed:
-        """Commit one event that the store may refuse, after all pending events; apply it once it is durable.
+        """Commit an event that the store may refuse, after all pending events. Apply it once it is durable.
 
         Pending events go into the same record if no commit is in flight. If the store refuses that record, they are
         committed without the event.
@@ -399,7 +399,7 @@ class JournalWriter:
             await self.durable()
         else:
             if self._in_flight or self._create is not None:
-                # No need to wait: the store refuses a record that does not follow the last one it holds.
+                # A wait is not needed, since the store refuses a record that does not follow its last one.
                 self._submit_pending()
             if self.failure is not None:
                 raise self.failure
@@ -427,7 +427,8 @@ class JournalWriter:
         try:
             verdict = answer.result()
         except StoreUnavailable as error:
-            # It may be written and only its acknowledgement lost, so the state here is uncertain: write nothing more.
+            # It may be written and only its acknowledgement lost. So the state here is uncertain, and writing must
+            # stop.
             self.fail(error)
             raise
         except Exception as error:
@@ -460,7 +461,7 @@ class JournalWriter:
 
 
 def _time_at_start(state: TaskState, wanted: int, system: int) -> int:
-    """Return the task's time when a drive begins; if the task waited for a timer, not before the timer is due."""
+    """Return the task's time when a drive begins, not before the due time of its timer."""
     due = state.next_due() if wanted > AT_ONCE else None
     if due is None:
         return max(state.time, system)
@@ -472,7 +473,7 @@ def _time_at_start(state: TaskState, wanted: int, system: int) -> int:
 async def _answered(answer: asyncio.Future[Committed]) -> bool:
     """Wait for the answer to a commit, and return whether the caller was cancelled meanwhile.
 
-    A submitted commit cannot be withdrawn: a cancelled caller still waits for its verdict.
+    A submitted commit cannot be withdrawn, so a cancelled caller still waits for its verdict.
     """
     cancelled = False
     while not answer.done():

@@ -1,4 +1,4 @@
-"""Judging calls before they start, as an effect.
+"""Judgements of calls before they start, as effects.
 
     JudgeCall --> rules and functions of all policies, needs_approval= of the tool --> the strictest verdict
         allow, none    CallJudged: the call starts
@@ -6,8 +6,8 @@
         replace        CallJudged: the call has other arguments, and is judged anew
         ask            ApprovalRequested; in a headless run, or where a function raised or was late: denied
 
-The begin of a judgement is not journalled: an interrupted judgement is made again. An approval covers the arguments
-that the approver saw and the tool as it was then; `approval_binding` compares both when the call is to start.
+The begin of a judgement is not journalled, and an interrupted judgement is repeated. An approval covers the arguments
+and the tool that the approver saw. `approval_binding` compares both when the call is to start.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ T = TypeVar("T")
 Fits: TypeAlias = Callable[[Grant, Collection[str]], bool]
 
 TOOL_SECONDS: Final = 10.0
-"""Seconds that `needs_approval=` and `preview=` of a tool may take each."""
+"""Seconds for `needs_approval=` and for `preview=` of a tool, each."""
 
 APPROVAL_SECONDS: Final = 7 * 24 * 3600.0
 """Seconds until a request for approval expires, unless the options or the rule say otherwise."""
 
 NEEDS_APPROVAL: Final = "needs_approval"
-"""The id of the rule by which a tool itself asks for an approval."""
+"""The id of the rule for a tool that itself asks for an approval."""
 
 
 class JudgementInFlight(EffectInFlight[JudgeCall]):
@@ -82,7 +82,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
-        """Begin without an event; or record the end of the call, if its arguments are invalid."""
+        """Begin without an event, or record the end of the call if its arguments are invalid."""
         self._arguments = validated_arguments(self.context, self.effect.call, record)
         return self._arguments is not None
 
@@ -95,11 +95,11 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the call is judged again when the task continues."""
+        """Return no event, since the call is judged again when the task continues."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the call is denied."""
+        """Return the denial of the call."""
         return [self._judged(Deny(None, f"it could not be judged: {text}", traceback))]
 
     def is_overtaken(self, state: TaskState) -> bool:
@@ -152,7 +152,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         return isinstance(verdict, Replace) and verdict.arguments == self.effect.call.arguments
 
     async def _verdict_of_tool(self, tool: Tool) -> PolicyVerdict | None:
-        """Return the tool's own verdict: ask, deny because its function failed, or None."""
+        """Return the tool's own verdict: ask, deny after a failure of its function, or None."""
         call = self.effect.call
         rule, why = getattr(tool, "asks_as", NEEDS_APPROVAL), getattr(tool, "asks_because", "")
         ask = AskPerson(rule, why or "its tool asks for it")
@@ -186,7 +186,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         return request
 
     def _fits(self, grant: Grant, names: Collection[str]) -> bool:
-        """Whether the named arguments equal those of the approved call, also in the form that the tool receives."""
+        """Whether the named arguments equal those of the approved call, also in their form for the tool."""
         call = self.effect.call
         if not are_same(names, grant.arguments, call.arguments):
             return False
@@ -222,7 +222,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
         return e.CallJudged(call.step, call.id, "replace", rule, reason, arguments, call.arguments)
 
     async def _preview(self) -> tuple[Json, str]:
-        """Return the tool's preview of the call; if it fails, the reason for the approver, and the traceback."""
+        """Return the tool's preview of the call. If it fails, return the reason for the approver and the traceback."""
         call = self.effect.call
         tool: Any = self.context.runtime.tools[call.name]
         try:
@@ -240,7 +240,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
 
 
 def _with_reason_of(tool: Any, question: AskPerson) -> AskPerson:
-    """Return a policy's question with the tool's own reason for an approval, if it has one."""
+    """Return a policy's question with the tool's own reason for an approval, if any."""
     why: str = getattr(tool, "asks_because", "")
     return (
         replace(question, reason=f"{why}; {question.reason}" if question.reason else why) if why else question
@@ -250,15 +250,15 @@ def _with_reason_of(tool: Any, question: AskPerson) -> AskPerson:
 async def refusal_of(
     in_flight: EffectInFlight[Any], call: CallState, arguments: dict[str, Json], validated: Any
 ) -> str | None:
-    """Return why a judged call may not run with changed arguments; None if it may.
+    """Return the reason why a judged call must not run with changed arguments, or None.
 
-    An approval covers only the arguments that the person saw. A policy's verdict is made anew.
+    An approval covers only the arguments that the person saw. Policies judge again.
 
     Args:
         in_flight: the begun call.
         call: its state.
         arguments: the changed arguments.
-        validated: the same in the form that the tool receives.
+        validated: the changed arguments in their form for the tool.
     """
     permit = call.permit
     if permit is not None and permit.request is not None:
@@ -279,19 +279,19 @@ async def answered_for(
     definition: str,
     fits: Fits | None = None,
 ) -> tuple[Allow | Deny | AskPerson, str | None]:
-    """Return the question to a person, or the verdict that replaces it, and the id of the grant that answers it.
+    """Return the question to a person or the verdict that replaces it, with the id of the answering grant.
 
     Args:
         context: the context of the drive.
         question: the question of a policy or a guardrail.
         permit: the earlier decision. An approver who wrote the arguments or the content is not asked again.
         name: the name of the tool or of the content.
-        definition: the digest of the definition that an approval also covers.
-        fits: returns whether the named arguments equal those of the call that a grant was given for.
+        definition: the digest of the definition that an approval covers.
+        fits: returns whether the named arguments equal those of a grant's call.
     """
     if permit is not None:
         return Allow(question.rule, "its approver wrote the arguments"), None
-    # An argument that the approver must write is written for each call.
+    # An approver writes a required argument for each call.
     about, single = (name, definition, question.rule), question.every_call or question.argument is not None
     granted = None if single else await _granted(context, question, about, fits)
     if granted is not None:
@@ -304,9 +304,9 @@ async def answered_for(
 async def _granted(
     context: EffectContext, question: AskPerson, about: tuple[str, str, str | None], fits: Fits | None
 ) -> tuple[Allow, str] | None:
-    """Return the grant that answers a question: for the same tool, definition and rule.
+    """Return the grant that answers a question, for the same tool, definition and rule.
 
-    A grant does not answer a question that its author may not decide.
+    A grant does not answer a question that its author must not decide.
     """
     for grant in context.state.grants:
         if (grant.tool, grant.definition, grant.rule) != about or not may_decide(question, grant.by):
@@ -329,7 +329,7 @@ async def _granted(
 
 
 def _is_bound(question: AskPerson, grant: Grant) -> bool:
-    """Whether the approved call had any of the arguments that the question names; if not, the names are misspelt."""
+    """Whether the approved call had an argument that the question names. Otherwise the names are misspelt."""
     names = question.same or grant.same
     return any(argument_at(grant.arguments, name) is not ABSENT for name in names)
 
@@ -379,7 +379,7 @@ def _is_open_to_judgement(call: CallState) -> bool:
 
 
 def surroundings(context: EffectContext) -> Surroundings:
-    """Return a task's surroundings for a policy: labels, agents above, exposure, origins and the user's context."""
+    """Return a task's surroundings for a policy, such as labels, agents above, origins and the user's context."""
     origin, seen = context.channel.origin, context.seen()
     return Surroundings(
         labels=context.labels or {},
@@ -420,7 +420,7 @@ async def answer_of(
     subject: str,
     context: EffectContext | None = None,
 ) -> Any:
-    """Return the verdict of a function; a function that raises, is late, or returns another type denies.
+    """Return the verdict of a function. If it raises, is late, or returns another type, it denies.
 
     Args:
         rule: the id of the function in verdicts.
@@ -429,7 +429,7 @@ async def answer_of(
         seconds: its time limit.
         kinds: the classes of verdicts.
         subject: the name of this kind of function in messages.
-        context: the context of the task's effects; None outside of a drive.
+        context: the context of the task's effects. None: outside of a drive.
     """
     try:
         verdict = await within(seconds, _called(function, request))
@@ -450,7 +450,7 @@ async def _called(call: Callable[[Any], Any], request: Any) -> Any:
 
 
 async def within(seconds: float, work: Awaitable[T]) -> T:
-    """Return the value of an awaitable; raise `TimeoutError` once the time is up, even if the awaitable goes on.
+    """Return the value of an awaitable. Raises `TimeoutError` once the time is up, even if the awaitable continues.
 
     An exit, such as a `SystemExit`, is raised as an ordinary error instead.
     """
@@ -469,7 +469,7 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
 
 
 def _stack_of(task: asyncio.Task[Any]) -> Stack:
-    """Return the frames in which a task waits: of its coroutines, and of the thread that they wait for."""
+    """Return the frames of a waiting task: of its coroutines, and of the thread that they wait for."""
     stack = list(stack_of_coroutine(task.get_coro()))
     if thread := thread_of(getattr(task, "_fut_waiter", None)):
         stack += stack_of_thread(thread)
@@ -477,7 +477,7 @@ def _stack_of(task: asyncio.Task[Any]) -> Stack:
 
 
 async def _contained(work: Awaitable[T]) -> T:
-    """Return the value of an awaitable; wrap exits, since the event loop raises a task's `SystemExit` in all tasks."""
+    """Return the value of an awaitable. Wraps exits, since the event loop raises a `SystemExit` in all tasks."""
     try:
         return await work
     except (Exception, asyncio.CancelledError, GeneratorExit):
@@ -499,7 +499,7 @@ class _Exit(StandsForCause, TreadleError):
 
 
 def _collect(task: asyncio.Future[Any]) -> None:
-    """Retrieve the error of a late function, which was reported as late already."""
+    """Retrieve the error of a late function, which was already reported as late."""
     if not task.cancelled():
         task.exception()
 

@@ -1,4 +1,4 @@
-"""Applying events read from a journal, and refusing events that no driver of this version could have written."""
+"""Apply events from a journal, and refuse events that drivers of this version cannot have written."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from treadle.ports import TaskRow
 
 
 def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
-    """Apply an event that was read from a journal.
+    """Apply an event from a journal.
 
     Args:
-        state: the state before the event; it is unusable after an error.
+        state: the state before the event. It is unusable after an error.
         event: the next event.
-        epoch: the epoch under which it was written.
+        epoch: the epoch of its record.
 
     Raises:
         JournalCorrupt: the event cannot follow those before it, or its options cannot be read.
@@ -31,7 +31,7 @@ def apply_checked(state: TaskState, event: e.Event, epoch: int = 0) -> None:
 
 
 def apply_all_checked(state: TaskState, events: Sequence[e.Event], epoch: int) -> None:
-    """Apply events of one record, in order; arguments and errors are those of `apply_checked`."""
+    """Apply events of one record, in order. Arguments and errors are those of `apply_checked`."""
     if state.seq and _EXAMINED.isdisjoint(map(type, events)):
         apply_all_stored(state, events, epoch)
     else:
@@ -65,7 +65,7 @@ def _examine_and_apply(state: TaskState, event: e.Event, epoch: int) -> None:
 
 
 def contradicts(row: TaskRow, state: TaskState) -> str | None:
-    """Return the field in which the row of a task contradicts its journal; None if they agree."""
+    """Return the field in which the row of a task contradicts its journal, or None."""
     for name, here, there in (
         ("agent", row.agent, state.created_for),
         ("thread", row.thread_id, state.thread),

@@ -1,8 +1,8 @@
-"""The asyncio task in which a drive takes its turns, and how a drive waits and is woken.
+"""The asyncio task in which a drive takes its turns, waits and is woken.
 
 A drive has one *loop task* at a time, but not always the same one. A single effect runs inline, in the loop task
-itself, since an asyncio task of its own would cost more than many an effect does. When the drive is needed for
-something else meanwhile (the inbox, a timeout, a stop), the loop task stays with the effect, and a new one goes on:
+itself, since its own asyncio task would often cost more than the effect. If the drive is needed meanwhile, for the
+inbox, a timeout or a stop, the loop task stays with the effect. A new loop task then continues:
 
     loop task A    turn ... turn ... run effect 1 ....................... effect 1 ends, and so does the task
                                          |
@@ -10,10 +10,10 @@ something else meanwhile (the inbox, a timeout, a stop), the loop task stays wit
                                          |
     loop task B                          turn ... turn ... wait, woken by the end of effect 1 ... turn
 
-Invariant: exactly one asyncio task takes turns, the one in `task`. A loop task that finds another one there ends.
+Invariant: only the asyncio task in `task` takes turns. A loop task that finds another one there ends.
 
-A cancelled loop task was not necessarily the target: the event loop may be closing, or a timer that a tool left behind
-hit the wrong task. The drive is then interrupted and takes its turns to the end, so that the task stays resumable.
+A cancelled loop task was not necessarily the target. The event loop may be closing, or a timer that a tool left hit the
+wrong task. The drive is then interrupted and takes its turns to the end, so that the task stays resumable.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Drive(Protocol):
     """The interface of a drive to its loop task."""
 
     over: bool
-    """Whether the drive has ended; `end` sets it."""
+    """Whether the drive has ended. `end` sets it."""
 
     async def turn(self) -> bool:
-        """Take one turn; True if it was the last one."""
+        """Take one turn. Return True if it was the last one."""
         ...
 
     async def end(self) -> None:
@@ -44,7 +44,7 @@ class Drive(Protocol):
         ...
 
     def is_settled(self) -> bool:
-        """Return whether the task has ended or was released: no turn is left."""
+        """Return whether the task has ended or was released, so that no turn is left."""
         ...
 
 
@@ -65,7 +65,7 @@ class LoopTask:
         """leaves the loop task to its inline effect, if any, and spawns another loop task"""
 
     async def run(self, drive: Drive) -> BaseException | None:
-        """Take turns until the drive is over; return the error to raise: a fault, or the caller's cancellation."""
+        """Take turns until the drive is over. Return a fault or the caller's cancellation to raise."""
         cancelled: asyncio.CancelledError | None = None
         self._drive, self._variables = drive, copy_context()
         self.spawn()
@@ -80,15 +80,15 @@ class LoopTask:
         return self._fault or cancelled
 
     def spawn(self) -> None:
-        """Start a new loop task for the drive; the previous one, if any, stays with its effect."""
+        """Start a new loop task for the drive. The previous one, if any, stays with its effect."""
         if self._drive is None:
             return
-        # Created this way, the task never begins before `self.task` is set, even if the loop has an eager task factory.
+        # Created this way, the task never begins before `self.task` is set, even with an eager task factory.
         self.task = asyncio.Task(self._run(self._drive), loop=self._loop, context=self._variables)
         self.task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        """Replace a loop task that was cancelled before it began, as a closing event loop does to all its tasks."""
+        """Replace a loop task that was cancelled before it began, for instance by a closing event loop."""
         drive = self._drive
         if drive is not None and task is self.task and not drive.over and not self._loop.is_closed():
             drive.interrupt("caller", "the event loop was stopped")
@@ -131,18 +131,18 @@ class LoopTask:
                 timer.cancel()
 
     def wake(self) -> None:
-        """Have the drive take its next turn now, also if the loop task awaits an effect."""
+        """Have the drive take its next turn now, even if the loop task awaits an effect."""
         self.detach_inline()
         if self._waker is not None and not self._waker.done():
             self._waker.set_result(None)
 
     def wake_from_anywhere(self) -> None:
-        """Call `wake` in the event loop of the drive; from any thread."""
+        """Call `wake` in the event loop of the drive, from any thread."""
         self.call_soon(self.wake)
 
     def call_soon(self, callback: Callable[..., None], *args: object) -> None:
-        """Call a function in the event loop of the drive; from any thread."""
-        with suppress(RuntimeError):  # its loop is closed: the drive is over
+        """Call a function in the event loop of the drive, from any thread."""
+        with suppress(RuntimeError):  # its loop is closed, so the drive is over
             self._loop.call_soon_threadsafe(callback, *args)
 
 

@@ -1,6 +1,6 @@
-"""The cost of a request, computed once when the request has ended: tokens if the model reports none, and dollars.
+"""The cost of a request, computed once when the request has ended. Missing token counts are estimated.
 
-The cost is journalled and later read from the journal: a later change of prices changes no past cost.
+The cost is journalled and later read from the journal. So a change of prices does not change past costs.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from treadle.core.tools import ToolSpec
 from treadle.errors import PriceUnknown
 
 Pricing: TypeAlias = Callable[[str, Usage], Decimal | None]
-"""Converts a model's name and the tokens of one answer to US dollars; None if the price is unknown."""
+"""Returns the price of one answer in US dollars from the model's name and the tokens, or None if unknown."""
 
 _A_TOKEN = Usage(1, 1)
 
 _FIRST_SCALE = 0.75
-"""Tokens of English text for each counted token: four characters are one token, and three bytes count as one."""
+"""Tokens of English text for each counted token, since a token has four characters and three bytes count as one."""
 
 _MOST_SCALE = 1.5
-"""Highest number of a model's tokens for each counted token, as in text of digits. A fixed part explains any more."""
+"""Highest number of a model's tokens for each counted token, as in text of digits. A fixed part explains the rest."""
 
 _MOST_COST = 10**17
-"""Pico-dollars above which the cost of an answer counts as unknown, since sums of costs are recorded, too."""
+"""Pico-dollars above which the cost of an answer counts as unknown, since sums of costs are recorded too."""
 
 
 def no_price(model: str, usage: Usage) -> Decimal | None:
@@ -40,7 +40,7 @@ def no_price(model: str, usage: Usage) -> Decimal | None:
 
 
 def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
-    """Return the cost of a model's tokens, in pico-dollars; None if the price is unknown or implausibly high."""
+    """Return the cost of a model's tokens in pico-dollars, or None if it is unknown or implausibly high."""
     if not usage.input_tokens and not usage.output_tokens:
         return 0
     dollars = price(model, usage)
@@ -49,7 +49,7 @@ def cost_of(price: Pricing, model: str, usage: Usage) -> int | None:
 
 
 class TokenMeter:
-    """Estimates the tokens of a task's requests; each message of a growing conversation is counted once."""
+    """Estimates the tokens of a task's requests. It counts each message of a growing conversation once."""
 
     def __init__(self) -> None:
         self._seen = MessageView([])
@@ -77,9 +77,9 @@ class TokenMeter:
             self._reported[model] = (counted, reported)
 
     def expected(self, model: str, counted: int) -> Usage:
-        """Return the input that a model is expected to report for a request with this number of counted tokens.
+        """Return the expected report of a model's input for a request with this number of counted tokens.
 
-        The scale is that of the model's newest report. The first request has none, and is treated as English.
+        The scale is that of the model's newest report. The first request has none, so it counts as English.
         """
         if model not in self._reported:
             return Usage(int(counted * _FIRST_SCALE), estimated=True)
@@ -100,7 +100,7 @@ class TokenMeter:
 
 
 def paid(price: Pricing, also: tuple[SideCall, ...], request: ModelRequest) -> tuple[SideCall, ...]:
-    """Return the additional requests that layers sent, with their costs.
+    """Return the side calls of layers, with their costs.
 
     The usage of an abandoned request is estimated. A failed request is free, unless its error reports usage.
     """
@@ -114,27 +114,27 @@ def paid(price: Pricing, also: tuple[SideCall, ...], request: ModelRequest) -> t
 
 
 async def check_prices(price: Pricing, models: Iterable[str], state: TaskState | None = None) -> None:
-    """Raise `PriceUnknown` if a model has no price, or earlier answers had none: then no limit on cost can hold."""
+    """Raise `PriceUnknown` if a model or an earlier answer has no price, since a limit on cost cannot hold then."""
     for model in models:
-        # Published prices take a moment to load on first use.
+        # Published prices take a moment to load at their first use.
         if await asyncio.to_thread(price, model, _A_TOKEN) is None:
             raise PriceUnknown(
-                f"a limit on cost needs a price for every model that may be called, and that of {model!r} is unknown: "
-                f"state it with Runner(prices={{{model!r}: Price(input, output)}}), in US dollars for a million "
-                "tokens (Price is in treadle.models), or limit tokens instead",
+                f"a limit on cost needs the prices of all models, and that of {model!r} is unknown. "
+                f"Set Runner(prices={{{model!r}: Price(input, output)}}), in US dollars for a million tokens, "
+                "with Price from treadle.models, or limit tokens instead",
                 model=model,
             )
     unpriced = _unpriced(state) if state is not None else ()
     if state is not None and unpriced:
         names = ", ".join(map(repr, unpriced))
         raise PriceUnknown(
-            f"task {state.task_id}: no limit on cost can hold, since the cost of its answers from {names} is unknown: "
-            "costs are computed once, when an answer arrives. Limit tokens instead",
+            f"task {state.task_id} cannot keep a limit on cost, since the cost of its answers from {names} is unknown. "
+            "Costs are computed once, when an answer arrives. Limit tokens instead",
             model=unpriced[0],
         )
 
 
 def _unpriced(state: TaskState) -> tuple[str, ...]:
-    """Return the models whose answers have no known cost, in a task and in the tasks below it."""
+    """Return the models whose answers have no known cost, in a task and the tasks below it."""
     below = [part for parts in state.children.values() for part in parts]
     return tuple(dict.fromkeys([*state.unpriced, *[name for part in below for name in part.unpriced]]))

@@ -9,11 +9,11 @@ Theory of operation
                                                   |  is cancelled: noted, since its effect is unknown
 
 Each layer may call `next` once, as long as the call is not over. A layer may change any result or error, with two
-exceptions. An exception that ends the attempt is raised again after the layers. The outcome of a tool that was cut off,
-such as by a layer's time limit, is unknown, even if a layer returns a result for it.
+exceptions. An exception that ends the attempt is raised again after the layers. If a tool was cut off, for instance by
+a layer's time limit, its outcome is unknown. A result of a layer does not change that.
 
-A layer may run `next` in an asyncio task of its own. If it ends without awaiting that task, the tool is stopped first:
-no tool outlives its call.
+A layer may run `next` in its own asyncio task. If it ends without awaiting that task, the tool is stopped first, so
+that a tool never outlives its call.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from treadle.errors import MiddlewareError
 from treadle.ports import ToolOutput
 
 PATIENCE: Final = (2.0, 0.2)
-"""Seconds that an abandoned tool has to end after its first and after its second cancellation."""
+"""Seconds that an abandoned tool has to end after its first and second cancellation."""
 
 RunTool = Callable[[ToolInvocation[Any], Sequence[str]], Awaitable[ToolOutput]]
-"""Runs the tool with the arguments of an invocation; the names are the layers that changed them."""
+"""Runs the tool with the arguments of an invocation. The names are the layers that changed them."""
 
 
 class ToolCut(Exception):
@@ -45,7 +45,7 @@ class ToolCut(Exception):
 
 
 class _Exit(StandsForCause, MiddlewareError):
-    """A layer raised an error that no coroutine may raise."""
+    """A layer raised an error that coroutines must not raise."""
 
 
 class Execution:
@@ -54,7 +54,7 @@ class Execution:
     Args:
         layers: the middleware, the outermost first.
         run_tool: runs the tool itself.
-        describe: returns the text of an error, without secrets; they are hidden before the text is cut.
+        describe: returns the text of an error, in which secrets are hidden before the cut.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class Execution:
         self.notes: dict[str, Json] = {}
 
     def report(self, *, returned: bool) -> e.CallReport | None:
-        """Return the actions and notes of the layers; None without any. `returned` says that the call has a result."""
+        """Return the actions and notes of the layers, or None. `returned` says that the call has a result."""
         answered_by = self.answered_by if returned else None
         return e.CallReport(answered_by, dict(self.notes)) if answered_by or self.notes else None
 
@@ -140,7 +140,7 @@ class Execution:
             nonlocal was_called
             self._check_next(layer, passed, was_called)
             was_called = True
-            # A layer may change arguments and progress only, not the ids and the key of a call.
+            # A layer may only change arguments and progress, not the ids and the key of a call.
             inner = ToolInvocation(
                 call.tool, passed.arguments, call.context, call.definition, passed.on_progress, call.notes
             )
@@ -168,7 +168,7 @@ class Execution:
         if not isinstance(result, ToolOutput):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise MiddlewareError(
                 f"the middleware {layer.name} of tool {call.name!r} returned a {type(result).__name__}, not a "
-                "ToolOutput: return what `await next(call)` returns, or ToolOutput(value)"
+                "ToolOutput: return the result of `await next(call)`, or ToolOutput(value)"
             )
         if not self.reached and self.answered_by is None:
             self.answered_by = layer.name
@@ -177,7 +177,7 @@ class Execution:
         return result
 
     def _check_next(self, layer: Layer, passed: Any, was_called: bool) -> None:
-        """Raise `MiddlewareError` if a layer may not call `next`, or not with this argument."""
+        """Raise `MiddlewareError` if a layer must not call `next`, or not with this argument."""
         problem = None
         if self._over:
             problem = "called next after its call had ended"
@@ -232,12 +232,12 @@ def _is_same(arguments: Any, digest: str) -> bool:
     except (
         TypeError,
         ValueError,
-    ):  # a value that is not JSON differs, and is refused before the tool runs
+    ):  # a value that is not JSON counts as different, and is refused before the tool runs
         return False
 
 
 def _say_where(error: Exception, layer: Layer, reached: bool, failed: bool) -> None:
-    """Add a note to an error: the layer that raised it, and the state of the tool by then."""
+    """Add a note to an error with the layer that raised it and the state of the tool."""
     when = "before the tool ran"
     if reached:
         when = "after the tool had failed" if failed else "after the tool had run: its result is withheld"

@@ -1,4 +1,4 @@
-"""Model calls as effects: send a request, pass its deltas to watchers, and return the answer or the failure."""
+"""Model calls as effects, which send a request, pass its deltas to watchers, and return the answer or failure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from treadle.engine.held_deltas import HeldDeltas
 
 MAX_RETRY_WAIT: Final = 366 * 86_400.0
-"""Longest wait before a request is sent again, in seconds, even if a layer of the model asks for more."""
+"""Longest wait before a retry, in seconds, even if a layer of the model asks for more."""
 
 MAX_EMPTY_ANSWERS: Final = 3
 """Number of empty answers after which a request fails."""
@@ -52,7 +52,7 @@ class _RefusedPiece(Exception):
 
 
 class ModelCallInFlight(EffectInFlight[CallModel]):
-    """A request to the model: of a step, or of a function within a step."""
+    """A request to the model, of a step or of a function within a step."""
 
     __slots__ = ("deltas", "held", "model", "request", "route", "selection_failure", "size")
 
@@ -60,22 +60,22 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
     ends_before_undo: ClassVar[bool] = False  # its answer would be discarded
 
     model: str
-    """the name of the requested model: of several, the next one"""
+    """the name of the requested model; of several models, the next one"""
 
     route: str
     """the choices among several models, see `ModelRequest.route`"""
 
     selection_failure: e.Failure | None
-    """why the tools of the request could not be chosen; if set, the request is not sent"""
+    """the failure to choose the tools of the request; if set, the request is not sent"""
 
     size: int
-    """the tokens counted in the request; 0 if no limit depends on them"""
+    """the counted tokens of the request; 0 if no limit depends on them"""
 
     request: ModelRequest | None
-    """the request; None until it is made"""
+    """the request, once it is created"""
 
     deltas: AnswerDeltas | None
-    """the answer so far; None until it has begun"""
+    """the answer so far, once it has begun"""
 
     held: HeldDeltas | None
     """the deltas that watchers have not received yet, if guardrails check the answer or its input"""
@@ -86,7 +86,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return "the model"
 
     def begin(self, record: Recorder) -> bool:
-        """Record the begin of the request with its tools; or record that a limit of the tree is reached."""
+        """Record the begin of the request with its tools, or that a limit of the tree is reached."""
         context, effect = self.context, self.effect
         step, call = effect.step, effect.call
         if context.subagents is not None and not allows_request(context.subagents, effect, record):
@@ -132,7 +132,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
                     e.ModelRestarted(step.id, self.model, request.attempt, call_id, context.state.seq)
                 )
             if context.subagents is not None and context.subagents.account.is_limited:
-                await context.durable()  # a limit of the tree must also count a request that a crash cuts off
+                await context.durable()  # a limit of the tree must also count a request that a crash ends
             self.held = None if guarding is None else guarding.stream(step, effect.call, text_label)
             stream = context.runtime.model.stream(request)
             if context.vault.hide_in is not None:
@@ -183,11 +183,11 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return [self._with_usage(failed, answer.usage if answer is not None else self._so_far())]
 
     def cut_off(self) -> list[e.Event]:
-        """Return that the request was stopped."""
+        """Return the stop of the request."""
         return self._stopped(self.cancel_reason or "interrupted")
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the request failed for an unknown reason."""
+        """Return the failure of the request for an unknown reason."""
         return [self._with_usage(self._failed_for("unknown", text, traceback), self._so_far())]
 
     def _cancelled(self) -> list[e.Event]:
@@ -197,7 +197,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return self._stopped("interrupted")
 
     def _stopped(self, reason: e.StopReason) -> list[e.Event]:
-        """Return that the request was cancelled, with the usage of its answer so far."""
+        """Return the cancellation of the request, with the usage of its answer so far."""
         stopped = e.ModelStopped(self.effect.step.id, reason, self.effect.call.id)
         usage = self._so_far()
         if usage is not None:
@@ -205,7 +205,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return [stopped]
 
     def _so_far(self) -> Usage | None:
-        """Return the estimated usage of a partial answer; None if it had not begun."""
+        """Return the estimated usage of a partial answer, or None if it had not begun."""
         if self.request is None or self.deltas is None:
             return None
         written = tuple(Text(f"{delta.tool}{delta.text}") for delta in self.deltas.so_far())
@@ -220,12 +220,12 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
 
     @property
     def _asks_again_for_nothing(self) -> bool:
-        """Whether an empty answer is requested again; not if it is a typed or dialect answer, which is read instead."""
+        """Whether an empty answer is requested again. Typed and dialect answers are read instead."""
         runtime = self.context.runtime
         return self.effect.call.id is not None or (runtime.typed is None and runtime.agent.dialect is None)
 
     def _failed_as_empty(self, request: ModelRequest, answer: ModelAnswer) -> e.ModelFailed:
-        """Return the end of an attempt with an empty answer, followed by a new attempt until `MAX_EMPTY_ANSWERS`."""
+        """Return the end of an attempt with an empty answer. A new attempt follows until `MAX_EMPTY_ANSWERS`."""
         context, call, name = self.context, self.effect.call, answer.model or self.model
         earlier = call.tries.failures if call.tries is not None else ()
         times = 1 + sum(attempt.kind == "empty" for attempt in earlier)
@@ -248,7 +248,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return self.context.meter.estimated(request, message)
 
     def _returned(self, request: ModelRequest, answer: ModelAnswer) -> e.ModelReturned:
-        """Return an answer as it is journalled: with ids of this task, its typed value and its cost."""
+        """Return an answer for the journal, with ids of this task, its typed value and its cost."""
         context, step, call_id, typed = self.context, self.effect.step, self.effect.call.id, None
         if call_id is not None:
             message = with_places(answer.message, call_id, answer.finish)
@@ -273,7 +273,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         )
 
     def _start_answer(self, key: str, text_label: e.Channel) -> AnswerDeltas:
-        """Return the collector of the answer as the model begins to write it; watchers may see it from now on."""
+        """Return the collector of an answer that the model begins to write. Watchers may see it from now on."""
         context, step = self.context, self.effect.step
         deltas = self.deltas = AnswerDeltas(step.id, self.effect.call.id, len(step.calls), text_label)
         if self.held is None:
@@ -282,14 +282,14 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return deltas
 
     def _tell(self, deltas: AnswerDeltas, item: ModelItem) -> None:
-        """Send a piece to watchers, or hold it until guardrails pass it; raise if they refuse it."""
+        """Send a piece to watchers, or hold it until guardrails pass it. Raises if they refuse it."""
         context, held = self.context, self.held
         deltas.keep(item)
         if held is not None:
             held.feed(deltas.delta(item, context.state.seq))
             if held.refusal is not None:
                 raise _RefusedPiece
-        elif context.channel.listeners:  # looked at after the item was kept, see `broadcast`
+        elif context.channel.listeners:  # read after the item was kept, see `broadcast`
             context.channel.tell(deltas.delta(item, context.state.seq))
 
     def _passed(self, guarding: Guards, returned: e.ModelReturned) -> e.ModelReturned | e.AnswerHeld:
@@ -313,7 +313,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         )
 
     async def _refused(self, stream: Any, request: ModelRequest | None) -> list[e.Event]:
-        """Close the stream of an answer that was refused while it was being written, and return the request's end."""
+        """Close the stream of an unfinished answer that was refused, and return the request's end."""
         await closed(stream)
         held = self.held
         assert self.context.guarding is not None, "a guardrail refused it"
@@ -325,7 +325,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return [judged, self._with_usage(failed, written)]
 
     def _failed(self, error: ModelError, request: ModelRequest | None) -> e.ModelFailed:
-        """Return the end of a failed attempt, with the time of the next one if a layer of the model requests it."""
+        """Return the end of a failed attempt, with the time of the next one if a layer requests it."""
         context = self.context
         try:
             also = checked_side_calls(error.also)
@@ -335,7 +335,7 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         text = str(error)
         if context.vault.hide_in is not None:
             text = context.vault.known.hide(text, deep=True)
-        traceback = self.traceback_of(error)  # such as of a filter of the user
+        traceback = self.traceback_of(error)  # for instance in a filter of the user
         failure = e.Failure(
             "model", error.kind, text, None, error.status, error.retry_after, model, traceback=traceback
         )

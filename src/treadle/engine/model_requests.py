@@ -1,14 +1,14 @@
-"""Requests to a model: of a step, and of a function within a step.
+"""Build requests to models, of steps and of functions within steps.
 
-Choosing the tools of a request: once, before its begin is recorded, and journalled with it.
+Tools. They are chosen once, before the begin of the request is recorded, and journalled with it.
 
-A request that is sent again (after a crash, after a failure, in a fork) has the same tools: the agent's selection
+A request that is sent again after a crash, after a failure or in a fork has the same tools. The agent's selection
 function is not called again.
 
-Whether a request to a model fits into the remaining tokens and cost, by an estimate of its size.
+Size. An estimate decides whether a request fits into the remaining tokens and cost.
 
-The estimate is reserved until the request ends, and concurrent requests, also of other tasks of the tree, share the
-remainder. Then the actual spending replaces it. The answer is not part of the estimate, since its size is unknown: a
+The estimate is reserved until the request ends. Concurrent requests, also of other tasks of the tree, share the
+remainder. Then the actual spending replaces the estimate. It does not include the answer, whose size is unknown. So a
 task can exceed a limit by its answers, and by errors of the estimate.
 """
 
@@ -40,7 +40,7 @@ from treadle.policy.limits import Limits, spare_calls, spent, too_large
 
 
 def request_to_be(context: EffectContext, effect: CallModel, offered: tuple[str, ...] | None) -> ModelRequest:
-    """Return the request of an effect that is about to begin, with the offered tools (None: all)."""
+    """Return the request of an effect that is about to begin. `offered` are its tools, None: all."""
     call = replace(effect.call, offered=offered)
     if call.request is not None:
         return function_request(context, call)
@@ -48,7 +48,7 @@ def request_to_be(context: EffectContext, effect: CallModel, offered: tuple[str,
 
 
 def step_request(context: EffectContext, effect: CallModel) -> ModelRequest:
-    """Return the request of a step; it shares the conversation with the task."""
+    """Return the request of a step, which shares the conversation with the task."""
     state, runtime = context.state, context.runtime
     settings, typed = runtime.settings, runtime.typed
     tools = (
@@ -109,7 +109,7 @@ def function_request(context: EffectContext, call: ModelCall) -> ModelRequest:
 def function_messages(
     context: EffectContext, call: ModelCall, specs: tuple[ToolSpec, ...] | None = None
 ) -> Sequence[Message]:
-    """Return the messages of a function's request: its own, after the conversation if it wants that.
+    """Return the messages of a function's request, after the conversation if it requests that.
 
     With `specs`, the conversation is reduced to fit the model's context beside these tools.
     """
@@ -129,7 +129,7 @@ def function_messages(
 def _for_layers(
     request: ModelRequest, context: EffectContext, asked_at: int, tries: Tries | None
 ) -> ModelRequest:
-    """Add the facts that layers of the model use: earlier attempts, and the number of calls left."""
+    """Add earlier attempts and the number of remaining calls, for layers of the model."""
     request.asked_at = asked_at
     if tries is not None:
         request.failures, request.route = tries.failures, tries.route
@@ -141,7 +141,7 @@ def _for_layers(
 
 
 def _with_limits(text: str, context: EffectContext, effect: CallModel) -> str:
-    """Return instructions with the reached limit, and with the number of steps left if the model is to know it."""
+    """Return instructions with the reached limit, and with the number of steps left if the options say so."""
     runtime, state = context.runtime, context.state
     if effect.final and state.limit_detail is not None:
         why = f"No tool can be called any more: {state.limit_detail}. Answer with what you know."
@@ -159,9 +159,9 @@ def standing_instructions(runtime: AgentRuntime, state: TaskState) -> str:
 
 
 def choose(context: EffectContext, effect: CallModel) -> tuple[tuple[str, ...] | None, e.Failure | None]:
-    """Return the names of the tools that a request offers, in the agent's order; None for all.
+    """Return the names of the tools that a request offers, in the agent's order, or None for all.
 
-    If the selection fails, so does the request, and it is not sent.
+    If the selection fails, the request fails without being sent.
     """
     agent, call = context.runtime.agent, effect.call
     if agent.offer is None or effect.final or (call.request is not None and call.request.tools is not None):
@@ -218,7 +218,7 @@ def limits_size(context: EffectContext) -> bool:
 def size_of_allowed(
     context: EffectContext, effect: CallModel, offered: tuple[str, ...] | None, model: str, record: Recorder
 ) -> int | None:
-    """Return the tokens counted in a request, and reserve its estimate; None if it does not fit.
+    """Reserve the estimate of a request, and return its counted tokens, or None if it does not fit.
 
     A request that does not fit is recorded as a reached limit. If other requests are in flight, it waits instead, and
     is estimated again when they end.
@@ -263,7 +263,7 @@ def _estimate(context: EffectContext, size: int, model: str) -> Spending:
 
 
 def _reached(context: EffectContext, effect: CallModel, estimate: Spending) -> e.LimitReached | None:
-    """Return the limit that a request of an estimated size would exceed; None if it fits."""
+    """Return the limit that a request of an estimated size would exceed, or None if it fits."""
     state, rules, subagents = context.state, context.runtime.rules, context.subagents
     if subagents is not None:
         return subagents.account.forbids_request(final=effect.final, estimate=estimate)
@@ -275,7 +275,7 @@ def _reached(context: EffectContext, effect: CallModel, estimate: Spending) -> e
 
 
 def _has_room(context: EffectContext, final: CallModel, model: str) -> bool:
-    """Return whether the request for a last answer, without tools, would fit."""
+    """Return whether a request for a last answer, without tools, would fit."""
     try:
         size = _size(context, final, None)
     except (Exception, SystemExit):  # noqa: BLE001  it is built again when it runs, and then fails only its request

@@ -1,7 +1,7 @@
-"""Notifying observers: each runs in its own thread and reads from a bounded buffer.
+"""Notify observers. Each runs in its own thread and reads from a bounded buffer.
 
-A drive only appends to a list. A slow, failing or hanging observer does not affect it: notices that exceed the buffer
-are dropped and counted, and the observer gets a `Missed` in their place.
+A drive only appends to a list, so a slow, failing or hanging observer does not affect it. Notices that exceed the
+buffer are dropped and counted, and the observer gets a `Missed` instead.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from treadle.ports import DriveBegan, DriveEnded, Missed, Notice, ObservedTask, 
 from treadle.results.states import state_at_rest
 
 BUFFER: Final = 4_096
-"""Maximum number of waiting notices of an observer, beside the batch that is being delivered."""
+"""Maximum number of waiting notices of an observer, besides the batch in delivery."""
 
 REST: Final = 0.01
 """Seconds that a woken thread waits for more notices, to save wake-ups."""
 
 PATIENCE: Final = 2.0
-"""Seconds that all observers together have for their waiting notices when a runner is closed or the process ends."""
+"""Seconds that all observers together have for their waiting notices at the end of a runner or process."""
 
 EnterCall: TypeAlias = Callable[[ObservedTask, int, str, int], object]
-"""Sets context variables for a call; the arguments are the task, its epoch, the call's id and its attempt."""
+"""Sets context variables for a call. The arguments are the task, its epoch, the call's id and its attempt."""
 
 _LOG: Final = logging.getLogger("treadle.observing")
 
 
 @frozen
 class ObserverReport:
-    """Counters of one observer: notices delivered, notices dropped since it was too slow, and errors it raised."""
+    """Counters of one observer: delivered notices, notices dropped because it was slow, and its errors."""
 
     observer: Observer
     told: int
@@ -91,7 +91,7 @@ class Listener:
         self._closing = False
 
     def hear(self, notice: Notice) -> None:
-        """Queue a notice for the observer, without waiting; from any thread."""
+        """Queue a notice for the observer, without waiting, from any thread."""
         with self._lock:
             if self._closing:
                 return
@@ -107,7 +107,7 @@ class Listener:
         thread = Thread(target=self._listen, name=f"treadle-observer-{self.name}", daemon=True)
         with suppress(
             RuntimeError
-        ):  # too many threads, or the process ends: the notices wait in the bounded buffer
+        ):  # with too many threads, or at the end of the process, notices wait in the bounded buffer
             thread.start()
             self._thread = thread
 
@@ -118,7 +118,7 @@ class Listener:
         )
 
     def _make_room(self) -> None:
-        """Drop all deltas, and the older half of the events if that is not enough, so that this happens seldom."""
+        """Drop all deltas, and if needed the older half of the events, so that this happens rarely."""
         kept = [notice for notice in self._buffer if not isinstance(notice.event, Ephemeral)]
         deltas = len(self._buffer) - len(kept)
         events = len(kept) // 2 if len(kept) > BUFFER // 2 else 0
@@ -171,7 +171,7 @@ class Listener:
                 )
 
     def enter(self, task: ObservedTask, epoch: int, call: str, attempt: int) -> None:
-        """Let the observer set context variables for a call; its errors are logged and counted."""
+        """Let the observer set context variables for a call. Its errors are logged and counted."""
         if self.enter_call is not None:
             self._guarded(self.enter_call, task, epoch, call, attempt)
 
@@ -234,7 +234,7 @@ class ObserverSet:
             self._close_in_time()
 
     def _close_in_time(self) -> None:
-        """Deliver the notices of a runner that is never closed when it is collected, or when the process ends."""
+        """Deliver the notices of a runner that is never closed, when it is collected or the process ends."""
         explain_names()
         if not self._is_finalized:
             self._is_finalized = True
@@ -246,10 +246,10 @@ class ObserverSet:
 
     @contextmanager
     def of_call(self, observers: Sequence[tuple[Observer, bool]]) -> Generator[Listeners]:
-        """Notify the observers of one call within the block; after it they get their waiting notices in the background.
+        """Notify the observers of one call within the block. Afterwards they get waiting notices in the background.
 
         Args:
-            observers: each with whether to call its `close` at the end.
+            observers: each observer, and whether to call its `close` at the end.
         """
         listeners = Listeners(
             [
@@ -280,7 +280,7 @@ class ObserverSet:
         return tuple([listener.report() for listener in self.own.listeners]) if self.own is not None else ()
 
     def close(self) -> None:
-        """Deliver waiting notices to all observers, for at most `PATIENCE` seconds; later notices are dropped."""
+        """Deliver waiting notices to all observers, for at most `PATIENCE` seconds. Later notices are dropped."""
         if self in _OPEN:
             _OPEN.discard(self)
             _close(self.listeners())
@@ -350,14 +350,14 @@ class TaskObservation:
                 self._to.hear(Notice(self._task, DriveEnded(outcome, self._state.seq)))
 
     def tell(self, item: Ephemeral) -> None:
-        """Notify of a delta; raw chunks are only for watchers that request them."""
+        """Notify of a delta. Raw chunks are only for watchers that request them."""
         if isinstance(item, RawChunk):
             return
         self._to.hear_delta(Notice(self._observed_task(), item))
 
     @property
     def enter_call(self) -> Callable[[str, int], None] | None:
-        """The callback for a call and its attempt just before its tool runs; None if no observer wants it."""
+        """The callback just before the tool of a call runs, or None if no observer wants it."""
         return self._enter_call if self._to.entering else None
 
     def _enter_call(self, call: str, attempt: int) -> None:
@@ -366,7 +366,7 @@ class TaskObservation:
 
     def _observed_task(self) -> ObservedTask:
         if self._task is None:
-            # Events are published later than they are applied: the task may have moved on meanwhile.
+            # Events are published after they are applied, so the task may have changed its agent meanwhile.
             agent = self._agent or self._state.created_for
             self._task = replace(observed_task(self._state, self._tenant), agent=agent)
             self._to.hear(Notice(self._task, self._began))
@@ -374,5 +374,5 @@ class TaskObservation:
 
 
 def observed_task(state: TaskState, tenant: str) -> ObservedTask:
-    """Return the facts about a task for observers; a new task has them once its first event is applied."""
+    """Return the facts about a task for observers. A new task has them once its first event is applied."""
     return ObservedTask(state.task_id, state.agent, state.thread, state.parent, state.depth, tenant)

@@ -1,4 +1,4 @@
-"""Options of a run: one object, checked at construction and merged field by field."""
+"""Options of a run, which are checked at construction and merged field by field."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ class FailurePolicy:
     """Effects of failures on the task, by the source of the failure.
 
     Args:
-        model: `fail`, `degrade` (end with the results so far) or `pause`.
-        tool: `continue` (the model gets the error), `fail`, `degrade` (continue, and report it at the end) or `pause`.
+        model: `fail`, `degrade` or `pause`. `degrade` ends the task with the results so far.
+        tool: `continue`, `fail`, `degrade` or `pause`. With `continue` the model gets the error. `degrade` also reports
+            it at the end.
         subagent: the same values, for a called agent.
-        denied: the same values, for a call that a policy or a person denied; it applies to steps that call a model.
+        denied: the same values, for a call that a policy or a person denied. It applies to steps that call a model.
     """
 
     model: ModelFailurePolicy = "fail"
@@ -56,7 +57,7 @@ class FailurePolicy:
 
 
 MAX_EXPIRY: Final = 1e10
-"""Longest time for which a request for approval may stay open: seconds, some three hundred years."""
+"""Longest time for an open request for approval, in seconds: some three hundred years."""
 
 
 NEVER_PAUSE: Final = frozenset(
@@ -66,23 +67,22 @@ NEVER_PAUSE: Final = frozenset(
         *("input_edited", "call_edited", "task_reopened", "task_ended"),
     }
 )
-"""Events recorded before or beside a drive, or as the task's end: no breakpoint can pause after them."""
+"""Events after which breakpoints cannot pause, since they are recorded before or beside a drive, or end the task."""
 
 
 @frozen(kw_only=True)
 @explains_arguments
 class Breakpoint:
-    """A condition that pauses a task: give exactly one.
+    """A condition that pauses a task. Give exactly one.
 
     Args:
-        tool: name of a tool, or a pattern such as `write_*` or `*`: pause when the model has called a matching tool,
+        tool: name of a tool, or a pattern such as `write_*` or `*`. Pause when the model has called a matching tool,
             before it starts.
-        before_tool: the same, by its first name.
-        after_step: pause after the step of this index; 0 means after each step.
-        event: the tag of an event that happens while a task is driven, such as `tool_ended`: pause once it is
-            journalled.
-        cost: US dollars: pause once the task, with those below it, has spent that much. The prices of its models must
-            be known, as for a limit on cost.
+        before_tool: the old name of `tool`.
+        after_step: pause after the step of this index. 0: after each step.
+        event: the tag of an event of a driven task, such as `tool_ended`. Pause once it is journalled.
+        cost: US dollars. Pause once the task and those below it have spent that much. The prices of its models must be
+            known, as for a limit on cost.
     """
 
     before_tool: str | None = None
@@ -126,39 +126,41 @@ class Breakpoint:
 @frozen(kw_only=True)
 @explains_arguments
 class RunOptions:
-    """Options of a run; a field left at None is taken from the runner's options, or has the default given here.
+    """Options of a run. A field that is None comes from the runner's options, or has the default named here.
 
     Args:
-        limits: limits besides the agent's; the smallest of several counts.
-        on_limit: `final_answer` (default: one last answer without tools, degraded), `fail` or `pause`.
+        limits: limits besides the agent's. The smallest of several counts.
+        on_limit: `final_answer`, `fail` or `pause`. Default: `final_answer`, one last answer without tools, degraded.
         on_failure: the effects of failures.
-        on_unknown_outcome: of a writing call: `wait` for a person (default), `tell_model` or `fail`.
-        on_version_change: the agent is not the one the task began with: `accept` (default, recorded) or `refuse`.
-        on_busy_thread: another task is driven in the task's thread: `enqueue` (default: begin after it), `reject`
-            (`ThreadBusy`), `interrupt` it and begin, or `parallel` (begin beside it).
-        keep_in_thread: when the task's messages enter its thread: only on `success` (default), or `always`.
+        on_unknown_outcome: for a writing call: `wait` for a person (default), `tell_model` or `fail`.
+        on_version_change: when the agent has changed since the task began: `accept` and record it (default), or
+            `refuse`.
+        on_busy_thread: when another task is driven in the task's thread: `enqueue` (default) begins after it. `reject`
+            raises `ThreadBusy`. `interrupt` interrupts it and begins. `parallel` begins beside it.
+        keep_in_thread: when the task's messages join its thread: on `success` (default), or `always`.
         break_on: conditions that pause the task.
-        max_parallel_tools: how many calls of one turn run at a time; default 64.
-        max_parallel_steps: how many steps run at a time, if an agent's steps are functions; default 64.
-        tool_output_max_chars: how much of a result the model sees, in characters; default 8,000.
-        context_tokens: estimated tokens that a request holds at most; the model sees the newest part of a longer
-            conversation. Leave room for the answer. Default: no limit.
+        max_parallel_tools: the most calls of one turn that run at a time. Default: 64.
+        max_parallel_steps: the most steps that run at a time, if an agent's steps are functions. Default: 64.
+        tool_output_max_chars: the most characters of a result that the model sees. Default: 8,000.
+        context_tokens: the most estimated tokens of a request. The model sees the newest part of a longer conversation.
+            Leave room for the answer. Default: no limit.
         tell_steps_left: add the number of steps left to the instructions.
-        model_settings: before the agent's, field by field. They are stored with the task: no keys in `extra`.
-        interaction: how requests for approval are decided: `external` (default: wait for a decision, from any process),
-            `interactive` (ask on the terminal of this process) or `headless` (deny at once).
-        approval_expires: seconds until an unanswered request for approval is denied; default 604,800, a week.
-        at_end: the task has answered, and calls go on in the background: `suspend` (default: it waits at rest, and the
-            process may exit), `wait` (the run stays until they have ended), `detach` (it ends; later results are stored
-            with it) or `cancel` them.
-        on_disconnect: for 15 seconds no stream is open at a server that holds the task (`?hold=1`): `continue`
+        model_settings: override the agent's, field by field. They are stored with the task, so `extra` must not have
+            keys.
+        interaction: the decision on requests for approval. `external` (default) waits for one from any process,
+            `interactive` asks on the terminal of this process, and `headless` denies at once.
+        approval_expires: seconds until an unanswered request for approval is denied. Default: 604,800, a week.
+        at_end: when the task has answered while calls continue in the background. With `suspend` (default) it waits at
+            rest, and the process may exit. With `wait` the run stays until they have ended. With `detach` the task
+            ends, and later results are stored with it. `cancel` cancels the calls.
+        on_disconnect: when a server that holds the task (`?hold=1`) has no open stream for 15 seconds: `continue`
             (default), `interrupt` or `cancel` it. Without a server it has no effect.
-        caller_tools: tools that the caller of the task runs, beside those of the agent. A call of one, and the task
-            with it, rests until the caller sends the result by `complete` or `fail`. Tasks below have none of them.
-        delete_on_finish: delete the task once its caller has the result: `run`, `run_sync`, `run_stream` and `resume`
-            do that. The thread keeps its messages. A task stays if it failed or was cancelled, if a fork began with
-            it, or if calls go on in the background.
-        labels: short texts to find the task by; tasks below have them too.
+        caller_tools: tools that the caller of the task runs, besides those of the agent. A call of one rests, with its
+            task, until the caller sends the result by `complete` or `fail`. Tasks below do not have these tools.
+        delete_on_finish: delete the task once its caller has the result from `run`, `run_sync`, `run_stream` or
+            `resume`. The thread keeps its messages. A task stays if it failed or was cancelled, if a fork began with
+            it, or if calls continue in the background.
+        labels: short texts to find the task by. Tasks below have them too.
     """
 
     limits: Limits | None = None
@@ -227,7 +229,7 @@ class RunOptions:
         _check_labels(self.labels)
 
     def over(self, defaults: RunOptions | None) -> RunOptions:
-        """Return these options, with open fields taken from `defaults`; the smaller of two limits counts."""
+        """Return these options, with fields that are None from `defaults`. The smaller of two limits counts."""
         if defaults is None:
             return self
         values: dict[str, Any] = {}
@@ -269,7 +271,7 @@ def _check_list(name: str, value: Any, cls: type[Any]) -> None:
 
 
 def _check_stored_settings(settings: ModelSettings) -> None:
-    """Raise `ConfigurationError` for settings that a journal cannot or may not hold."""
+    """Raise `ConfigurationError` for settings that a journal cannot hold, or must not."""
     if (problem := flaw(settings.extra)) is not None:
         raise ConfigurationError(f"RunOptions.model_settings cannot be stored: extra is {problem}")
     if named_secrets(settings.extra):
@@ -292,7 +294,7 @@ def _check_values(options: Any) -> None:
 
 @cache
 def _allowed_values(cls: type) -> dict[str, list[str]]:
-    """Return the allowed texts of each field of a class that is restricted to certain texts."""
+    """Return the allowed texts of each restricted field of a class."""
     allowed = {
         name: [
             value for part in (hint, *get_args(hint)) for value in get_args(part) if isinstance(value, str)
@@ -306,7 +308,7 @@ def _allowed_values(cls: type) -> dict[str, list[str]]:
 
 
 def to_json(options: RunOptions) -> Json:
-    """Return the set options as JSON, as they are stored with a task."""
+    """Return the set options as the JSON that is stored with a task."""
     document: dict[str, Any] = {}
     for name in _STORED_FIELDS:
         value = getattr(options, name)
@@ -314,7 +316,7 @@ def to_json(options: RunOptions) -> Json:
             continue
         if name in ("limits", "on_failure", "model_settings"):
             value = {item.name: _number(getattr(value, item.name)) for item in fields(value)}
-            if value.get("use_cache", False) is None:  # newer than the format, so absent unless it is set
+            if value.get("use_cache", False) is None:  # newer than the format, so absent unless set
                 del value["use_cache"]
         elif name == "break_on":
             value = [_conditions(each) for each in value]
@@ -325,7 +327,7 @@ def to_json(options: RunOptions) -> Json:
 
 
 def _conditions(breakpoint_: Breakpoint) -> Json:
-    """Return the set fields of a breakpoint, and the first three fields in any case."""
+    """Return the set fields of a breakpoint, and always the first three fields."""
     values = {item.name: _number(getattr(breakpoint_, item.name)) for item in fields(breakpoint_)}
     return {name: value for name, value in values.items() if value is not None or name in _FIRST_CONDITIONS}
 
@@ -335,7 +337,7 @@ def _number(value: Any) -> Json:
 
 
 def from_json(document: Json) -> RunOptions:
-    """Return options from the JSON of `to_json`; fields of later versions are ignored."""
+    """Return options from the JSON of `to_json`. Fields of later versions are ignored."""
     if not document:
         return _NOTHING_SET
     names = {item.name for item in fields(RunOptions)}
@@ -347,7 +349,7 @@ def from_json(document: Json) -> RunOptions:
     if "model_settings" in values:
         values["model_settings"] = _from_stored(ModelSettings, values["model_settings"])
     if "break_on" in values:
-        # The first release took breakpoints that could never pause.
+        # The first release accepted breakpoints that could never pause.
         breakpoints = [item for item in values["break_on"] if item.get("event") not in NEVER_PAUSE]
         values["break_on"] = tuple([_from_stored(Breakpoint, item) for item in breakpoints])
     if "caller_tools" in values:
@@ -389,10 +391,10 @@ def rules_for(
     """Return the rules of a drive.
 
     Args:
-        agent: the agent of the task; None for a drive without an agent.
+        agent: the agent of the task. None: a drive without an agent.
         options: the options of the task.
         raised: whether the limits of the options replace those of the agent.
-        besides: limits of the agent that the task was created for, which apply too.
+        besides: the limits of the agent that the task was created for, which apply too.
     """
     if agent is None:
         return Rules(

@@ -1,4 +1,4 @@
-"""The tool `read_output` of every agent that has tools: reads further parts of an output that was cut for the model."""
+"""The tool `read_output` of every agent with tools, which reads further parts of cut outputs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from treadle.ports import ToolContext, ToolOutput
 
 
 class OutputReader:
-    """The tool as it is offered; calls of it go to a `BoundReader`."""
+    """The tool in requests. Its calls go to a `BoundReader`."""
 
     spec = SPEC
 
     def validate(self, arguments: dict[str, Json]) -> Any:
-        """Return the arguments; raises `ToolArgumentsInvalid`."""
+        """Return the arguments. Raises `ToolArgumentsInvalid`."""
         call_id, offset, limit = arguments.get("call_id"), arguments.get("offset", 0), arguments.get("limit")
         if (
             not isinstance(call_id, str)
@@ -36,14 +36,14 @@ class OutputReader:
         return call_id, offset, limit
 
     async def call(self, arguments: Any, ctx: ToolContext[Any]) -> ToolOutput:
-        """Raise `ToolError`: only a drive knows the outputs of its task."""
+        """Raise `ToolError`, since only a drive knows the outputs of its task."""
         raise ToolError("read_output reads the outputs of a task, and is called by one")
 
     async def undo(self, call: ToolCall, ctx: ToolContext[Any]) -> None:
-        """Do nothing: reading changed nothing."""
+        """Do nothing, since reading has no effects."""
 
     async def reconcile(self, call: ToolCall, ctx: ToolContext[Any]) -> Verdict:
-        """Return `Unknown`: a read is started again."""
+        """Return `Unknown`, since a read is started again."""
         return Unknown()
 
 
@@ -71,7 +71,7 @@ class BoundReader(OutputReader):
         return ToolOutput(text, origin=label.origin if label.integrity == "untrusted" else None)
 
     def _is_seen(self, call_id: str) -> bool:
-        """Whether the agent sees the result of a call; filters of a handoff may have removed it."""
+        """Whether the agent sees the result of a call, since filters of a handoff may have removed it."""
         context = self._context
         if context.state.team is None or context.select_messages is None:
             return True

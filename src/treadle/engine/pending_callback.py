@@ -1,11 +1,11 @@
-"""Reports approvals and questions to the user's own front end: an async function that may decide at once, or later.
+"""Report approvals and questions to the user's own front end: an async function that can decide now or later.
 
 A request is reported once it is durable, while its task continues. While the function runs, the task is not released,
-so that it goes on at once after the function's decision. Each process that drives the task reports an open request
-once more.
+so that it continues at once after the function's decision. Each process that drives the task reports an open request
+again.
 
 Calls of one step are judged concurrently, and a judgement may end before that of an earlier call. Requests are still
-reported in the order of the calls: a request waits for the judgements of earlier calls.
+reported in the order of the calls, since a request waits for the judgements of earlier calls.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DriveCallbacks:
 
     async def _tell(self, item: Pending) -> None:
         try:
-            # A later request may find its record durable already: it waits for those before it.
+            # A later request may be durable first, so it waits for those before it.
             async with self._in_order:
                 await self._durable()
             await self._function(item)
@@ -121,7 +121,7 @@ class DriveCallbacks:
             )
 
     async def cancel(self) -> None:
-        """Cancel the running callbacks: the drive is over."""
+        """Cancel the running callbacks at the end of the drive."""
         for callback in tuple(self.running):
             callback.cancel()
         if self.running:
@@ -129,7 +129,7 @@ class DriveCallbacks:
 
 
 def _held_by_judgements(state: TaskState, running: Container[str]) -> set[str]:
-    """Return the requests about calls that follow, in their step, a call that is still being judged."""
+    """Return the requests for calls after a call of the same step that is still being judged."""
     held = set[str]()
     for step in state.under_way():
         is_held = False

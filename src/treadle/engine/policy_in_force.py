@@ -1,4 +1,4 @@
-"""The policy of a runner, which may be replaced while its tasks run, and the rules of a drive under it.
+"""The policy of a runner, which can be replaced while its tasks run, and the rules of a drive under it.
 
     runner.set_policy(policy) --> RunnerPolicy.in_force --> every drive: which calls have to be judged
                                                         --> every judgement: by whom, and its name in the journal
@@ -25,7 +25,7 @@ class PolicyInForce:
 
     Args:
         judges: the policy; empty for none.
-        name: its name in the journal; empty for the policy that the runner was created with.
+        name: its name in the journal. Empty: the policy from the runner's creation.
     """
 
     judges: tuple[Judge, ...] = ()
@@ -33,7 +33,7 @@ class PolicyInForce:
 
 
 class RunnerPolicy:
-    """The policy of a runner: the one it was created with, until another is set. All its tenants share it."""
+    """The policy of a runner, initially that from its creation. All its tenants share it."""
 
     __slots__ = ("_first", "in_force")
 
@@ -42,7 +42,7 @@ class RunnerPolicy:
         self.in_force = self._first
 
     def set(self, policy: Judge | None) -> None:
-        """Judge by another policy from now on; None restores the one that the runner was created with."""
+        """Judge by another policy from now on. None restores the policy from the runner's creation."""
         self.in_force = self._first if policy is None else PolicyInForce((policy,), _name_of(policy))
 
 
@@ -51,7 +51,7 @@ NO_POLICY: Final = RunnerPolicy()
 
 
 def _name_of(policy: Any) -> str:
-    """Return the fingerprint of a policy; a judge of another class is named by its class."""
+    """Return the fingerprint of a policy, or the class name of a judge of another class."""
     return getattr(policy, "fingerprint", None) or type(policy).__qualname__
 
 
@@ -65,7 +65,7 @@ def judges_of(in_force: PolicyInForce, of_agents: tuple[Judge, ...]) -> tuple[Ju
 def under_judges(
     rules: Rules, agent: Agent[Any], model: Model, judges: Sequence[Judge], *, gated: bool
 ) -> Rules:
-    """Return the rules of a drive with the subjects of these policies, in place of those in `rules`.
+    """Return the rules of a drive with the subjects of these policies instead of those in `rules`.
 
     Args:
         rules: the rules of the drive.

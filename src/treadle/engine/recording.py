@@ -1,6 +1,6 @@
 """Reactions of a drive to recorded events: pause at breakpoints, answer step functions, count steps.
 
-The timers of a task: record those that fired, or return how long to wait for the next.
+The timers of a task: record those that fired, or return the wait for the next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from treadle.engine.step_requests import StepRequests
 
 
 def fire_timers(state: TaskState, writer: JournalWriter, record: Recorder) -> float | None:
-    """Record all timers that have fired; return the seconds until the next one, 0 if any fired, None without timers."""
+    """Record all timers that have fired. Return the seconds until the next one: 0 if any fired, None without timers."""
     now, seconds_left = writer.clock(), None
     for timer in tuple(state.timers()):
         seconds = max(timer.due - now, 0) / 1e6
@@ -33,9 +33,9 @@ def fire_timers(state: TaskState, writer: JournalWriter, record: Recorder) -> fl
 
 
 def fire_timers_while_driving(state: TaskState, writer: JournalWriter, record: Recorder) -> float | None:
-    """Fire timers like `fire_timers`, but none for a task whose only timer is the retry of a plain step.
+    """Fire timers like `fire_timers`, unless the only timer is the retry of a plain step.
 
-    Such a task does nothing else meanwhile, so the drive fires that timer when the task waits for it.
+    A task with only that timer does nothing else meanwhile, so the drive fires it when the task waits for it.
     """
     if state.graph is not None or state.open_approvals or state.questions or state.deferred or state.sleeps:
         return fire_timers(state, writer, record)
@@ -61,7 +61,7 @@ _ENDS_OF_STEPS: Final = (e.StepCompleted, e.StepSkipped, e.StepFailed)
 
 
 class StepGoal:
-    """The steps that a drive of single steps is to run: those that the spec names, or else the next one."""
+    """The steps that a drive of single steps is to run: those that the spec names, else the next one."""
 
     def __init__(self, spec: DriveSpec) -> None:
         self._spec = spec
@@ -71,7 +71,7 @@ class StepGoal:
         """the step that reached the goal"""
 
     def is_reached(self, state: TaskState) -> bool:
-        """Return whether the last step has ended, and the task may stop after it."""
+        """Return whether the last step has ended, so that the task may stop."""
         if self.last_step is None or state.cancelling or state.overwritten:
             return False
         return state.team is None or state.team.next is None
@@ -87,7 +87,7 @@ class StepGoal:
         if self._spec.goal != "step":
             return
         if not isinstance(event, _ENDS_OF_STEPS) or graph is None or event.step in graph.failed:
-            return  # the task cannot go on without the failed step
+            return  # the task cannot continue without the failed step
         if type(event) is e.StepSkipped and event.by == UNNEEDED and event.step not in self._step_ids:
             return  # a leftover step of an earlier plan does not count
         self._steps_left -= 1
@@ -134,7 +134,7 @@ class PlainStepRecorder:
 
 
 class StepFunctionRecorder:
-    """Records events, wakes the functions that wait for them, and counts the steps that end."""
+    """Records events, wakes the functions that wait for them, and counts ended steps."""
 
     def __init__(
         self, record: Recorder, state: TaskState, requests: StepRequests, goal: StepGoal | None

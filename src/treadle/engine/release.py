@@ -1,6 +1,6 @@
-"""Ending a task for good, or releasing it at rest for a later drive.
+"""End a task for good, or release it at rest for a later drive.
 
-Interrupting a task because its driver, its caller or its event loop goes away; and its limit on time.
+Interrupt a task because its driver, its caller or its event loop goes away, or its time is up.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from treadle.engine.journal_writer import JournalWriter
 from treadle.ports import AT_ONCE, InboxWaiting, JournalStore, ThreadChange, ThreadMoved
 
 DRIVER_CLOSED: Final = "its driver was closed"
-"""Why a task is interrupted when the runner that drives it ends."""
+"""The reason of an interruption by the end of the runner."""
 
 
 class Interruption:
-    """A request to interrupt the task, made at most once, and the callers that wait for the end of the drive.
+    """The request to interrupt the task, and the callers that wait for the end of the drive.
 
     The request is journalled once it is due: at once, or when all running effects have ended.
 
@@ -42,12 +42,12 @@ class Interruption:
         self._waiters: list[Future[None]] = []
 
     def ask(self, by: str, reason: str, *, immediate: bool = True) -> None:
-        """Request an interruption of the task; the first reason is kept."""
+        """Request an interruption of the task. The first reason stays."""
         self.request = self.request or (by, reason)
         self.is_immediate = self.is_immediate or immediate
 
     def is_due(self) -> bool:
-        """Return whether to journal the request now; a task that stops anyway needs none."""
+        """Return whether to journal the request now. A task that stops anyway does not need it."""
         if self.request is None or (self._running and not self.is_immediate):
             return False
         state = self._state
@@ -73,7 +73,7 @@ class Interruption:
 
 
 class Deadline:
-    """The limit on the seconds for which a task may be driven."""
+    """The limit on the driven seconds of a task."""
 
     def __init__(self, state: TaskState, seconds: float, subagents: Subagents | None) -> None:
         self._state = state
@@ -99,7 +99,7 @@ class Deadline:
             self._timer.cancel()
 
     def record(self, writer: JournalWriter) -> None:
-        """Record that the limit is reached, unless the task has ended or answered, or that is recorded already."""
+        """Record that the limit is reached, once, unless the task has ended or answered."""
         self.is_reached = False
         state, seconds = self._state, self._seconds
         if state.ended is None and state.limit != "seconds" and not state.answered:
@@ -109,13 +109,14 @@ class Deadline:
 async def end_task(
     store: JournalStore, writer: JournalWriter, state: TaskState, event: e.TaskEnded, *, keep_in_thread: bool
 ) -> bool:
-    """End the task and change its thread in one transaction, or do neither; False if the inbox must be read first.
+    """End the task and change its thread in one transaction, or do neither. Return False if the inbox must be read
+    first.
 
     Args:
         store: the store of the task.
         writer: the writer of its journal.
         state: its state.
-        event: its end; the version of the thread is set here.
+        event: its end. The version of the thread is set here.
         keep_in_thread: whether the thread also keeps the messages of a failed or cancelled task.
     """
     keeps = event.state in ("completed", "degraded") or keep_in_thread
@@ -130,7 +131,7 @@ async def end_task(
         try:
             await writer.commit_alone(event, event.state, thread=change, seal=True)
         except ThreadMoved as moved:
-            # Another task ended in the thread first: the messages of this one follow.
+            # Another task ended in the thread first, so the messages of this one follow.
             event.thread_version = moved.version + 1
             if state.covers and await _is_stale(store, state, moved.version):
                 text = "words that it summarises were taken out of the thread meanwhile"
@@ -143,7 +144,7 @@ async def end_task(
 
 
 async def _is_stale(store: JournalStore, state: TaskState, version: int) -> bool:
-    """Return whether messages that this task summarises were removed from its thread since the task was created."""
+    """Return whether its thread has lost messages that this task summarises since the task was created."""
     _, at_start = await store.thread(state.thread, version=state.base)
     _, now = await store.thread(state.thread, version=version)
     covered = [[m for m in members if m.version <= state.covers] for members in (at_start, now)]
@@ -159,7 +160,7 @@ def adoption_due_at(
     goes_on: bool,
     hands_on: bool = False,
 ) -> int:
-    """Return when a driver is to adopt the task, by the system's clock; 0 for never.
+    """Return when a driver is to adopt the task, by the system's clock, or 0 for never.
 
     Args:
         state: the state of the task.
@@ -167,7 +168,7 @@ def adoption_due_at(
         spec: the specification of this drive.
         was_wanted: whether a driver was to adopt it before this drive.
         goes_on: whether an item arrived that requires another drive.
-        hands_on: whether a caller wants another driver to go on.
+        hands_on: whether a caller wants another driver to continue.
     """
     if state.ended is not None or state.pausing:
         return 0

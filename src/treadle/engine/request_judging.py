@@ -1,11 +1,11 @@
-"""Judging requests to models before they go out, as an effect.
+"""Judgements of requests to models before they are sent, as effects.
 
     JudgeRequest --> rules and functions of all policies --> the strictest verdict
         allow, none    RequestJudged: the request goes out
         deny           RequestJudged, and the attempt fails as `denied` without a request
         ask            RequestJudged, and the task pauses: resumed, it sends the request; in a headless run it is denied
 
-The begin of a judgement is not journalled: an interrupted judgement is made again.
+The begin of a judgement is not journalled, and an interrupted judgement is repeated.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the request is judged when the task continues."""
+        """Return no event, since the request is judged when the task continues."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the request is denied."""
+        """Return the denial of the request."""
         return self._denied(Deny(None, f"it could not be judged: {text}", traceback))
 
     def is_overtaken(self, state: TaskState) -> bool:
-        """Whether the request is no longer wanted, or was sent; a task that stops judges it again when it continues."""
+        """Whether the request was sent or is no longer wanted. A task that stops judges it again later."""
         call = self.effect.call
         if state.cancelling or state.interrupting or state.pausing or state.undo is not None:
             return True

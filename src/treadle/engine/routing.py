@@ -1,9 +1,9 @@
-"""Calling an agent's router to choose how a step continues, as an effect.
+"""Calls of an agent's router, which chooses how a step continues, as effects.
 
     ChooseRoute --> the router --> RouteChosen, with the chosen calls or none
         it raises, or names no agent of its own    StepFailed: a resume calls it again
 
-The begin is not journalled: an interrupted call of the router is repeated, a finished one is not.
+The begin is not journalled. An interrupted call of the router is repeated, a finished one is not.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
         return await answer if inspect.isawaitable(answer) else answer
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the router is called again when the task continues."""
+        """Return no event, since the router is called again when the task continues."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the step failed."""
+        """Return the failure of the step."""
         text = f"the router of {self.context.runtime.agent.name} failed: {text}"
         failure = e.Failure("agent", "router", text, traceback=traceback)
         return [e.StepFailed(self.effect.step.id, failure)]

@@ -1,4 +1,4 @@
-"""Step functions as effects: running the function, and calling its worker before the first and after the last step."""
+"""Step functions as effects, and the calls of their worker before the first and after the last step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from treadle.results.artifacts import checked_artifacts, checked_sources
 
 
 class StepFunctionInFlight(EffectInFlight[RunFunction]):
-    """A step that is a function. It has no begin event: after a crash it is run again from its top."""
+    """A step that is a function. It has no begin event, and runs again from its top after a crash."""
 
     __slots__ = ()
 
@@ -37,11 +37,11 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         return f"the step {self.effect.node.plan.name}"
 
     def begin(self, record: Recorder) -> bool:
-        """Begin without an event: when the function runs again, its finished calls are served from the journal."""
+        """Begin without an event. When the function runs again, the journal answers its finished calls."""
         return True
 
     async def run(self) -> list[e.Event]:
-        """Run the function and return the step's end; nothing if it was cancelled, since it is run again."""
+        """Run the function and return the step's end. A cancelled function has none, since it is run again."""
         context, node = self.context, self.effect.node
         state, agent = context.state, context.runtime.agent
         worker = agent.custom_worker
@@ -98,15 +98,15 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         return [*judged, end]
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the function is run again."""
+        """Return no event, since the function is run again."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the step failed."""
+        """Return the failure of the step."""
         return self._failed(e.Failure("worker", "error", text, traceback=traceback))
 
     def _failure_of(self, error: BaseException) -> e.Failure:
-        while isinstance(error, BaseExceptionGroup):  # the group itself names no cause
+        while isinstance(error, BaseExceptionGroup):  # the group itself does not name a cause
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
         traceback = self.traceback_of(error)
         if isinstance(error, ModelError):
@@ -124,7 +124,7 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         return [e.StepFailed(node.id, error, degrades)]
 
     def _skipped(self, why: str | Exception) -> e.StepSkipped:
-        """Return that the step skipped itself."""
+        """Return the event of a step that skips itself."""
         node, worker = self.effect.node, self.context.runtime.agent.function_worker
         if not isinstance(why, Exception):
             return e.StepSkipped(node.id, ITSELF, reason=why)
@@ -138,7 +138,7 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
 
 
 class ConsultationInFlight(EffectInFlight[ConsultWorker]):
-    """A call of a worker: for its first steps, or to finalise the answer."""
+    """A call of a worker, for its first steps or to finalise the answer."""
 
     __slots__ = ()
 
@@ -148,7 +148,7 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
         return "the worker"
 
     def begin(self, record: Recorder) -> bool:
-        """Begin without an event: a worker may be called again."""
+        """Begin without an event, since a worker can be called again."""
         return True
 
     async def run(self) -> list[e.Event]:
@@ -173,11 +173,11 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
             return self.broken("it cancelled itself") if self.cancelled_itself() else []
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing: the worker is called again."""
+        """Return no event, since the worker is called again."""
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the worker failed."""
+        """Return the failure of the worker."""
         return [
             e.WorkerFailed(
                 e.Failure("worker", "error", f"{self._method} failed: {text}", traceback=traceback)
@@ -194,7 +194,7 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
 
 
 def _read_output(agent: Agent[Any], output: Json) -> Json:
-    """Return the answer of a custom worker, read as the agent's output type; raises `WorkerError`."""
+    """Return the answer of a custom worker as the agent's output type. Raises `WorkerError`."""
     typed = agent.typed
     if typed is None or output is None:
         return output

@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 class StepRequests:
-    """The request queue of one drive: functions submit, the drive records; both in the drive's event loop.
+    """The request queue of one drive. Functions submit and the drive records, both in the drive's event loop.
 
     Args:
         state: the state of the task.
         clock: returns microseconds since 1970, UTC.
-        vault: the secrets that keys must not hold.
+        vault: the secrets that keys must not contain.
         headless: whether no person is available to answer.
     """
 
@@ -49,7 +49,7 @@ class StepRequests:
     # ----------------------------------------------------------------------------------- for functions
 
     def request(self, event: e.Event | None, call_id: str) -> Awaitable[None]:
-        """Submit an event to record, if one is needed; the future is done when the call or the sleep has ended."""
+        """Submit an event to record, if any. The future is done when the call or the sleep has ended."""
         self._check_usable()
         done = self._loop.create_future()
         if event is None and not self._is_open(call_id):
@@ -62,7 +62,7 @@ class StepRequests:
         return done
 
     def keep(self, event: e.Event) -> Awaitable[None]:
-        """Submit an event to record; the future is done when it is recorded."""
+        """Submit an event to record. The future is done when it is recorded."""
         self._check_usable()
         done = self._loop.create_future()
         self._unrecorded.append((event, done))
@@ -77,7 +77,7 @@ class StepRequests:
         return done
 
     def new_lock(self) -> asyncio.Lock:
-        """Return a lock that one request at a time can hold."""
+        """Return a lock that serialises requests."""
         return asyncio.Lock()
 
     def now(self) -> float:
@@ -85,7 +85,7 @@ class StepRequests:
         return self._clock() / 1e6
 
     def expiry(self, seconds: float | None) -> int | None:
-        """Return the expiry of a question asked now, in microseconds since 1970, UTC; None for never."""
+        """Return the expiry of a question asked now, in microseconds since 1970, UTC, or None for never."""
         return expires_at(self._clock(), seconds, headless=self._headless)
 
     def random(self) -> float:
@@ -103,7 +103,7 @@ class StepRequests:
         return step_threads.wait_from_thread(awaitable, self._loop, WorkerError)
 
     def in_thread(self, fn: Callable[[], T]) -> Awaitable[T]:
-        """Call a function in a thread; if its step is stopped, the result is lost."""
+        """Call a function in a thread. If its step is stopped, the result is lost."""
         return step_threads.in_thread(fn)
 
     # ----------------------------------------------------------------------------------- for the drive
@@ -114,7 +114,7 @@ class StepRequests:
         return bool(self._unrecorded)
 
     def record_all(self, record: Recorder) -> None:
-        """Record the requests; refuse those of a step that no longer runs or was skipped."""
+        """Record the requests. Refuse those of a step that no longer runs or was skipped."""
         graph = self._state.graph
         while self._unrecorded:
             event: Any
@@ -139,7 +139,7 @@ class StepRequests:
             self._fail(self._waiting.pop(call_id, ()))
 
     def close(self) -> None:
-        """Refuse all requests from now on: the drive is over, and a thread left behind must not wait for ever."""
+        """Refuse all requests after the end of the drive, so that an abandoned thread does not wait for ever."""
         self._closed, self.wake = True, _nothing
         while self._unrecorded:
             self._refuse(*self._unrecorded.popleft())
@@ -154,13 +154,13 @@ class StepRequests:
         for future in futures:
             if not future.done():
                 future.set_exception(self._refusal())
-                future.exception()  # its caller may be gone
+                future.exception()  # its caller may have ended
 
     def _refusal(self) -> WorkerError:
         return WorkerError(f"task {self._state.task_id}: the step that asks does not run any more")
 
     def _check_usable(self) -> None:
-        """Raise `WorkerError` unless the drive still runs, and in this thread."""
+        """Raise `WorkerError` unless the drive still runs in this thread."""
         if step_threads.running_loop() is not self._loop:
             raise WorkerError(
                 "a step's context is used in the event loop that runs the step; in another thread call "
@@ -191,7 +191,7 @@ class StepRequests:
 
 
 def _request_of(event: Any) -> str:
-    """Return the id of the request that an event begins or ends; empty if it concerns none."""
+    """Return the id of the request that an event begins or ends, empty if it concerns none."""
     if isinstance(event, e.QuestionOccurrence):
         return event.request_id
     return getattr(event, "call", None) or ""

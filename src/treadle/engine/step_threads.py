@@ -1,4 +1,4 @@
-"""Threads for functions that are not `async`: one for each running call, and none delays the exit of the process."""
+"""Threads for sync functions, one for each running call. They do not delay the exit of the process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _alone: Final = set[asyncio.Future[Any]]()
 
 
 def at_work() -> int:
-    """Return how many functions run in threads that do not depend on the event loop: its time may stop for them."""
+    """Return the number of functions in threads that do not depend on the event loop, whose clock may stop for them."""
     return len(_alone)
 
 
 def in_thread(fn: Callable[[], T], *, alone: bool = False) -> Awaitable[T]:
-    """Call a function in a thread of its own, in a copy of this context.
+    """Call a function in its own thread, in a copy of this context.
 
     The executor of the event loop has few threads, and a process waits for them at its exit. A cancelled function that
     does not end would occupy one of them, and delay the exit.
@@ -46,12 +46,12 @@ def in_thread(fn: Callable[[], T], *, alone: bool = False) -> Awaitable[T]:
     def work() -> None:
         try:
             tell = partial(_give, done.set_result, done, context.run(fn))
-        except StopIteration as stop:  # no future holds that
+        except StopIteration as stop:  # a future cannot hold that
             error = RuntimeError(f"the function raised StopIteration({stop.value!r:.200})")
             tell = partial(_give, done.set_exception, done, error)
         except BaseException as error:  # noqa: BLE001  it is the caller's to deal with
             tell = partial(_give, done.set_exception, done, error)
-        with suppress(RuntimeError):  # the loop is closed, and so is the step
+        with suppress(RuntimeError):  # the loop is closed, and the step is over
             loop.call_soon_threadsafe(tell)
 
     thread = _threads[done] = Thread(target=work, name="treadle-step", daemon=True)
@@ -60,7 +60,7 @@ def in_thread(fn: Callable[[], T], *, alone: bool = False) -> Awaitable[T]:
 
 
 def thread_of(future: Any) -> int:
-    """Return the `threading.get_ident()` of the thread that a future of `in_thread` waits for; 0 for another future."""
+    """Return the `threading.get_ident()` of the thread that a future of `in_thread` waits for, else 0."""
     thread = _threads.get(cast("asyncio.Future[Any]", future)) if isinstance(future, asyncio.Future) else None
     return thread.ident or 0 if thread is not None else 0
 

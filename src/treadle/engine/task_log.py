@@ -1,9 +1,9 @@
-"""Log records of the standard logger `treadle.tasks`: begins and stops of tasks, retries, takeovers and failures.
+"""The log records of `treadle.tasks`: begins and stops of tasks, retries, takeovers and failures.
 
-Records hold facts only: no messages, arguments, results or texts of errors. Errors of the user's own code are the
-exception: `user_errors` logs them with their tracebacks. A record also has `task_id`, `agent`, `thread_id` and
-`event` (the tag of an event, or `drive_began`, `drive_ended`, `taken_over`, `lost`) as attributes. If no handler would
-get a record, none is created, and recording a step costs the same as without this module.
+Records have no messages, arguments, results or texts of errors. Errors of the user's own code are the exception, which
+`user_errors` logs with their tracebacks. A record also has the attributes `task_id`, `agent`, `thread_id` and `event`.
+`event` is the tag of an event, or `drive_began`, `drive_ended`, `taken_over` or `lost`. Without a handler for a record,
+it is not created, and recording a step costs the same as without this module.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ LEVELS: Final[dict[type[e.Event], int]] = {
     e.QuestionAsked: logging.INFO,
     e.QuestionExpired: logging.WARNING,
 }
-"""The logged events, each with its level; ends of calls only without a result, judgements only if they refuse."""
+"""The logged events, each with its level. Ends of calls are only logged without a result, and judgements if they
+refuse.
+"""
 
 _STATES: Final = {"failed": logging.ERROR, "degraded": logging.WARNING}
-"""The levels of the states that a task stops in; other states are logged as `INFO`."""
+"""The levels of the states in which a task stops. Other states are logged as `INFO`."""
 
 
 def is_heard(level: int = logging.WARNING) -> bool:
@@ -51,7 +53,7 @@ def is_heard(level: int = logging.WARNING) -> bool:
 
 
 def tell_event(state: TaskState, event: e.Event) -> None:
-    """Log an event of one of the kinds in `LEVELS`, unless it is a call's result or a content that passed."""
+    """Log an event of a kind in `LEVELS`, unless it is a call's result or a content that passed."""
     if isinstance(event, e.ToolEnded) and event.outcome == "ok":
         return
     if isinstance(event, e.GuardrailJudged) and event.verdict != "deny":
@@ -72,7 +74,7 @@ def tell_began(state: TaskState) -> None:
 
 
 def tell_text_calls(state: TaskState, tools: tuple[str, ...]) -> None:
-    """Log that the text of an answer reads like calls of tools."""
+    """Log that the text of an answer looks like calls of tools."""
     if is_heard():
         _tell(state, logging.WARNING, "text_calls", text_calls_warning(tools))
 

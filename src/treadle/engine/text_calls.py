@@ -1,4 +1,4 @@
-"""Text answers that read like tool calls: they stay answers, and a warning is logged."""
+"""Text answers that look like tool calls. They stay answers, and a warning is logged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from treadle.engine.effect_context import EffectContext
 
 
 def text_calls_of(context: EffectContext, message: Message, typed: e.TypedAnswer | None) -> tuple[str, ...]:
-    """Return the tools that the text of an answer seems to call, and log them; empty for any other answer.
+    """Return the tools that the text of an answer seems to call, and log them.
 
     A dialect reads calls in text itself, and an accepted typed answer is not a call.
     """

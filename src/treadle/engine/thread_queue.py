@@ -1,8 +1,9 @@
-"""How a task enters its thread: at once, or queued after the tasks that are driven there.
+"""Admission of tasks to their threads, at once or queued after the tasks that are driven there.
 
-The store decides which task holds a thread; this module waits for it. Of the tasks of this process that wait for one
-thread, only the first asks the store. It asks when the thread may have become free: when a task of this process left
-the thread, when another process wrote, and periodically, since a killed driver writes nothing.
+The store decides which task holds a thread. This module waits for it. Of the tasks of this process that wait for one
+thread, only the first asks the store. It asks when the thread may have become free. That is after a task of this
+process left the thread, and after a write of another process. It also asks periodically, since a killed driver does not
+write.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from treadle.errors import ThreadBusy
 from treadle.ports import OnBusyThread, QueuePosition
 
 RECHECK_SECONDS: Final = 0.5
-"""Seconds after which the first task of a queue asks again, unless it is woken earlier."""
+"""Seconds after which the first task of a queue asks again, if it is not woken earlier."""
 
 ENCLOSING_TASKS: ContextVar[tuple[str, ...]] = ContextVar("treadle_inside", default=())
 """The tasks that the running code is part of, with their tenants' prefixes.
 
-A tool of such a task that waited for the task's thread would wait for itself.
+A tool of one of them that waited for its thread would wait for itself.
 """
 
 
 def wait_for_thread(state: TaskState, rules: Rules) -> Decision:
-    """Wait for the thread: the worker of a task that has not entered its thread yet."""
+    """Return a wait for the thread, as the worker of a task that has not entered its thread yet."""
     return Wait("thread")
 
 
@@ -44,7 +45,7 @@ class ThreadQueue:
         self._lock = Lock()
 
     def join(self, thread_id: str, task_id: str, number: int, wake: Callable[[], None]) -> None:
-        """Queue a task for a thread; `wake` is called, from any thread, when the task should ask again."""
+        """Queue a task for a thread. `wake` is called in any thread when the task should ask again."""
         with self._lock:
             self._waiting.setdefault(thread_id, {})[task_id] = (number, wake)
 
@@ -87,14 +88,14 @@ def _number(waiting: tuple[int, Callable[[], None]]) -> int:
 
 @mutable
 class AdmissionHooks:
-    """The callbacks with which a task enters its thread; its driver provides them.
+    """The callbacks with which a task enters its thread. Its driver provides them.
 
     Args:
         ask: asks the store for the thread.
         record: journals an event and submits it soon.
         read_history: loads the messages of the thread at a version as the task's history.
         interrupt: stops a task that holds the thread.
-        look_after: releases a task that is not driven here and could not be released before.
+        look_after: releases a task that is not driven here and could not be released earlier.
     """
 
     ask: Callable[[OnBusyThread], Awaitable[QueuePosition | None]]
@@ -108,7 +109,7 @@ class ThreadAdmission:
     """The admission of one task to its thread.
 
     Args:
-        position: the store's answer when the task was created or claimed; None if it was not asked.
+        position: the store's answer at the creation or claim of the task. None: it was not asked.
         how: the policy for a busy thread.
         tenant: the tenant of the task.
     """
@@ -133,7 +134,8 @@ class ThreadAdmission:
         """whether to ask again now"""
 
     async def enter(self, wake: Callable[[], None]) -> bool:
-        """Ask for the thread; True if the task has it. Else the task is queued, and `wake` is called when to ask again.
+        """Ask for the thread, and return whether the task has it. If not, queue the task. `wake` is then called when it
+        should ask again.
 
         Raises `ThreadBusy`.
         """
@@ -152,7 +154,7 @@ class ThreadAdmission:
         return True
 
     async def _join_queue(self, position: QueuePosition, wake: Callable[[], None]) -> QueuePosition | None:
-        """Handle a busy thread according to the options; return the task's position afterwards."""
+        """Handle a busy thread according to the options, and return the task's position afterwards."""
         state, how = self._state, self._how
         if how == "parallel":
             return await self._hooks.ask(how)

@@ -1,4 +1,4 @@
-"""Long computations in slices, so that the other work of an event loop gets its turn between them."""
+"""Divide long computations into slices, so that other work of an event loop runs between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.002
-"""Seconds for which a read may hold the event loop before other work gets its turn."""
+"""Seconds for which a read may hold the event loop before other work runs."""
 
 
 class TimeSlice:
@@ -23,7 +23,7 @@ class TimeSlice:
 
     @property
     def is_over(self) -> bool:
-        """Whether other work should get its turn now."""
+        """Whether other work should run now."""
         return perf_counter() > self._until
 
     async def pause(self) -> None:

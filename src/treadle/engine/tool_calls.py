@@ -1,4 +1,4 @@
-"""Tool calls as effects: the call itself, its compensation, and the reconciliation of a lost call."""
+"""Tool calls as effects, with compensations and the reconciliation of lost calls."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     _tool: Tool
     _record: Recorder
     _execution: Execution | None
-    """its run through the middleware of its tool, if it has any"""
+    """its run through the middleware of its tool, if any"""
 
     _hung: str
     """the position of its code when its time was up, as a traceback"""
@@ -69,16 +69,16 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     """the call's access to the task's state, once the tool reads it"""
 
     _requests: CallRequests | None
-    """the questions and kept values of the tool, once it has any"""
+    """the questions and kept values of the tool, if any"""
 
     _ticket: str
-    """the ticket by which the call may end later; empty for a tool that leaves nothing in the background"""
+    """the ticket by which the call may end later; empty for a tool without background work"""
 
     _left: Background | None
     """the tool's return value, if it left work in the background"""
 
     _returned: ToolOutput | None
-    """the return value of the tool itself; its middleware, or a check of the result, may still fail the call"""
+    """the return value of the tool; its middleware, or a check of the result, may still fail the call"""
 
     @property
     def name(self) -> str:
@@ -86,7 +86,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
-        """Record the begin of the call; or its end, if a limit is reached or its arguments are invalid."""
+        """Record the begin of the call, or its end if a limit is reached or its arguments are invalid."""
         context, call = self.context, self.effect.call
         if context.subagents is not None and not allows_call(context.subagents, call, record):
             return False
@@ -120,7 +120,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         try:
             refuse_if_too_many()
             if call.effect != "read" or self._ticket:
-                # If the answer that asked for it were lost, its place and key might go to another call.
+                # If the answer with the call were lost, another call might get its place and key.
                 await context.durable()
             if context.runtime.layers is None:
                 if not is_hosted:
@@ -134,7 +134,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
                 # Middleware cannot withdraw it.
                 result = Background(result.output, origin=result.origin, expires=self._left.expires)
             if context.vault.hide_in is not None:
-                # Hide secrets before the result is cut: half a secret is hard to recognise.
+                # Hide secrets before the result is cut, since half a secret is hard to recognise.
                 result = context.vault.known.hide_data(result)
             if type(result) is Background:
                 end: e.ToolEnded | e.CallDeferred = self._deferred(result)
@@ -166,7 +166,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return ends
 
     def _hang_by(self, cut: asyncio.CancelledError) -> str:
-        """Return the position of the call's code when its time was up: in its thread, or at its cancellation."""
+        """Return the position of the call's code when its time was up, in its thread or at its cancellation."""
         where: Any = cut.__cause__
         stack = where.stack if isinstance(where, HungThread) else stack_of_error(cut)
         trace = self.hang_of(stack)
@@ -184,7 +184,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
     # ----------------------------------------------------------------------------------- middleware
 
     async def _through(self, layers: Sequence[Layer], ctx: ToolContext[Any]) -> ToolOutput:
-        """Run the tool inside its middleware; the timeout counts from here, for both."""
+        """Run the tool inside its middleware. The timeout counts for both from here."""
         context, call, tool = self.context, self.effect.call, self._tool
         if self.on_entry is not None:
             self.on_entry()
@@ -212,20 +212,20 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         if self._tool.spec.host is None:
             self.entered = execution.reached = True
         elif self.timer is not None:
-            self.timer.cancel()  # it may wait for a process; the timeout restarts when it runs
+            self.timer.cancel()  # it may wait for a process, so the timeout restarts when it runs
         result = self._returned = await self._tool.call(arguments, ctx)
         if type(result) is Background:
             self._left = result
         return result
 
     def _start_elsewhere(self) -> None:
-        """Note that the tool's code begins in a process of its own; its timeout counts from here."""
+        """Note that the tool's code begins in its own process. Its timeout counts from here."""
         if self._execution is not None:
             self._execution.reached = True
         self.enter()
 
     def _cut_by_middleware(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return the end of a call whose tool was stopped by its middleware; its outcome is unknown."""
+        """Return the end of a call whose middleware stopped the tool. Its outcome is unknown."""
         if self.cancel_reason is not None:
             return self.cut_off()
         call = self.effect.call
@@ -238,7 +238,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return [e.ToolStopped(call.step, call.id, "timeout", failure)]
 
     def _report(self, end: e.ToolEnded | e.CallDeferred) -> e.CallReport | None:
-        """Return the actions and notes of a call's middleware, and whether its tool ran if it runs on a host."""
+        """Return the actions and notes of a call's middleware, and whether a tool on a host ran."""
         returned = isinstance(end, e.CallDeferred) or end.outcome == "ok"
         report = None if self._execution is None else self._execution.report(returned=returned)
         ran = self.entered or self.effect.call.host is None
@@ -247,7 +247,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return replace(report or e.CallReport(), secrets=tuple(sorted(self.secrets)), ran=ran)
 
     def cut_off(self) -> list[e.Event]:
-        """Return the end of a stopped call: it may run again, or its outcome is unknown."""
+        """Return the end of a stopped call. It can run again, or its outcome is unknown."""
         call, reason = self.effect.call, self.cancel_reason or "interrupted"
         if not self.entered:
             if reason != "interrupted":
@@ -258,7 +258,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
             stopped = e.ToolStopped(call.step, call.id, reason)
             if call.effect == "read":
                 return [stopped]
-            # Its begin was journalled and the tool was never entered, so its outcome is known.
+            # Its begin was journalled and the tool never entered, so its outcome is known.
             return [stopped, e.OutcomeSettled(call.step, call.id, "not_happened", by="runner")]
         if reason == "interrupted":
             return [e.ToolStopped(call.step, call.id, reason)]
@@ -275,7 +275,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return [e.ToolStopped(call.step, call.id, reason, failure)]
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the call failed, and is not repeated."""
+        """Return the failure of the call, which is not repeated."""
         call = self.effect.call
         failure = self._failure("error", text, traceback)
         if self._is_completed():
@@ -294,12 +294,12 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return None if flaw(result.output) else result.output
 
     def _deferred(self, result: Background) -> e.CallDeferred:
-        """Return that the tool left work in the background."""
+        """Return the deferral of a call whose tool left work in the background."""
         call = self.effect.call
         if not self._ticket:
             raise ToolError(f"{call.name} returned Background, and does not declare background=True")
         if (beyond := flaw(result.output)) is not None:
-            raise ToolError(f"what {call.name} says of its work in the background is {beyond}")
+            raise ToolError(f"the details of {call.name} about its work in the background are {beyond}")
         expires = self.context.clock() + int(result.expires * 1e6)
         label = None if result.origin is None else Label(result.origin, "untrusted")
         return e.CallDeferred(call.step, call.id, expires, result.output, label=label)
@@ -321,7 +321,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return call.attempt - call.attempts_that_asked <= self._tool.spec.retries
 
     def _open_requests(self) -> CallRequests:
-        """Return the questions and kept values of this call; from any thread."""
+        """Return the services for questions and kept values of this call, from any thread."""
         assert self.task is not None, "it runs"
         with _OPENING:
             if self._requests is None:
@@ -339,7 +339,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return e.Failure("tool", kind, text, self.effect.call.id, traceback=traceback)
 
     def _lost(self, text: str, traceback: str) -> list[e.Event]:
-        """Return the end of an attempt whose tool cannot tell whether it took effect."""
+        """Return the end of an attempt that may have taken effect, as the tool reports."""
         call = self.effect.call
         failure = self._failure("lost", text, traceback)
         if call.effect != "write" and not self._has_retries():
@@ -347,7 +347,7 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return [e.ToolStopped(call.step, call.id, "abandoned", failure)]
 
     def _failed(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return the end of an attempt that failed: the call may have retries left."""
+        """Return the end of a failed attempt. The call may have retries left."""
         call = self.effect.call
         if self._has_retries() and call.effect != "write":
             took_effect = self._returned is not None and call.effect != "read"
@@ -401,7 +401,7 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
             return self.cut_off()
 
     def cut_off(self) -> list[e.Event]:
-        """Return that the compensation was stopped, and that it did not happen if its tool was not entered."""
+        """Return the stop of the compensation, which did not happen if its tool was not entered."""
         step, call_id = self.effect.call.step, self.effect.id
         stopped = e.ToolStopped(step, call_id, self.cancel_reason or "interrupted")
         if self.entered:
@@ -409,7 +409,7 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
         return [stopped, e.OutcomeSettled(step, call_id, "not_happened", by="runner")]
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the compensation failed."""
+        """Return the failure of the compensation."""
         step, call_id = self.effect.call.step, self.effect.id
         failure = e.Failure("tool", "error", text, call_id, traceback=traceback)
         return [e.ToolEnded(step, call_id, "error", error=failure)]
@@ -420,7 +420,7 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
 
 
 class ReconciliationInFlight(EffectInFlight[Reconcile]):
-    """A call of a tool's `reconcile=`: whether a lost call took effect. Its begin is not journalled."""
+    """A call of a tool's `reconcile=` about a lost call. Its begin is not journalled."""
 
     __slots__ = ()
 
@@ -430,7 +430,7 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
-        """Begin without an event: asking changes nothing."""
+        """Begin without an event, since asking has no effects."""
         tool = self.context.runtime.tools.get(self.effect.call.name)
         self.timeout = tool.spec.timeout if tool is not None else None
         return True
@@ -457,7 +457,7 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
         return [e.OutcomeUnresolved(call.step, call.id)]
 
     def cut_off(self) -> list[e.Event]:
-        """Return nothing, since the tool is asked again; an abandoned question stays unresolved."""
+        """Return no event, since the tool is asked again. An abandoned question stays unresolved."""
         return self.broken("it did not stop") if self.cancel_reason == "abandoned" else []
 
     def traceback_of(self, error: BaseException, function: str = "") -> str:
@@ -465,24 +465,24 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
         return super().traceback_of(error, function or f"reconcile= of {self.name}")
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the outcome stays unknown, and why."""
+        """Return the unresolved outcome, with the reason."""
         call = self.effect.call
         text = f"reconcile= of {call.name} failed: {text}"
         failure = e.Failure("tool", "error", text, call.id, traceback=traceback)
         return [e.OutcomeUnresolved(call.step, call.id, failure)]
 
     def is_overtaken(self, state: TaskState) -> bool:
-        """Whether the call was settled while its tool was still being asked."""
+        """Whether the call was settled while its tool was being asked."""
         return self.effect.call.status != "lost"
 
 
 def level_of(tool: Tool) -> str | None:
-    """Return the isolation of a tool's function, as results report it: at least the declared one."""
+    """Return the isolation of a tool's function for results, at least the declared one."""
     return getattr(tool, "level", tool.spec.host)
 
 
 def issue_ticket(state: TaskState, call: CallState, record: Recorder) -> str:
-    """Record that a call has a ticket, and return the ticket's text, which is stored nowhere."""
+    """Record that a call has a ticket, and return the ticket's text, which is never stored."""
     from base64 import urlsafe_b64encode  # most processes need none
 
     ticket = ticket_text(urlsafe_b64encode(os.urandom(32)).decode().rstrip("="), state.task_id)
@@ -491,7 +491,7 @@ def issue_ticket(state: TaskState, call: CallState, record: Recorder) -> str:
 
 
 def validated_arguments(context: EffectContext, call: CallState, record: Recorder) -> Any:
-    """Return the validated arguments of a call; None if they are invalid, which also ends the call."""
+    """Return the validated arguments of a call, or None if they are invalid, which also ends the call."""
     tools, dialect = context.runtime.tools, context.runtime.agent.dialect
     tool = tools.get(call.name)
     is_tools, raised = False, None
@@ -508,7 +508,7 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
         text = f"{not_begun(call)}: {problem_clause(call.problem)}."
     else:
         try:
-            # A tool may change its arguments; the journal keeps the model's.
+            # A tool may change its arguments, but the journal keeps the model's.
             return tool.validate(copied(call.arguments))
         except ToolArgumentsInvalid as error:
             why = context.vault.error_text(error)
@@ -538,7 +538,7 @@ def validated_arguments(context: EffectContext, call: CallState, record: Recorde
 
 
 def tool_end(call: CallState, result: ToolOutput, runtime: AgentRuntime) -> e.ToolEnded:
-    """Return the end of a call that returned; the model sees a bounded part of its result."""
+    """Return the end of a call that returned. The model sees a bounded part of its result."""
     _check_output(result)
     seen: str | Sequence[Content]
     origin, is_output = result.origin, result.observation is None
@@ -549,7 +549,7 @@ def tool_end(call: CallState, result: ToolOutput, runtime: AgentRuntime) -> e.To
     else:
         seen = tuple([Text(part) if isinstance(part, str) else part for part in result.observation])
         if origin is None and call.label is not None and call.label.integrity == "trusted":
-            # A part that the tool marks as untrusted makes the whole result untrusted.
+            # An untrusted part makes the whole result untrusted.
             origin = next(filter(None, (untrusted_origin(part.label) for part in seen)), None)
     end = e.ToolEnded(
         call.step,
@@ -567,7 +567,7 @@ def tool_end(call: CallState, result: ToolOutput, runtime: AgentRuntime) -> e.To
 
 
 def _check_output(result: ToolOutput) -> None:
-    """Raise `TypeError` for a result that cannot be journalled; a user's own tool class may return any value."""
+    """Raise `TypeError` for a result that cannot be journalled, since a custom tool class may return any value."""
     if (beyond := flaw(result.output)) is not None:
         raise TypeError(f"the tool's output is {beyond}; it is of type {type(result.output).__name__}")
     if result.display is not None and not isinstance(result.display, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -581,7 +581,10 @@ def _check_output(result: ToolOutput) -> None:
         return
     for part in seen:
         if not isinstance(part, (str, Text, Image, File)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError("the tool's observation holds what is neither text nor a content part")
+            raise TypeError(
+                "a part of the tool's observation must be text or a content part, and is a "
+                f"{type(part).__name__}"
+            )
         if not isinstance(part, str) and not isinstance(part.label, (Label, NoneType)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"the label of a part must be a Label, not a {type(part.label).__name__}")
 
@@ -589,7 +592,7 @@ def _check_output(result: ToolOutput) -> None:
 async def rewritten_arguments(
     in_flight: EffectInFlight[Any], record: Recorder, arguments: dict[str, Json], by: tuple[str, ...]
 ) -> Any:
-    """Check, judge and journal the arguments that middleware wrote; return them validated, or None if unchanged.
+    """Check, judge and journal the arguments of middleware. Return them validated, or None if unchanged.
 
     Args:
         in_flight: the begun call.
@@ -625,13 +628,13 @@ async def rewritten_arguments(
 
 
 def _read_only(state: TaskState, call: CallState, part: str) -> Callable[[], StateView]:
-    """Return a function that opens a read-only view of the current state, for a function such as `undo=`."""
+    """Return a function that opens a read-only view of the current state, for `undo=` and the like."""
     owner, refusal = f"{part} of tool {call.name!r}", "an undo restores it, and a question changes nothing"
     return lambda: StateView(StateAccess(state, state.seq, owner, refusal=refusal))
 
 
 def read_only_context(in_flight: EffectInFlight[Any], call: CallState, part: str) -> ToolContext[Any]:
-    """Return the context of a function beside a tool, for a call that has not started; `part` names it in errors."""
+    """Return the context of a function beside a tool, before the call starts. `part` names the function in errors."""
     state = in_flight.context.state
     return _tool_context(in_flight, call, call.attempt, _read_only(state, call, part), _no_services(part))
 

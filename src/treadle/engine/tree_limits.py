@@ -1,6 +1,6 @@
-"""Limits that a task shares with the tasks of its subagents: whether one more request or call may begin.
+"""Limits that a task shares with the tasks of its subagents.
 
-The core enforces the limits of one task. Only the drive knows the total spending of a tree of tasks, so it checks the
+The core enforces the limits of one task. Only the drive knows the total spending of a tree of tasks. So it checks the
 limits here, just before an effect begins, and journals each refusal.
 """
 
@@ -23,7 +23,7 @@ _NOUNS: Final = {
 
 
 def allows_request(subagents: Subagents, effect: CallModel, record: Recorder) -> bool:
-    """Return whether the tree may send one more request; if not, record that once no other effect runs."""
+    """Return whether the tree may send one more request. If not, record that once other effects have ended."""
     reached = subagents.refused if not effect.final else None
     subagents.refused = None
     reached = reached or subagents.account.refuses_request(final=effect.final)
@@ -33,7 +33,7 @@ def allows_request(subagents: Subagents, effect: CallModel, record: Recorder) ->
 
 
 def allows_call(subagents: Subagents, call: CallState, record: Recorder) -> bool:
-    """Return whether the tree may make one more call; refuse the call if not. A retry is counted already."""
+    """Return whether the tree may make one more call, else refuse the call. A retry is counted already."""
     reached = subagents.account.refuses_call() if not call.attempt else None
     if reached is None:
         return True

@@ -1,7 +1,7 @@
-"""Typed answers: how to request them from a model, and how to read them.
+"""Typed answers: requesting them from a model, and reading them.
 
-An answer is read once, when it arrives, and the journal stores its JSON data. No later decision, here or after a
-crash, needs the type again. Only a result is built with it, from the JSON data of the journal.
+An answer is read once, when it arrives, and the journal stores its JSON data. Later decisions, also after a crash, do
+not need the type. Only a result is built with it, from the JSON data of the journal.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from treadle.core.tools import ToolSpec
 from treadle.ports import Model, output_mode_of
 
 TOOL: Final = "final_answer"
-"""The name of the tool by which a model answers, unless a tool of the agent has that name."""
+"""The name of the tool by which a model answers, if the agent's tools do not have that name."""
 
 
 @frozen
 class TypedAnswers:
-    """How the typed answers of an agent are requested and read; computed once for all its tasks.
+    """The way to request and read the typed answers of an agent, computed once for all its tasks.
 
     Args:
         output: the type.
-        mode: how the model is asked for the type.
+        mode: the way to ask the model for the type.
         tool: the tool that the model calls to answer, in mode `tool`.
         instructions: the addition to the instructions.
     """
@@ -43,7 +43,7 @@ class TypedAnswers:
     instructions: str
 
     def read(self, message: Message, finish: Finish) -> e.TypedAnswer | None:
-        """Return the answer in a model's message; None if it calls tools, or if the model refused to answer."""
+        """Return the answer in a model's message, or None after a refusal or with calls of tools."""
         calls = message.tool_calls
         if self.tool is None:
             return None if calls else self._read_text(message.text, finish)
@@ -82,7 +82,7 @@ class TypedAnswers:
 
 
 def _json_in(text: str) -> Json:
-    """Return the JSON of a text, or else the only object in it; raise `ValueError` unless there is exactly one."""
+    """Return the JSON of a text, else the only object in it. Raises `ValueError` unless there is exactly one."""
     from treadle.agents.dialects.lenient_json import single_object, without_thinking
 
     text = without_thinking(text)
@@ -93,7 +93,7 @@ def _json_in(text: str) -> Json:
 
 
 def typed_answers(agent: Agent[Any], output: OutputType, model: Model | None) -> TypedAnswers:
-    """Return how the typed answers of an agent are requested and read; without a model, in the most common way."""
+    """Return the way to request and read typed answers of an agent. Without a model it is the most common one."""
     mode = agent.output_mode
     if mode == "auto":
         mode = output_mode_of(model) if model is not None else "tool"

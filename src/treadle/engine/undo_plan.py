@@ -2,8 +2,8 @@
 
 The outside effects of the children of open calls, read from their journals.
 
-Only the drive of its parent drives a child. So while no effect of the parent runs, its children are at rest, and their
-journals do not change.
+Only the drive of its parent drives a child. So without running effects of the parent, its children are at rest, and
+their journals do not change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from treadle.results.steps import all_steps
 
 
 async def harmless_children(store: JournalReader, state: TaskState) -> frozenset[str]:
-    """Return the ids of open agent calls whose children, and the calls below those, cannot have changed anything."""
+    """Return the ids of open agent calls whose children, and the tasks below, cannot have had effects."""
     calls = [call for call in state.open_children() if not call.acted]
     return frozenset([call.id for call in calls if await _is_harmless(store, str(call.child))])
 
@@ -74,7 +74,7 @@ def plan(
 
     Args:
         state: the task, in which no effect runs.
-        to: the last step kept; None to take back the last step.
+        to: the last step to keep. None: take back the last step.
         force: whether to rewind also calls that cannot be compensated.
         by: the name of the caller.
         step: the step to take back, with its dependents.
@@ -82,7 +82,7 @@ def plan(
 
     Raises:
         StepNotFound: there is no such step, or none to take back.
-        IrreversibleStep: a step holds effectful calls without `undo=`, `force` is not given, and no undo has begun.
+        IrreversibleStep: a step has calls with effects and without `undo=`, `force` is False, and no undo has begun.
         UndoUnfinished: another undo has begun and not ended.
     """
     keep, steps = _taken_back(state, to, step)
@@ -93,7 +93,7 @@ def plan(
         if may_have_acted(call) and call.id not in harmless
     ]
     irreversible = [call for call in calls if _irreversible(call)]
-    if irreversible and not force and state.undo is None:  # an undo that has begun was agreed to
+    if irreversible and not force and state.undo is None:  # a begun undo was already accepted
         raise _irreversible_step(state, irreversible)
     queue = tuple(call.id for call in calls if _compensable(call))
     needs_agent = any(
@@ -111,10 +111,10 @@ def forecast(
     step: int | str | None = None,
     harmless: Container[str] = (),
 ) -> UndoReport:
-    """Return the report of an undo that has not been requested: the result for each call, the newest first.
+    """Return the report of a possible undo, with the result for each call, newest first.
 
-    `complete` means that only a failing compensation could stop it; else `problem` names the obstacle. A running call
-    of a task that is `driven` has the verdict `unknown`, since an undo waits for its end. Raises the errors of `plan`,
+    `complete` means that only a failing compensation could stop it. Otherwise `problem` names the obstacle. A running
+    call of a `driven` task has the verdict `unknown`, since an undo waits for its end. Raises the errors of `plan`,
     except for `IrreversibleStep`, which becomes the `problem`.
     """
     keep, steps = _taken_back(state, to, step)
@@ -198,7 +198,7 @@ def _undone_ids(state: TaskState) -> tuple[str, ...]:
 def _of_sequence(
     state: TaskState, to: int | str | None, step: int | str | None
 ) -> tuple[int, list[StepState]]:
-    """Return the last step kept and the steps taken back, in a task whose steps follow each other."""
+    """Return the last step to keep and the steps to take back, in a task whose steps follow each other."""
     if step is not None:
         to = _index_of(state, all_steps(state), step) - 1
     keep = _step_to_keep(state, to)
@@ -208,7 +208,7 @@ def _of_sequence(
 def _of_graph(
     state: TaskState, graph: Graph, to: int | str | None, step: int | str | None
 ) -> tuple[int, list[StepState]]:
-    """Return the same for a task with a graph: a step is taken back with its dependents, not with its siblings."""
+    """Return the same for a task with a graph, which takes a step back with its dependents, without its siblings."""
     steps = all_steps(state)
     own_steps = [item for item in steps if not graph.nodes[item.id].inherited]
     if not own_steps:
@@ -246,7 +246,7 @@ def _step_named(state: TaskState, steps: list[StepState], name: int | str) -> St
 
 
 def _compensable(call: CallState) -> bool:
-    """Whether the compensation of a call is to run: its tool returned a result, or left work in the background.
+    """Whether to run the compensation of a call, because its tool returned or left work in the background.
 
     A compensation that has begun must end, however the background work ended meanwhile.
     """
@@ -260,7 +260,7 @@ def _compensable(call: CallState) -> bool:
 
 
 def _irreversible(call: CallState) -> bool:
-    """Whether a call changed something, or may have, that no compensation of the call takes back."""
+    """Whether a call may have had an effect that its compensation does not take back."""
     if _compensable(call):
         return False
     if call.in_doubt or call.child is not None or call.outcome is None:

@@ -1,4 +1,4 @@
-"""Errors of the user's own code: logged once, stored with their traceback for people, never shown to a model.
+"""Errors of the user's own code, logged once and stored with their traceback for people. Models never see them.
 
     a function raises --> kept(error, ...) --> one record of `treadle.tasks`, with `exc_info`
                               |
@@ -6,7 +6,7 @@
                                           |
                                           +--> cause_of(failure): the error itself, or its text in the journal
 
-None of these holds a secret that the runner knows. If a traceback contains one, or could not be searched completely,
+All of them are free of secrets that the runner knows. If a traceback contains one, or could not be searched completely,
 its text in the journal replaces the error.
 """
 
@@ -46,9 +46,9 @@ def kept(
     step: str = "",
     call: str = "",
 ) -> str:
-    """Log an error, and return its traceback for the journal; empty if the user's code did not raise it.
+    """Log an error, and return its traceback for the journal, empty if the user's code did not raise it.
 
-    An error of Treadle's that the user's code raises or passes on, such as `ToolError`, is an answer, and not logged.
+    An error of Treadle that the user's code raises or passes on, such as `ToolError`, is an answer, and not logged.
 
     Args:
         error: the error.
@@ -76,7 +76,7 @@ def kept_hang(
     step: str = "",
     call: str = "",
 ) -> str:
-    """Log the position of a user's function when its time was up, and return it for the journal, as `kept` does.
+    """Log the position of a user's function when its time was up, and return it for the journal, like `kept`.
 
     Args:
         stack: the frames at the time limit.
@@ -96,7 +96,7 @@ def kept_hang(
 
 
 def shown(error: BaseException, vault: Vault) -> BaseException:
-    """Return an error for a log: without frames of Treadle above those of the user, and without secrets."""
+    """Return an error for a log, without secrets, and without frames of Treadle above those of the user."""
     raised = user_error(error)
     if raised is not None:
         return cause(_text(raised, vault))
@@ -104,7 +104,7 @@ def shown(error: BaseException, vault: Vault) -> BaseException:
 
 
 def _text(raised: UserError, vault: Vault) -> str:
-    """Return the traceback of an error without secrets; if it held none, it links to the error itself."""
+    """Return the traceback of an error without secrets. If it had none, it links to the error itself."""
     pieces, secrets = raised.pieces, vault.known
     if vault.hide_in is not None and not (raised.is_whole and _is_clean("".join(pieces), secrets)):
         hide = partial(secrets.hide, deep=True)

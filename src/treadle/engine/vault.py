@@ -1,8 +1,8 @@
-"""The secrets of one runner: their sources, and the masking of their values while this process knows them.
+"""The secrets of one runner: their sources, and the masking of known values.
 
-A tool requests a secret by its name. Only then is its source read: a variable, a file or a function. The value goes to
-the tool alone: from then on it is masked in all that is journalled, sent to watchers or a model, or logged. The same
-holds for the keys of the models that the runner's agents use.
+A tool requests a secret by its name. Only then its source is read: a variable, a file or a function. Only the tool gets
+the value. From then on it is masked in journals and logs, and for watchers and models. The same holds for the keys of
+the models that the runner's agents use.
 
     ctx.secret("crm") --> does the tool declare it? --> its source --> known to the vault --> the value
                             SecretRefused               SecretUnavailable
@@ -37,7 +37,7 @@ from treadle.core.unknown_names import near_name
 from treadle.errors import ConfigurationError, SecretRefused, SecretUnavailable
 
 KNOWN_MAX: Final = 100
-"""Maximum number of masked values; the one that was requested least recently is forgotten first."""
+"""Maximum number of masked values. The least recently requested one is forgotten first."""
 
 SecretSource: TypeAlias = str | os.PathLike[str] | Callable[[], str]
 """The source of a secret: `env:NAME`, `file:PATH`, a path, or a function that returns it."""
@@ -45,14 +45,14 @@ SecretSource: TypeAlias = str | os.PathLike[str] | Callable[[], str]
 
 @frozen
 class Source:
-    """The source of one secret. `where` names the place for people, and never holds the value."""
+    """The source of one secret. `where` names the place for people, without the value."""
 
     where: str
     read: Callable[[], str | None]
 
 
 class HidesSecrets(logging.Filter):
-    """Masks a vault's known values in records of the application's own logs, for the handlers that it is added to."""
+    """Masks a vault's known values in records of the application's own logs, for its handlers."""
 
     def __init__(self, vault: Vault) -> None:
         super().__init__()
@@ -70,9 +70,9 @@ class HidesSecrets(logging.Filter):
 
 
 class Vault:
-    """The secrets that the tools of a runner may request, and the values that this process knows by now.
+    """The secrets that the tools of a runner may request, and the values that this process knows.
 
-    Safe to use from any thread.
+    It is safe in any thread.
 
     Args:
         sources: the sources, by the names of the secrets.
@@ -108,7 +108,7 @@ class Vault:
 
         Raises:
             SecretRefused: the tool does not declare it.
-            SecretUnavailable: no source is named for it, or its source does not give it.
+            SecretUnavailable: it has no source, or its source does not return it.
         """
         if name not in declared:
             shown = name if isinstance(name, str) and name.isidentifier() else "of this name"  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -131,15 +131,15 @@ class Vault:
         return value
 
     def is_in(self, data: Any) -> bool:
-        """Whether JSON data holds a known value: a call with such arguments must not be recorded."""
+        """Whether JSON data has a known value. A call with such arguments must not be recorded."""
         return self.hide_in is not None and self.known.hide_data(data) != data
 
     def error_text(self, error: BaseException) -> str:
-        """Return the text of an error for a model; secrets are masked before the text is cut."""
+        """Return the text of an error for a model. Secrets are masked before the text is cut."""
         return self.text(whole_error_text(error))
 
     def text(self, text: str) -> str:
-        """Return a text without secrets, cut to the length of an error; secrets are masked before the text is cut."""
+        """Return a text without secrets, cut to the length of an error. Secrets are masked before the text is cut."""
         if self.hide_in is None:
             return bounded(text, ERROR_CHARS)
         return self.known.hide_and_cut(text, ERROR_CHARS)
@@ -148,7 +148,7 @@ class Vault:
         """Mask these values from now on.
 
         Args:
-            keys: values that may be secret, such as keys of models. They are masked for good.
+            keys: values that may be secret, such as keys of models. They are masked for ever.
             declared: values that are secret by a declaration.
         """
         more = frozenset(keys)
@@ -170,7 +170,7 @@ class Vault:
             self._on_known()
 
     def _hide_in(self, event: e.Event) -> None:
-        """Mask known values in an event. A call whose arguments held one does not run with the rest."""
+        """Mask known values in an event. A call whose arguments had one does not run with the rest."""
         secrets = self.known
         for item in fields(event):
             value = getattr(event, item.name)
@@ -188,7 +188,7 @@ def _hidden(secrets: Secrets, value: Any) -> Any:
 
 
 def _read(name: str, source: Source) -> str:
-    """Return the value of a source. Errors are not chained: they may hold the value, or access data of the source."""
+    """Return the value of a source. Errors are not chained, since they may contain the value or access data."""
     problem, value = "", None
     try:
         value = source.read()
@@ -213,10 +213,10 @@ def checked_sources(label: str, value: Any, folder: Path | None = None) -> dict[
     Args:
         label: names the argument in errors.
         value: a mapping from names to `SecretSource`.
-        folder: the base of relative paths of files; by default the working directory.
+        folder: the base of relative paths of files. Default: the working directory.
 
     Raises:
-        ConfigurationError: a name or a source is not valid; the text does not repeat the source.
+        ConfigurationError: a name or a source is not valid. The text does not repeat the source.
     """
     if not isinstance(value, Mapping):
         raise ConfigurationError(f"{label} must map names to sources such as 'env:CRM_TOKEN'")
@@ -243,8 +243,8 @@ def _source(label: str, value: Any, folder: Path) -> Source:
         function = cast("Callable[[], str | None]", value)
         return Source(f"the function {getattr(value, '__name__', type(value).__name__)}", function)
     raise ConfigurationError(
-        f"{label} must be 'env:NAME', 'file:PATH', a path, or a function that returns the secret and is not async; "
-        "the secret itself is not given here"
+        f"{label} must be 'env:NAME', 'file:PATH', a path, or a sync function that returns the secret, and not "
+        "the secret itself"
     )
 
 
