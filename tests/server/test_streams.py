@@ -16,13 +16,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.cast import Gate, gate_agent, look, scripted_agent
+from tests.cast import Gate, gate_agent, look, repeat, scripted_agent
 from tests.runner.acts import to_pause, until
 from tests.server.hosting import hosted
 from tests.server.sse import Frame, frames
 from treadle import Agent, Runner, RunOptions, ScriptedModel
+from treadle.core.journal import unfold
 from treadle.errors import TaskNotFound
 from treadle.llm.scripted import call
+from treadle.runner import stored_events
 from treadle.server import feed as feeds
 from treadle.server.frames import cursor_of, cut_size, cut_texts, places_of
 from treadle.server.holding import Holds
@@ -549,3 +551,31 @@ def test_a_cut_shares_what_it_leaves_and_takes_texts_at_any_depth():
         8_192,
         1 << 20,
     ]
+
+
+async def test_a_late_reader_has_each_record_decoded_once(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of a stream had 64 events and decoded its whole record: five times in turn for one of 320 events."""
+    script = [call("repeat", what=str(n)) for n in range(40)]
+    agent = scripted_agent(*script, "Done.", tools=[repeat])
+    result = await runner.run(agent, "Look around.")
+    head, records = (await runner.get_task(result.task_id)).head, await runner.store.read(result.task_id)
+    decoded = list[int]()
+
+    def noted(task_id: str, records: Any, **more: Any) -> Any:
+        decoded.extend(record.seq for record in records)
+        return unfold(task_id, records, **more)
+
+    monkeypatch.setattr(stored_events, "unfold", noted)
+    registry, waker = feeds.Feeds(), feeds.Waker()
+    feed, _ = await registry.open(runner, result.task_id, waker, None)
+    reader, numbers_read = feeds.Reader(feed, 0, deltas=False, cut=None), list[int]()
+    while (page := await reader.stored()) is not None and page.entries:
+        assert len(page.entries) <= feeds.PAGE
+        numbers_read += [entry.after for entry in page.entries]
+        reader.last = numbers_read[-1]
+    assert numbers_read == list(range(1, head + 1))
+    assert len(decoded) <= len(records) + 1, "and one is searched for the agent"
+    registry.close("", feed, waker)
+    registry.stop()

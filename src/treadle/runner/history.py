@@ -7,17 +7,16 @@ from collections.abc import Collection
 from typing import Final
 
 from treadle.core.events import EVENTS, Event, ModelStarted
-from treadle.core.state import TaskState
 from treadle.core.unknown_names import near_name
 from treadle.drivers import arguments
 from treadle.engine.time_slice import in_slices
-from treadle.errors import ConfigurationError, JournalCorrupt, StepNotFound
-from treadle.ports import OutputT, TaskRow
+from treadle.errors import ConfigurationError, StepNotFound
+from treadle.ports import OutputT
 from treadle.results.read_results import EventPage, PastRequest, StepPage
 from treadle.results.states import state_at_rest
 from treadle.results.step_outputs import TaskStepOutput, step_output
 from treadle.results.steps import all_steps
-from treadle.runner.stored_events import StoredEvents, events_that_mention
+from treadle.runner.stored_events import StoredEvents, events_that_mention, state_if_readable
 from treadle.runner.verbs import verb
 from treadle.runner.views import Ref, ViewVerbs, id_of
 
@@ -56,7 +55,9 @@ class HistoryVerbs(ViewVerbs):
         arguments.page("get_events", limit, None)
         known_kinds = _known_kinds(kinds)
         row = await self._cache.row(id_of(task))
-        stored = StoredEvents(self._store, row.task_id, await self._state_or_none(row) if after else None)
+        stored = StoredEvents(
+            self._store, row.task_id, await state_if_readable(self._cache, row) if after else None
+        )
         items, last = list[Event](), after
         window = limit if known_kinds is None else arguments.MAX_PAGE
         while len(items) < limit and last < row.head and last - after < SCANNED:
@@ -73,13 +74,6 @@ class HistoryVerbs(ViewVerbs):
         return page.followed_by(
             lambda seen: self.get_events(row.task_id, after=seen, limit=limit, kinds=known_kinds)
         )
-
-    async def _state_or_none(self, row: TaskRow) -> TaskState | None:
-        """Return the state of a task; None if its journal is unreadable."""
-        try:
-            return (await self._cache.load(row.task_id, row)).state
-        except JournalCorrupt:
-            return None
 
     @verb
     async def get_steps(self, task: Ref[OutputT], *, after: int = 0, limit: int = 100) -> StepPage[OutputT]:

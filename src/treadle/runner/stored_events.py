@@ -25,8 +25,10 @@ from treadle.core.ids import base_call_id, content_name, undone_call
 from treadle.core.journal import unfold
 from treadle.core.state import TaskState
 from treadle.core.team import AgentTrack
+from treadle.drivers.driver import TaskDriver
+from treadle.drivers.task_cache import TaskCache
 from treadle.engine.time_slice import TimeSlice
-from treadle.errors import TaskNotFound
+from treadle.errors import JournalCorrupt, TaskNotFound
 from treadle.ports import JournalStore, Record, TaskRow
 
 _AGENT_OF_TASK: Final = ("task_created", "task_forked")
@@ -54,16 +56,17 @@ class StoredEvents:
         self._names: dict[str, str] = {}
         """the names of called tools by the ids of their calls, from the events read so far"""
 
-    async def after(self, seq: int, upto: int | None = None) -> Sequence[Event]:
+    async def after(self, seq: int, upto: int | None = None, *, whole: bool = False) -> Sequence[Event]:
         """Return the events after a sequence number; none for a task that was not created yet.
 
         Args:
             seq: the last event before them; it may only grow from call to call.
             upto: the last event; None for all.
+            whole: also return the later events in the record of that event, which are decoded with it.
         """
         try:
             records = await self._store.read(self._task_id, after=seq, upto=upto)
-            events = for_watchers(await self._decoded(records, seq, upto))
+            events = for_watchers(await self._decoded(records, seq, None if whole else upto))
             if events:
                 await self.origin_at(seq)
         except TaskNotFound:
@@ -168,6 +171,29 @@ class StoredEvents:
             if isinstance(event, ToolStarted) and event.child == child:
                 return track.agent or started
         return row.agent
+
+
+async def events_of_records(driver: TaskDriver, task_id: str, after: int, limit: int) -> Sequence[Event]:
+    """Return events after a sequence number, `limit` or more: all those of the records that must be decoded.
+
+    Raises:
+        TaskNotFound: there is no such task.
+        JournalCorrupt: an event cannot be read.
+    """
+    row = await driver.cache.row(task_id)
+    if after >= row.head:
+        return ()
+    state = await state_if_readable(driver.cache, row) if after else None
+    upto = min(after + limit, row.head)
+    return await StoredEvents(driver.store, task_id, state).after(after, upto, whole=True)
+
+
+async def state_if_readable(cache: TaskCache, row: TaskRow) -> TaskState | None:
+    """Return the state of a task; None if its journal is unreadable."""
+    try:
+        return (await cache.load(row.task_id, row)).state
+    except JournalCorrupt:
+        return None
 
 
 async def _agents_in(store: JournalStore, row: TaskRow, upto: int | None, *mentioned: str) -> Iterable[Event]:

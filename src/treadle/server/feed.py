@@ -39,6 +39,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -59,6 +60,7 @@ from treadle.core.events import (
 from treadle.errors import TaskNotFound
 from treadle.ports import TaskRow
 from treadle.runner.runner import TaskRunner
+from treadle.runner.stored_events import events_of_records
 from treadle.runner.views import driver_of
 from treadle.server.audience import Audience, Waker
 from treadle.server.frames import Hide, event_frame
@@ -73,8 +75,8 @@ CHUNK_BYTES: Final = 64 << 10
 PAGE: Final = 64
 """Events per page of the journal."""
 
-PAGES: Final = 4
-"""Pages that a feed caches for other readers."""
+READS: Final = 4
+"""Reads of the journal that a feed caches: a read decodes whole records, which may hold several pages."""
 
 LINGER_SECONDS: Final = 2.0
 """Seconds that a feed without readers continues, so that a reloaded page finds the deltas of the current answer."""
@@ -167,7 +169,7 @@ class Feed:
         self._entries: list[Entry] = []
         self._first = 0
         self._bytes = 0
-        self._pages: OrderedDict[int, Page] = OrderedDict()
+        self._reads: OrderedDict[int, Page] = OrderedDict()
         self._reading: dict[int, asyncio.Task[Page]] = {}
         self._joined: tuple[tuple[int, int, int | None, Part], bytes] | None = None
         self._answers = DeltasSoFar()
@@ -334,9 +336,9 @@ class Feed:
 
         Streams that request the same page at the same time share one read.
         """
-        page = self._pages.get(after)
-        if page is not None:
-            return page
+        for first, read in self._reads.items():
+            if first <= after < read.entries[-1].after:
+                return read.after(after)
         reading = self._reading.get(after)
         if reading is None:
             reading = self._reading[after] = self._loop.create_task(self._read(after))
@@ -344,14 +346,15 @@ class Feed:
         return await asyncio.shield(reading)
 
     async def _read(self, after: int) -> Page:
-        events = await self._runner.get_events(self.task_id, after=after, limit=PAGE)
+        events = await events_of_records(driver_of(self._runner), self.task_id, after, PAGE)
         hide = self._settings.hide()
-        page = Page([Entry(event, hide) for event in events.items])
-        if page.entries:
-            self._pages[after] = page
-            while len(self._pages) > PAGES:
-                self._pages.popitem(last=False)
-        return page
+        read = Page([Entry(event, hide) for event in events])
+        if not read.entries:
+            return read
+        self._reads[after] = read
+        while len(self._reads) > READS:
+            self._reads.popitem(last=False)
+        return read.after(after)
 
 
 class Reader:
@@ -432,6 +435,11 @@ class Page:
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
 
+    def after(self, last: int) -> Page:
+        """Return the events after one of them, as many as a page has."""
+        first = bisect_right(self.entries, last, key=_place)
+        return Page(self.entries[first : first + PAGE])
+
     def chunks(self, cut: int | None) -> Sequence[tuple[int, bytes]]:
         """Return the frames, joined to chunks for separate writes, each with its last sequence number."""
         chunks: list[tuple[int, bytes]] = []
@@ -445,6 +453,10 @@ class Page:
                 chunks.append((entry.after, b"".join(frames)))
                 frames, size = [], 0
         return chunks
+
+
+def _place(entry: Entry) -> int:
+    return entry.after
 
 
 class Feeds:
