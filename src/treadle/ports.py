@@ -812,8 +812,8 @@ class Commit:
         task_id: the task.
         epoch: the epoch of the writing owner. Refused with `Fenced` if it is not the task's newest.
         record: the events, or None if only the row changes. Refused with `Fenced` if events before it are missing or
-            another record has its place. The same record (seq, epoch and digest) is accepted again without a change,
-            even if the task has another owner by then. A driver sends a commit again after a lost acknowledgement.
+            another record has its place. The same record, by seq, epoch and digest, is accepted again without a change,
+            even if the task has another owner. A driver sends a commit again after a lost acknowledgement.
         create: the task row to insert first, owned by this process with this `epoch`. Refused with `TaskExists`.
         state: the row's new state. None: unchanged.
         release: end the ownership, unless the inbox has items not taken.

@@ -1,1 +1,1 @@
-"""Long conversations as models see them: windows with a token limit, transcripts for summaries. Pure functions."""
+"""Long conversations for models: windows with a token limit, and transcripts for summaries. Pure functions."""

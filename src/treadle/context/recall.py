@@ -1,4 +1,4 @@
-"""`Recall`: the port `Memory`, as the composition root hands it to a runner.
+"""`Recall`, the implementation of the port `Memory` for a runner.
 
 Transcripts for summaries: the text that a model summarises.
 """
@@ -24,7 +24,7 @@ def transcript(previous: str | None, turns: Sequence[Sequence[Message]], limit: 
 
     Args:
         previous: the summary of earlier turns, if any.
-        turns: messages by task, the oldest first; the first one is included whole even if it is too long.
+        turns: messages by task, the oldest first. The first one is included whole even if it is too long.
         limit: in tokens.
     """
     texts = [f"[summary of what came before]\n{previous}"] if previous else []
@@ -58,14 +58,14 @@ class Recall:
     """Reduces long conversations for models: windows and transcripts.
 
     Args:
-        count: returns the tokens of a message; by default an estimate from its size.
+        count: returns the tokens of a message. Default: an estimate from its size.
     """
 
     def __init__(self, count: Callable[[Message], int] | None = None) -> None:
         self._count = count or message_tokens
 
     def window(self, conversation: Conversation) -> ConversationWindow:
-        """Return a window that follows a conversation; see `Memory.window`."""
+        """Return a window that follows a conversation. See `Memory.window`."""
         return ConversationWindow(conversation, self._count)
 
     def tokens(self, messages: Sequence[Message]) -> int:
@@ -75,5 +75,5 @@ class Recall:
     def transcript(
         self, previous: str | None, turns: Sequence[Sequence[Message]], limit: int
     ) -> tuple[str, int]:
-        """Return the text to summarise, and the number of turns in it; see `Memory.transcript`."""
+        """Return the text to summarise, and the number of turns in it. See `Memory.transcript`."""
         return transcript(previous, turns, limit)

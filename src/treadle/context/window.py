@@ -1,11 +1,11 @@
-"""A window on a growing conversation: its newest part within a token limit, and the messages that must stay.
+"""A window on a growing conversation: the newest part within a token limit, and messages that must stay.
 
     [system messages, summary, the task's own input]  [a note about omitted messages]  [the newest messages]
 
-The window follows the conversation and reads each message once. When it is full it is cut to three quarters, so
-that requests keep the same beginning for many steps, which providers cache. Its start depends on the messages alone,
-so a task that continues in another process has the same window. The window starts between turns or, within the
-task's own turn, between steps: a call is never separated from its result.
+The window follows the conversation and reads each message once. A full window is cut to three quarters. So requests
+keep the same beginning for many steps, which providers cache. Its start depends on the messages alone, so a task that
+continues in another process has the same window. The window starts between turns or, within the task's own turn,
+between steps. So a call is never separated from its result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ConversationWindow:
     """The window on one conversation.
 
     Args:
-        conversation: the conversation; the window reads it and never changes it.
+        conversation: the conversation, which the window never changes.
         count: returns the tokens of a message.
     """
 
@@ -49,7 +49,7 @@ class ConversationWindow:
         Args:
             limit: tokens of the whole request: instructions, tools and messages.
             instructions: the instructions of every request of this task.
-            tools: the tools of this request; if they need more tokens than earlier ones, the window starts anew.
+            tools: the tools of this request. If they need more tokens than earlier ones, the window starts anew.
 
         Raises:
             ModelError: instructions and tools leave no room (`too_large`).
@@ -73,13 +73,13 @@ class ConversationWindow:
         return Shown(self._head, self._messages, self._start, len(self._messages))
 
     def _continues(self, limit: int) -> bool:
-        """Whether the conversation has only grown since the last request: an undo replaces its list."""
+        """Whether the conversation has only grown since the last request. An undo replaces its list."""
         source, now = self._source, self._conversation
         same = source is now.messages and self._of == (limit, now.fingerprint, now.instructions)
         return same and len(self._messages) <= len(now.messages)
 
     def _restart(self, limit: int, overhead: int) -> None:
-        """Read the conversation from its beginning; `overhead` is the size of a request without messages, in tokens."""
+        """Read the conversation from its beginning. `overhead` is the size of a request without messages, in tokens."""
         conversation = self._conversation
         self._of = (limit, conversation.fingerprint, conversation.instructions)
         self._beside = overhead
@@ -107,7 +107,7 @@ class ConversationWindow:
             self._cut()
 
     def _cut(self) -> None:
-        """Move the start to the first position after which three quarters of the room suffice, else to the last one."""
+        """Move the start to the first position whose rest fits in three quarters of the room, else to the last."""
         enough = self._room * 3 // 4
         remaining, best = self._sum, None
         for position in range(self._start, len(self._messages)):
@@ -126,7 +126,7 @@ class ConversationWindow:
         return role == "user" or (role == "assistant" and position > self._conversation.own_from)
 
     def _head_at(self, position: int) -> tuple[tuple[Message, ...], int]:
-        """Return the messages that stay of those before a position, and their tokens."""
+        """Return the messages before a position that stay, and their tokens."""
         own_from = self._conversation.own_from
         head = [0] if self._conversation.summarised else []
         head += [at for at in self._system if at < position]
@@ -137,7 +137,7 @@ class ConversationWindow:
 
 
 class Shown(Sequence[Message]):
-    """Some messages, followed by a range of a growing list; shared and never copied."""
+    """Some messages, followed by a range of a growing list, shared without a copy."""
 
     __slots__ = ("_head", "_messages", "_start", "_stop")
 
@@ -177,7 +177,7 @@ def _note(left_out: int) -> Message:
 
 
 def _excerpt(message: Message, tokens: int, count: Count) -> tuple[Message, int]:
-    """Return an oversized message with head and tail of its texts, and its number of tokens."""
+    """Return an oversized message with only head and tail of its texts, and its number of tokens."""
     part_count = max(1, sum(isinstance(part, (Text, ToolResult)) for part in message.parts))
     chars = tokens * BYTES_PER_TOKEN // part_count
     while True:

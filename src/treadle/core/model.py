@@ -107,9 +107,8 @@ class ModelSettings:
         max_tokens: the longest answer, in tokens.
         tool_choice: `auto`, `none`, `required` or a tool's name. It is reset to `auto` after a task's first step.
         parallel_tool_calls: whether the model may ask for several calls in one turn.
-        cache: whether a provider that needs a request to cache the prompt gets one: True, False, or a time. Times are
-            `5m`, `30m`, `1h` and `12h`, of which the provider uses the nearest that it offers. None: only if writing
-            into the cache is free.
+        cache: for providers that cache the prompt only on request: True, False, or a time. Times are `5m`, `30m`, `1h`
+            and `12h`, and the nearest that the provider offers counts. None: only if writing into the cache is free.
         use_cache: if False, a `Cache` around the model asks the model again and stores the new answer. Without such a
             layer it has no effect.
         extra: further settings by the provider's own names.

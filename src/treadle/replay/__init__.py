@@ -1,4 +1,4 @@
-"""Recorded tasks as tests: run them again, compare, and report each drift."""
+"""Recorded tasks as tests, which run again and report each drift."""
 
 from treadle.replay.drift import Drift
 from treadle.replay.recording import Recording, load, record, save

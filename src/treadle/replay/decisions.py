@@ -1,7 +1,7 @@
-"""Repeats the decisions of policies and people in a replay, so that neither is asked again.
+"""Repeat the decisions of policies and people in a replay, without asking them again.
 
-A replay undoes nothing, so its ids are those of a task without an undo. The decisions of the steps that remain
-(`on_last_branch`) are repeated, under ids without a branch.
+A replay does not undo, so its ids are those of a task without an undo. It repeats the decisions of the remaining steps
+(`on_last_branch`), under ids without a branch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _AT_ONCE = 1e-6
 
 
 def on_last_branch(events: Iterable[e.Event]) -> list[e.Event]:
-    """Return events without those of undone steps: a replay runs only the steps that remain."""
+    """Return events without those of undone steps, since a replay only runs the remaining steps."""
     kept = list[e.Event]()
     indexes = dict[str, int]()
     for event in events:
@@ -62,7 +62,7 @@ def _expired(events: Iterable[e.Event]) -> set[tuple[str, int]]:
 class RecordedVerdicts:
     """A policy that repeats the verdicts of a recorded task, in order for each call.
 
-    A request to a model that was asked about is allowed: the resume by a person is not a decision of the agent.
+    A request to a model that a person had to decide is allowed, since the resume is not a decision of the agent.
     """
 
     deadline = 1.0
@@ -85,13 +85,13 @@ class RecordedVerdicts:
         return kind in ("tool", "subagent") and (bool(self._names) if name is None else name in self._names)
 
     def functions_for(self, request: EffectRequest) -> Sequence[PolicyFunction]:
-        """Return nothing: the recorded verdicts include those of functions."""
+        """Return no function, since the recorded verdicts include those of functions."""
         return ()
 
     def judge(
         self, request: EffectRequest, answers: Iterable[PolicyVerdict | None] = ()
     ) -> PolicyVerdict | None:
-        """Return the next recorded verdict on a call, or on a request of a step; None if none is left."""
+        """Return the next recorded verdict on a call or a request of a step, or None."""
         if request.kind == "model":
             requests = self._requests.get(request.step)
             judged = requests.popleft() if requests else None
@@ -161,7 +161,7 @@ class ReplayClock:
 
 
 class RecordedDecisions:
-    """The decisions of people in a recorded task: verdicts on calls, and answers to questions of its steps.
+    """The decisions of people in a recorded task: verdicts on calls, and answers to questions of steps.
 
     Tools return their recorded results and ask no person.
     """
@@ -179,7 +179,7 @@ class RecordedDecisions:
         }
 
     async def decide(self, runner: Runner, task_id: str, result: RunResult[Any]) -> bool:
-        """Repeat the recorded decisions on a waiting task; False if it does not continue.
+        """Repeat the recorded decisions on a waiting task. Return False if it does not continue.
 
         A task that guardrails stopped continues as often as the recorded one.
         """
@@ -189,7 +189,7 @@ class RecordedDecisions:
         return result.state == "waiting" and await self.decide_pending(runner, task_id, result.pending)
 
     async def decide_pending(self, runner: Runner, task_id: str, pending: Sequence[Pending]) -> bool:
-        """Repeat the recorded decisions on pending requests; False if none lets the task continue."""
+        """Repeat the recorded decisions on pending requests. Return False if none lets the task continue."""
         goes_on = False
         for item in pending:
             if item.kind == "question":
@@ -215,7 +215,7 @@ class RecordedDecisions:
         return goes_on
 
     async def _answer(self, runner: Runner, task_id: str, request: Pending) -> bool:
-        """Repeat the recorded answer to a question, or its expiry; return False if neither was recorded."""
+        """Repeat the recorded answer to a question, or its expiry. Return False if neither was recorded."""
         answer = self._answers.get(request.request_id)
         if answer is not None and misfit(answer.value, request.schema) is None:
             await runner.answer(task_id, request.request_id, value=answer.value, by=answer.by)

@@ -22,9 +22,10 @@ class Drift:
     """One difference between a replay and its recording.
 
     Args:
-        kind: `agent` (model, worker, output type, settings), `instructions`, `tools` (names, descriptions, schemas),
-            `request`, `call` (its name or arguments), `order` (of calls), `result` (as the model sees it), `step`, or
-            the `end` of the task.
+        kind: `agent`, `instructions`, `tools`, `request`, `call`, `order`, `result`, `step` or `end`. `agent` is about
+            the model, worker, output type or settings. `tools` is about names, descriptions or schemas. `call` is about
+            its name or arguments. `order` is that of calls, and `result` the text for the model. `end` is that of the
+            task.
         where: the first request, step or call that differs.
         what: the part that differs.
         recorded: the recorded value; None if there was none.
@@ -55,7 +56,7 @@ def compared(
     declared_now: dict[str, Any],
     agent: Agent[Any],
 ) -> list[Drift]:
-    """Return the differences: first in the parts of all requests, then by step until the first that diverged."""
+    """Return the differences, first in the parts of all requests, then by step up to the first that diverged."""
     all_drifts = list(_of_requests(then, now, declared_then, declared_now, agent))
     steps_then, steps_now = list(then.steps.values()), list(now.steps.values())
     for number, (step, other) in enumerate(zip_longest(steps_then, steps_now), 1):
@@ -148,7 +149,7 @@ def _of_step(then: StepTrace | None, now: StepTrace | None, number: int) -> Iter
 
 
 def _completed(then: StepTrace, now: StepTrace) -> list[StepCompleted]:
-    """Return the ends of two steps if both completed; else nothing."""
+    """Return the ends of two steps if both completed, else none."""
     ends = [end for end in (then.end, now.end) if isinstance(end, StepCompleted)]
     return ends if len(ends) == 2 else []
 

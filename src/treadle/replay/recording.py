@@ -1,9 +1,9 @@
-"""Recordings: a task's journal with the declaration of its agent, as one file.
+"""Recordings: the journal of a task with the declaration of its agent, as one file.
 
 {"treadle_recording":1,"task":"...","declaration":{...}}      the agent; null if it has changed since the task ran
 {"treadle_export":1,...}                                      the lines of an export of the task
 
-Comparing journals: whether two tasks went the same way, apart from fields that differ between any two tasks.
+The comparison of two journals ignores fields that differ between any two tasks.
 
 The events are the same for a stepped or a free run, with or without a crash and resume, on any store. The fields that
 may differ are listed here, and all others are compared. Epochs, digests and record boundaries are not part of an event,
@@ -60,7 +60,7 @@ async def journal_of(store: JournalStore, task_id: str) -> list[Event]:
 
 
 def first_difference(a: Sequence[Event], b: Sequence[Event]) -> str | None:
-    """Return the first difference of two journals, None if they are equal.
+    """Return the first difference of two journals, or None if they are equal.
 
     Args:
         a: the events of one task, in order.
@@ -104,7 +104,7 @@ class Recording:
         task_id: the id of the task.
         events: all its events.
         history: the messages of its thread before it.
-        declaration: its agent as `declaration` describes it; None if unknown.
+        declaration: its agent as `declaration` describes it. None: unknown.
     """
 
     task_id: str
@@ -151,8 +151,8 @@ async def record(runner: TaskRunner, task_id: str, agent: Agent[Any] | None = No
     Args:
         runner: a runner on the task's store.
         task_id: the task.
-        agent: its agent; described in the recording if it is still the version that the task ran with, so that a replay
-            can report changes.
+        agent: its agent. The recording describes it if its version is still that of the task, so that a replay can
+            report changes.
 
     Raises:
         TaskNotFound: there is no such task.

@@ -1,8 +1,8 @@
-"""Recorded tasks as tests: the task runs again with its recorded answers and results, and is compared.
+"""Recorded tasks as tests: a task runs again with its recorded answers and results, and is compared.
 
-The model gives its recorded answers, and tools return their recorded results: no provider and no tool is called.
+The model gives its recorded answers, and tools return their recorded results, so providers and tools are not called.
 Everything else is current: instructions, tools and their schemas, workers, limits, and this library. A request, a call
-or an order that differs from the recording is a drift, reported with both values.
+or an order that differs from the recording is a drift, which the report shows with both values.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ async def replay(
 
     Args:
         recording: the task.
-        agent: the current agent; a model that repeats the recorded answers replaces its own.
+        agent: the current agent. A model that repeats the recorded answers replaces its own.
         context: passed to its instructions, if they are a function, and to tools that run.
-        run_tools: run the tools, instead of returning the recorded results; subagents never run.
+        run_tools: run the tools, instead of returning the recorded results. Subagents never run.
 
     Raises:
         AgentUnknown: the task belongs to another agent.
@@ -133,7 +133,7 @@ def _team(agent: Agent[Any]) -> list[Agent[Any]]:
 def _actor(
     agent: Agent[Any], recording: Recording, recorded: _RecordedCalls, *, run_tools: bool
 ) -> Agent[Any]:
-    """Return an agent with the recorded answers of its model and, unless tools are run, the recorded results."""
+    """Return an agent with the recorded answers of its model and, unless tools run, the recorded results."""
     model = ReplayModel(recording.events, name=agent.model_name, output_mode=_mode(agent), agent=agent.name)
     worker: Any = agent.worker if agent.dialect is None else _ParsedDialect(agent.dialect)
     calls_agents = agent.custom_worker is not None or agent.router is not None
@@ -165,7 +165,7 @@ def _actor(
 def assert_replays(
     path: str | os.PathLike[str], agent: Agent[Any], *, context: Any = None, run_tools: bool = False
 ) -> ReplayReport:
-    """Raise `AssertionError` with the drift report unless a recorded task replays; from plain and async code.
+    """Raise `AssertionError` with the drift report unless a recorded task replays. Works in sync and async code.
 
     Args:
         path: a recording, as written by `treadle replay TASK --out FOLDER` or `save`.
@@ -185,7 +185,7 @@ def assert_replays(
 
 
 def _mode(agent: Agent[Any]) -> str | None:
-    """Return the output mode of the agent's own model; None if the model cannot be resolved here."""
+    """Return the output mode of the agent's own model, or None if the model cannot be resolved here."""
     try:
         model = resolve(agent.model)
         return model.output_mode if has_part(model, "output_mode") else "tool"
@@ -233,7 +233,7 @@ async def _run(
 async def _take_step(
     runner: Runner, task_id: str, step: StepTrace, context: Any, decisions: RecordedDecisions
 ) -> bool:
-    """Run a step as recorded, with the messages before it; return False if the task does not continue."""
+    """Run a step as recorded, with the messages before it. Return False if the task does not continue."""
     for message in step.inputs:
         role = "observation" if message.observation else message.role
         await runner.send(task_id, list(message.parts), role=cast("Role", role), by=message.by)
@@ -282,7 +282,7 @@ class _RecordedCalls:
                 self._waiting.setdefault(_key(call.name, call.arguments), deque()).append(call)
 
     def of(self, name: str, arguments: Json, call_id: str) -> CallTrace | None:
-        """Return the recorded call that answers a call, the same for each of its attempts; None without one."""
+        """Return the recorded call that answers a call, the same for each of its attempts, or None."""
         if call_id not in self._answers:
             waiting = self._waiting.get(_key(name, arguments))
             if not waiting:
@@ -296,12 +296,12 @@ def _key(name: str, arguments: Json) -> str:
 
 
 class _RecordedTool:
-    """A current tool that returns its recorded results; it validates arguments with current code."""
+    """A current tool that returns its recorded results. It validates arguments with current code."""
 
     def __init__(self, tool: Tool, recorded: _RecordedCalls) -> None:
         self._tool = tool
         self._recorded = recorded
-        # Approvals are recorded as well: see `decisions`. Recorded requests for them are not repeated.
+        # Approvals are recorded as well, see `decisions`. Recorded requests for them are not repeated.
         self.spec = replace(tool.spec, needs_approval=False, previews=False)
 
     def validate(self, arguments: dict[str, Json]) -> Any:
@@ -357,7 +357,7 @@ def _recorded_subagents(
 
 
 def _observation(call: CallTrace) -> Sequence[Any] | None:
-    """Return the observation that the tool chose; None if it returned a plain value, cut or not."""
+    """Return the observation that the tool chose, or None if it returned a plain value, cut or not."""
     assert call.end is not None
     observation = call.end.observation
     if observation is None or (
@@ -370,7 +370,7 @@ def _observation(call: CallTrace) -> Sequence[Any] | None:
 
 
 class _ParsedDialect:
-    """A dialect that neither renders requests nor parses answers: recorded answers are parsed already."""
+    """A dialect that neither renders requests nor parses answers, since recorded answers are already parsed."""
 
     def __init__(self, dialect: Any) -> None:
         self._dialect = dialect

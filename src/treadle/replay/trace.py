@@ -1,4 +1,4 @@
-"""Traces for comparison: the steps of a task with their requests, calls, results and outcome.
+"""Traces for comparison: the steps of a task with their requests, calls, results and outcomes.
 
 A trace is made from a journal. It omits undone steps, and effects of crashes, waits and people.
 """
@@ -41,7 +41,7 @@ class CallTrace:
 
     @property
     def seen(self) -> str | None:
-        """The end of the call as the model sees it; None if it did not end."""
+        """The end of the call as the model sees it, or None if it did not end."""
         if self.end is None:
             return None
         if self.end.observation is not None:
@@ -174,7 +174,7 @@ def _note_calls(step: StepTrace, message: Message) -> None:
 
 
 def text_of(parts: Sequence[object] | tuple[Content, ...]) -> str:
-    """Return parts as text; a part of another kind becomes the kind in brackets."""
+    """Return parts as text. A part of another kind becomes the kind in brackets."""
     return "\n".join(
         [part.text if isinstance(part, Text) else f"[{type(part).__name__.lower()}]" for part in parts]
     )

@@ -10,8 +10,8 @@
     {"thread":"...","version":2,"members":[[1,"order-7",9,null],...],"check":"..."}
     {"exported":1,"check":"..."}                                           digest of all lines before
 
-Lines of events are the bytes of the record itself, so that its digest can be checked. A record that does not consist of
-such lines (written by other software) has its bytes in `data`, as base64. Everything is read as data: no line names
+Lines of events are the bytes of the record itself, so that its digest can be checked. A record of other software may
+not consist of such lines. It has its bytes in `data`, as base64. Everything is read as data, and a line never names
 code.
 """
 
@@ -72,7 +72,7 @@ class ExportWriter:
         self._out.write(line)
 
     def task(self, row: TaskRow, state: str, digest: bytes, base_digest: bytes) -> None:
-        """Begin a task: the fields of its row that another store needs."""
+        """Begin a task, with the fields of its row that another store needs."""
         self._part = _digest()
         document: dict[str, Json] = {
             "task": row.task_id,
@@ -96,7 +96,7 @@ class ExportWriter:
         self.line(document)
 
     def record(self, record: Record) -> None:
-        """Write a record: its large values, its head, its events."""
+        """Write a record, with its large values, its head and its events."""
         for digest, data in record.blobs.items():
             self.line({"blob": digest, **_bytes_as("text", data)})
         document: dict[str, Json] = {
@@ -127,7 +127,7 @@ class ExportWriter:
 
     def thread(self, thread_id: str, version: int, members: list[ThreadMember]) -> None:
         """Write a thread."""
-        # `covers` comes last, and only for a summary: the first exports had none.
+        # `covers` is last, and only there for a summary, since the first exports had none.
         members_json = [
             [m.version, m.task_id, m.seq, m.gone, *([m.covers] if m.covers else [])] for m in members
         ]
@@ -153,7 +153,7 @@ def _bytes_as(name: str, data: bytes) -> dict[str, Json]:
 
 
 def _parts(data: bytes) -> tuple[dict[str, Json], list[bytes]] | None:
-    """Return a record's head and the bytes of its events; None unless they rebuild exactly the same record."""
+    """Return a record's head and the bytes of its events, or None unless they rebuild the same record."""
     from pydantic_core import from_json
 
     try:
@@ -169,7 +169,7 @@ _RESERVED: Final = {"record", "count", "epoch", "digest", "blobs", "data"}
 
 
 def _record_data(head: dict[str, Json], events: list[bytes]) -> bytes:
-    """Return a record in the form of the codec: version and time, the events, and the other fields."""
+    """Return a record in the form of the codec, with version, time, events and other fields."""
     before = {name: head[name] for name in ("v", "t")}
     after = {name: value for name, value in head.items() if name not in before}
     rest = b"," + _json(after)[1:] if after else b"}"
@@ -180,7 +180,7 @@ def _record_data(head: dict[str, Json], events: list[bytes]) -> bytes:
 
 
 class ExportReader:
-    """Reads the lines of an export, one at a time; `number` is the line last read."""
+    """Reads the lines of an export, one at a time. `number` is the line last read."""
 
     def __init__(self, file: BinaryIO, number: int = 0) -> None:
         self._file = file
@@ -200,7 +200,7 @@ class ExportReader:
         return ImportRefused(f"line {line or self.number}: {reason}", line=line or self.number)
 
     def next(self) -> tuple[str, dict[str, Json]]:
-        """Return the kind of the next line and its document; the line of an event is in `event`."""
+        """Return the kind of the next line and its document. The line of an event is in `event`."""
         self._line = line = self._file.readline()
         self.number += 1
         if not line.endswith(b"\n"):
@@ -239,7 +239,7 @@ class ExportReader:
             raise self.refuse(f"lines {since} to {self.number - 1} are not as they were written", self.number)
 
     def get(self, document: dict[str, Json], name: str, kind: type[T], default: T | None = None) -> T:
-        """Return a field of a line; raise `ImportRefused` if it is missing or of another type."""
+        """Return a field of a line. Raises `ImportRefused` if it is missing or of another type."""
         value = document.get(name, default)
         plain = get_origin(kind) or kind
         if type(value) is not plain or (plain is int and not 0 <= cast("int", value) < codec.WHOLE):
@@ -371,7 +371,7 @@ def _record(reader: ExportReader, document: dict[str, Json], blobs: dict[str, by
 
 
 _AFTER_A_MEMBER: Final[list[list[type]]] = [[int], [type(None)], [int, int], [type(None), int]]
-"""The types of a member's last fields: the version that took it out, and the version that a summary covers."""
+"""The types of a member's last fields: the version that removed it, and the version that a summary covers."""
 
 
 def thread(reader: ExportReader, document: dict[str, Json]) -> tuple[str, int, list[ThreadMember]]:
@@ -392,7 +392,7 @@ def thread(reader: ExportReader, document: dict[str, Json]) -> tuple[str, int, l
 
 
 def follows(task_id: str, record: Record, head: int, previous: bytes) -> str | None:
-    """Return why a record cannot follow the records before it, None if it can."""
+    """Return the reason why a record cannot follow the records before it, or None."""
     if record.count < 1 or record.seq - record.count != head:
         return f"task {task_id}: event {head + 1} should be here"
     for before in (previous, codec.branch_digest(previous, head)):

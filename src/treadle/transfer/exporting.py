@@ -1,4 +1,4 @@
-"""Exporting: select the tasks that belong together, and write them a page at a time."""
+"""Export: select the tasks that belong together, and write them a page at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PAGE = 200
 
 @frozen
 class ExportReport:
-    """The exported tasks and threads; `tasks` include those that others were forked from or share a thread with."""
+    """The exported tasks and threads. `tasks` include those that others were forked from or share a thread with."""
 
     tasks: tuple[str, ...]
     threads: tuple[str, ...]
@@ -35,7 +35,7 @@ class ExportReport:
 class Selection:
     """The tasks of an export, with every task that is needed to read or drive them.
 
-    Those are the tasks they were forked from, all members of their threads, and the whole tree of each.
+    Those are the tasks that they were forked from, all members of their threads, and the whole tree of each.
     """
 
     def __init__(self, store: JournalReader) -> None:
@@ -98,7 +98,7 @@ class Selection:
 
 
 async def export(store: JournalReader, out: BinaryIO, tasks: Iterable[str] | None) -> ExportReport:
-    """Write tasks, by default all tasks and threads, with their data, from a snapshot if the store is in use."""
+    """Write tasks with their data, by default all tasks and threads. Pass a snapshot if the store is in use."""
     selection = Selection(store)
     for task_id in [row.task_id async for row in every_row(store)][::-1] if tasks is None else tasks:
         await selection.add(task_id)
@@ -134,7 +134,7 @@ async def _write_task(store: JournalReader, writer: ExportWriter, row: TaskRow) 
 
 
 async def digest_at(store: JournalReader, task_id: str, seq: int) -> bytes:
-    """Return the digest of the record that holds an event of a task; empty if there is none."""
+    """Return the digest of the record that holds an event of a task, empty without one."""
     records = await store.read(task_id, after=seq - 1, upto=seq) if seq else []
     return records[-1].digest if records else b""
 
@@ -142,7 +142,7 @@ async def digest_at(store: JournalReader, task_id: str, seq: int) -> bytes:
 async def export_to_file(store: JournalReader, path: Path, tasks: Iterable[str] | None) -> ExportReport:
     """Write a file, readable by its owner only, that appears once it is complete.
 
-    A device or a pipe is written to directly: a file must not replace it.
+    It writes to a device or pipe directly, since a file must not replace it.
     """
     if _is_device(path):
         return await _export_into(store, path, tasks)

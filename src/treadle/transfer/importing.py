@@ -1,4 +1,4 @@
-"""Importing: the whole file is checked before anything is written; then each task is written whole or not at all."""
+"""Import: the whole file is checked before the first write. Then each task is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BREATH: Final = 256
 
 @frozen
 class ImportReport:
-    """The imported tasks and threads; `known` names tasks that the store already had, with the same events."""
+    """The imported tasks and threads. `known` names tasks that the store already had, with the same events."""
 
     tasks: tuple[str, ...]
     known: tuple[str, ...]
@@ -36,14 +36,14 @@ class ImportReport:
 
 @mutable
 class _Export:
-    """An export that was read to its end: the sections of its tasks, and its threads with their line numbers."""
+    """A complete export: the sections of its tasks, and its threads with their line numbers."""
 
     tasks: list[Section]
     threads: list[tuple[int, tuple[str, int, list[ThreadMember]]]]
 
 
 class _Records:
-    """The records of a task in a file: each iteration reads and checks them again."""
+    """The records of a task in a file. Each iteration reads and checks them again."""
 
     def __init__(self, path: Path, task: Section) -> None:
         self._path = path
@@ -147,15 +147,15 @@ async def _checked(store: JournalStore, path: Path, file: BinaryIO) -> _Export:
 
 
 _NAMING: Final = ("thread", "parent", "child", "call")
-"""The fields of events that name tasks, threads, and calls (after which child tasks are named)."""
+"""The fields of events that name tasks, threads, and calls. Names of child tasks derive from calls."""
 
 _NO_NAME: Final = "a name with a unit separator (U+001F), which no task or thread has"
 
 
 async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> None:
-    """Check a task's chain and the order of its events; set the row's journal format.
+    """Check a task's chain and the order of its events, and set the row's journal format.
 
-    Events after an unknown one are read and not applied: they may depend on it.
+    Events after an unknown one are read and not applied, since they may depend on it.
     """
     row = task.row
     head, digest, epoch = row.base_seq, task.base_digest, 0
@@ -192,7 +192,7 @@ async def _check_task(reader: ExportReader, task: Section, state: TaskState) -> 
 async def _state_before(
     store: JournalStore, path: Path, task: Section, sections: dict[str, Section]
 ) -> TaskState:
-    """Return the initial state of a task: empty, or that of the task it was forked from at that event.
+    """Return the initial state of a task: empty, or that of its base at the fork point.
 
     That task is in the file before it, or in the store.
     """
@@ -221,7 +221,7 @@ async def _state_before(
 async def _shared_records(
     store: JournalStore, path: Path, task_id: str, upto: int, sections: dict[str, Section]
 ) -> AsyncIterator[Record]:
-    """Yield the records of a task up to the record of an event, including those of the tasks it was forked from."""
+    """Yield the records of a task up to the record of an event, including those of its bases."""
     section = sections.get(task_id)
     if section is None:
         async for page in pages(store, task_id, upto=upto):
@@ -256,7 +256,7 @@ async def _check_members(
 
 
 async def _is_known(store: JournalStore, task: Section) -> bool:
-    """Return whether the same task is in the store; raises `TaskConflict` if another one has its id."""
+    """Return whether the same task is in the store. Raises `TaskConflict` if another one has its id."""
     row = task.row
     try:
         stored = await store.row(row.task_id, deleted=True)
@@ -289,7 +289,7 @@ def _difference(row: TaskRow, stored: TaskRow) -> str | None:
 async def _is_same_thread(
     store: JournalStore, line: int, thread: tuple[str, int, list[ThreadMember]]
 ) -> bool:
-    """Return whether the store has this thread or a newer version of it; raises `TaskConflict` if it has another."""
+    """Return whether the store has this thread or a newer version of it. Raises `TaskConflict` if it has another."""
     name, version, members = thread
     at, _ = await store.thread(name)
     if at == 0:

@@ -1,4 +1,4 @@
-"""The consistency rules of tasks and threads: `verify` reports each breach, and an import refuses it."""
+"""The consistency rules of tasks and threads. `verify` reports each breach, and an import refuses it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAGE: Final = 200
 
 @mutable
 class WholeThread:
-    """A thread with all its members, also those that later versions took out."""
+    """A thread with all its members, also those that later versions removed."""
 
     version: int
     members: list[ThreadMember]
@@ -33,11 +33,11 @@ async def every_thread(store: JournalReader) -> AsyncIterator[str]:
 
 
 async def whole_thread(store: JournalReader, thread_id: str) -> WholeThread:
-    """Return a thread with the members that were taken out of it.
+    """Return a thread with its removed members.
 
-    A deletion drops the events of a removed member once no task can begin with them any more, and keeps those that
-    forks share. The thread's versions still name the dropped end. Such a member ends here at its task's head: an export
-    carries the rest.
+    A deletion drops the events of a removed member once tasks cannot begin with them any more, and keeps those that
+    forks share. The thread's versions still name the dropped end. Such a member ends here at its task's head, and an
+    export has the rest.
     """
     version, members = await store.thread(thread_id)
     if len(members) == version:
@@ -60,7 +60,7 @@ async def whole_thread(store: JournalReader, thread_id: str) -> WholeThread:
 
 
 async def head_of(store: JournalReader, task_id: str) -> int:
-    """Return the last event of a task, deleted or not; 0 if it is not in the store."""
+    """Return the last event of a task, deleted or not, or 0 if it is not in the store."""
     row = await _row(store, task_id)
     return 0 if row is None else row.head
 
@@ -73,14 +73,14 @@ async def _row(store: JournalReader, task_id: str) -> TaskRow | None:
 
 
 def missing_end(member: ThreadMember, head: int) -> str | None:
-    """Return the defect of a member of a thread, given the last event of its task; None if there is none."""
+    """Return the defect of a member of a thread, given the last event of its task, or None."""
     if 1 <= member.seq <= head:
         return None
     return f"a thread ends task {member.task_id} at event {member.seq}, and it is not here with that event"
 
 
 def wrong_epoch(row: TaskRow, record: Record, previous: int) -> str | None:
-    """Return why a record of a task cannot have its epoch after one of a `previous` epoch; None if it can."""
+    """Return the reason why a record cannot have its epoch after one of a `previous` epoch, or None."""
     if previous <= record.epoch <= row.epoch:
         return None
     return f"task {row.task_id}: epoch {record.epoch} follows epoch {previous} of {row.epoch}"

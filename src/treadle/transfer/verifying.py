@@ -1,6 +1,6 @@
 """Verify journals against themselves and against the rows around them, a page at a time.
 
-Verification repairs nothing, and neither runs nor imports anything that a journal names.
+Verification never repairs, and never runs or imports code that a journal names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from treadle.ports import JournalReader, Record, TaskFilter, TaskRow, ThreadMemb
 from treadle.transfer import rules
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
-"""About how many bytes of a journal are in memory at once."""
+"""The approximate number of bytes of a journal in memory at once."""
 
 _ROWS: Final = 200
 
@@ -33,10 +33,10 @@ class Finding:
     """A defect of a journal or its surroundings.
 
     Args:
-        task_id: the task; a thread's id when `problem` is `thread` and no task is the cause.
+        task_id: the task. If `problem` is `thread` and no task is the cause, the id of the thread.
         seq: the first untrustworthy event of the journal, or the event that the finding is about.
-        problem: `journal` for records that were changed, are missing or cannot be read; `order` for events that cannot
-            follow each other; `conversation`, `row`, `thread` or `base` for data that contradict the journal.
+        problem: `journal` for records that were changed, are missing or cannot be read. `order` for events that cannot
+            follow each other. `conversation`, `row`, `thread` or `base` for data that contradict the journal.
         text: a sentence that describes it.
     """
 
@@ -51,7 +51,7 @@ class Finding:
 
 @frozen
 class TaskVerified:
-    """The check of one task. `unknown` counts events of kinds this version does not know, which are no damage."""
+    """The check of one task. `unknown` counts events of kinds unknown to this version, which are not damage."""
 
     task_id: str
     events: int
@@ -69,17 +69,17 @@ class VerifyReport:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings; empty when nothing is damaged."""
+        """All findings, empty without damage."""
         return (*[finding for task in self.tasks for finding in task.findings], *self.threads)
 
     @property
     def events(self) -> int:
-        """How many events were read."""
+        """The number of events that were read."""
         return sum(task.events for task in self.tasks)
 
     @property
     def bytes(self) -> int:
-        """How many bytes of records and large values were read."""
+        """The number of bytes of records and large values that were read."""
         return sum(task.bytes for task in self.tasks)
 
     def raise_for_findings(self) -> None:
@@ -91,7 +91,7 @@ class VerifyReport:
 async def pages(
     store: JournalReader, task_id: str, *, after: int = 0, upto: int
 ) -> AsyncIterator[list[Record]]:
-    """Yield a task's records in order, some megabytes at a time; raises the errors of `JournalStore.read`."""
+    """Yield a task's records in order, some megabytes at a time. Raises the errors of `JournalStore.read`."""
     window = 8
     while after < upto:
         page = await store.read(task_id, after=after, upto=min(upto, after + window))
@@ -108,7 +108,7 @@ async def pages(
 
 
 def size_of(records: list[Record]) -> int:
-    """Return how many bytes records hold, their large values included."""
+    """Return the number of bytes of records, their large values included."""
     return sum(len(record.data) + sum(map(len, record.blobs.values())) for record in records)
 
 
@@ -128,7 +128,7 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
     """Check one task, or all tasks of a store and the deleted ones that threads still need.
 
     Args:
-        store: a snapshot if the store is in use; otherwise tasks and threads are read at different moments.
+        store: a snapshot if the store is in use. A store itself is read at different moments.
         task_id: the task, or None for all.
     """
     history = ThreadHistory(store)
@@ -170,7 +170,7 @@ async def verify(store: JournalReader, task_id: str | None) -> VerifyReport:
 
 
 async def _end_findings(store: JournalReader, thread: str) -> list[Finding]:
-    """Return the missing parts of the members of a thread, removed members included."""
+    """Return the missing parts of the members of a thread, including removed ones."""
     findings: list[Finding] = []
     for member in (await rules.whole_thread(store, thread)).members:
         text = rules.missing_end(member, await rules.head_of(store, member.task_id))
@@ -180,7 +180,7 @@ async def _end_findings(store: JournalReader, thread: str) -> list[Finding]:
 
 
 async def thread_findings(store: JournalReader) -> list[Finding]:
-    """Return the missing parts of the members of all threads; reads no journal."""
+    """Return the missing parts of the members of all threads, without reading journals."""
     return [
         finding
         async for thread in rules.every_thread(store)
@@ -199,7 +199,7 @@ async def _member_verified(
 
 
 async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -> TaskVerified:
-    """Return the report on a task up to the head in its row; later events are left for the next check."""
+    """Return the report on a task up to the head in its row. The next check reads later events."""
     reading = _Reading(start(row.task_id), row)
     findings: list[Finding] = []
     try:
@@ -217,12 +217,12 @@ async def verified(store: JournalReader, history: ThreadHistory, row: TaskRow) -
         findings += reading.end()
         try:
             findings += await _contradictions(store, row, reading.state)
-            if not row.deleted:  # no task reads the beginning of a deleted one; a fork has its own
+            if not row.deleted:  # tasks do not read the beginning of a deleted one, and a fork has its own
                 findings += await _history_findings(store, history, row.task_id, reading.began)
         except StoreError as error:
             findings.append(Finding(row.task_id, reading.state.seq, "thread", str(error)))
     findings += _tail_findings(row, reading)
-    # A damaged page may leave a row without the number that its schema demands.
+    # A damaged page may leave a row without the number that its schema requires.
     if row.format is None or reading.format > row.format:  # pyright: ignore[reportUnnecessaryComparison]
         text = f"the row says format {row.format}, the journal needs {reading.format}: older drivers would drive it on"
         findings.append(Finding(row.task_id, reading.state.seq, "row", text))
@@ -243,12 +243,12 @@ class _OutOfOrder(Exception):
 
 @mutable
 class _Reading:
-    """A journal while it is read, page by page: checked and folded."""
+    """A journal in a check, which reads and folds it page by page."""
 
     state: TaskState
     row: TaskRow
     epoch: int = 0
-    """of the task's own last record; records before its fork point have epochs of another task"""
+    """of the task's own last record, since records before its fork point have epochs of another task"""
 
     digest: bytes = b""
     digests: dict[int, bytes] = field(default_factory=dict[int, bytes])
@@ -259,7 +259,7 @@ class _Reading:
     format: int = 1
     """the journal format that a driver must know after these events"""
     began: tuple[str, int] = "", 0
-    """the version of the thread that the task began with; for a fork, that of the task at the root of its prefix"""
+    """the version of the thread that the task, or the task at the root of its prefix, began with"""
 
     def take(self, page: list[Record]) -> None:
         state = self.state
@@ -359,7 +359,7 @@ async def _history_findings(
 
 
 def _missing_members(thread: str, version: int, members: list[ThreadMember]) -> str | None:
-    """Return why a version of a thread cannot have these members: each version adds one or takes one out."""
+    """Return the reason why a version of a thread cannot have these members. Each version adds or removes one."""
     if (version - len(members)) % 2 == 0:
         return None
     return f"version {version} of thread {thread!r} has {len(members)} members, and at least one more belongs to it"

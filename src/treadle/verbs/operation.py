@@ -1,4 +1,4 @@
-"""One operation over HTTP: a row of the table, with the types that it takes from its verb.
+"""One operation over HTTP: a row of the table, with the types of its verb.
 
 The scopes of principals, and the access that an operation needs.
 """
@@ -19,7 +19,8 @@ from treadle.runner.runner import TaskRunner
 Scope = Literal["read", "run", "control", "decide", "edit", "delete", "admin"]
 
 Access = Scope | Literal["operator", "any", "open"]
-"""The scope that an operation needs; `operator`: `admin` of no tenant; `any`: a principal; `open`: not even that."""
+"""The scope that an operation needs. `operator`: `admin` without a tenant. `any`: any principal. `open`: no principal.
+"""
 
 
 Method = Literal["GET", "POST", "DELETE"]
@@ -33,22 +34,22 @@ class Operation:
         name: its id, unique.
         method: of HTTP.
         path: with the names of its parameters in braces.
-        access: the scope that it needs.
-        verb: the verb of the runner whose arguments it takes; "" for an operation that is no verb.
+        access: its required scope.
+        verb: the verb of the runner whose arguments it takes. "": an operation without a verb.
         summary: one sentence.
         query: the names of its arguments in the query.
-        body: the names of its arguments in the body; None if it takes no body.
-        types: the types of arguments that are no arguments of the verb, or that are something else over HTTP.
-        result: what a response holds; None if it is empty.
-        status: of the response.
-        waits: the seconds that it waits unless `Prefer: wait=` says otherwise; None if it never waits.
-        repeats: what `Idempotency-Key` becomes: the id of a new `task`, or that of a `command`; nothing where the same
-            request again changes nothing by `itself`. None if it takes no key.
+        body: the names of its arguments in the body. None: it takes no body.
+        types: the types of arguments that the verb does not have, or that differ over HTTP.
+        result: the type of a response. None: it is empty.
+        status: the status of the response.
+        waits: the seconds that it waits, unless `Prefer: wait=` says otherwise. None: it never waits.
+        repeats: the use of `Idempotency-Key`: the id of a new `task`, or that of a `command`. With `itself`, the key is
+            not used, since a repeat changes nothing. None: it takes no key.
         media: the media type of the response.
         streams: whether a client that accepts `text/event-stream` gets an event stream.
-        most: how many items of a page a request may ask for.
-        command: the name of its plain command, if it has one; `cli.plain` makes it.
-        drives: whether it may run code of agents and tools, and so belongs into the loop in which tasks are driven.
+        most: the most items of a page that a request can ask for.
+        command: the name of its plain command, if any. `cli.plain` makes it.
+        drives: whether it may run code of agents and tools, and so belongs in the loop that drives tasks.
     """
 
     name: str
@@ -92,17 +93,17 @@ class Operation:
 
     @property
     def turned_by(self) -> str:
-        """The argument that says where a page begins."""
+        """The argument for the beginning of a page."""
         return "cursor" if "cursor" in self.query else "after"
 
     def argument_type(self, name: str) -> Any:
-        """Return the type of an argument: that of the row, else text in a path, else that of the verb."""
+        """Return the type of an argument, from the row, as text in a path, or from the verb."""
         if name in self.types:
             return self.types[name]
         return str if name in self.in_path else _types_of(self.verb)[name]
 
     def is_required(self, name: str) -> bool:
-        """Whether a request has to bring an argument."""
+        """Whether a request must have an argument."""
         parameter = self.parameters.get(name)
         return name in self.in_path or (parameter is not None and parameter.default is Parameter.empty)
 

@@ -1,11 +1,11 @@
-"""The table of operations over HTTP: a row for each verb of the runner, and for each operation that is no verb.
+"""The table of operations over HTTP: a row for each verb of the runner, and for each operation without a verb.
 
-Routes, the OpenAPI document, the matrix of authorisations, the page of the reference and the requests of the client are
-made from it. A route that is not in this table does not exist.
+It makes the routes, the OpenAPI document, the matrix of authorisations, the reference page and the client's requests. A
+route that is not in this table does not exist.
 
-The arguments of a row are those of its verb, with the types of the verb's annotations. The row says which of them a
-request may bring, and where. No request can bring the others: agents as objects, contexts, models, and `by`, which is
-the name of the principal.
+The arguments of a row are those of its verb, with the types of the verb's annotations. The row lists those that a
+request can have, and their places. A request cannot have the others: agents as objects, contexts, models, and `by`,
+which is the name of the principal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from treadle.transfer.verifying import VerifyReport
 from treadle.verbs.operation import Access, Operation
 
 SOON: Final = 10.0
-"""Seconds for which verbs wait that are mostly done at once, unless the request says otherwise."""
+"""Seconds that usually quick verbs wait, unless the request says otherwise."""
 
 PAGE: Final = 200
 """The most items of a page."""
@@ -53,7 +53,7 @@ _FILTERS: Final = (
 
 
 def _get(name: str, path: str, summary: str, result: Any, **more: Any) -> Operation:
-    """Return the row of an operation that reads: by the verb of its name, unless `verb` says otherwise."""
+    """Return the row of a reading operation, for the verb of its name, or for `verb`."""
     row: dict[str, Any] = {"access": "read", "verb": name, **more}
     return Operation(name=name, method="GET", path=f"/v1/{path}", summary=summary, result=result, **row)
 
@@ -61,7 +61,7 @@ def _get(name: str, path: str, summary: str, result: Any, **more: Any) -> Operat
 def _post(
     name: str, access: Access, path: str, body: tuple[str, ...], summary: str, **more: Any
 ) -> Operation:
-    """Return the row of an operation that changes something: by the verb of its name, unless `verb` says otherwise."""
+    """Return the row of a changing operation, for the verb of its name, or for `verb`."""
     row: dict[str, Any] = {"verb": name, "status": 200 if "result" in more else 204, **more}
     return Operation(
         name=name, method="POST", access=access, path=f"/v1/{path}", body=body, summary=summary, **row
@@ -463,10 +463,10 @@ ELSEWHERE: Final[dict[str, str]] = {
     "export_tasks": "an export is written where the store is: `treadle export`, or GET /v1/tasks/{id}/export",
     "import_tasks": "tasks are imported where the store is: `treadle import`",
 }
-"""The members of a runner that have no row, and where they are instead."""
+"""The members of a runner without a row, and their replacements."""
 
 
 def operation_of(verb: str, arguments: Mapping[str, Any]) -> Operation:
-    """Return the operation of a verb; of several, that with the most of the arguments in its path."""
+    """Return the operation of a verb. Of several, it is that with the most of the arguments in its path."""
     rows = [row for row in OPERATIONS.values() if row.verb == verb]
     return max(rows, key=lambda row: sum(arguments.get(name) is not None for name in row.in_path))
