@@ -24,12 +24,12 @@ def test_a_dry_run_of_an_undo_reports_and_changes_nothing(treadle, project):
     told = treadle("undo", "last", "--to", "0", "--dry-run")
     assert told.code == 0
     assert "nothing is changed; an undo would go back to the beginning" in told.out
-    assert "book (s1-0) compensated" in told.out
+    assert "book (s1-0) would be compensated" in told.out
     assert (project / "ledger").read_text() == "book 12A\n"
     treadle("run", "payer", "pay")
     told = treadle("undo", "last", "--to", "0", "--dry-run")
     assert "the undo to the beginning would stop" in told.out
-    assert "pay (s1-0) not compensated" in told.out
+    assert "pay (s1-0) would not be compensated" in told.out
 
 
 def test_undo_without_calls_to_compensate_needs_no_agent(treadle, project):

@@ -95,7 +95,8 @@ async def test_without_auth_the_server_has_the_token_of_a_file_of_its_owner(
     file = tmp_path / ".treadle" / "server-token"
     assert file.stat().st_mode & 0o777 == 0o600
     async with Client(api, file.read_text().strip()) as client, Client(api, None) as stranger:
-        assert (await client.json("GET", "/v1/me"))["name"] == "local"
+        me = await client.json("GET", "/v1/me")
+        assert (me["name"], me["models"]) == ("local", [])
         await stranger.json("GET", "/v1/me", status=401)
 
 

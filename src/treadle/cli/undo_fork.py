@@ -52,7 +52,7 @@ async def undo(
                 row.task_id, to=_step(to), step=_step(step), force=force, dry_run=True
             )
             screen.document(report)
-            print_report(screen, report, dry_run=True)
+            print_report(screen, report)
             return 0
         chosen = await agent_of(runner, row, screen, agent, None)
         report = await runner.undo_step(
@@ -75,17 +75,17 @@ def _step(text: str | None) -> int | str | None:
     return int(text) if text is not None and text.isdecimal() else text
 
 
-def print_report(screen: Screen, report: UndoReport, *, dry_run: bool = False) -> None:
+def print_report(screen: Screen, report: UndoReport) -> None:
     """Print the report of an undo, or of a dry run, call by call."""
     target = f"step {report.to}" if report.to else "the beginning"
     outcome = f"back to {target}" if report.complete else f"the undo to {target} has stopped"
-    if dry_run:
+    if report.planned:
         outcome = f"nothing is changed; an undo would go back to {target}"
         if not report.complete:
             outcome = f"nothing is changed; the undo to {target} would stop"
     screen.line(("↶ ", "magenta"), f"{outcome}; steps taken back: {', '.join(report.steps)}")
     for call in report.calls:
-        verdict = call.verdict.replace("_", " ") + (f": {call.why}" if call.why else "")
+        verdict = report.verdict_of(call) + (f": {call.why}" if call.why else "")
         screen.line("  ", _VERDICTS[call.verdict], f"{call.tool} ({call.call}) {verdict}")
     if report.problem is not None:
         screen.line(("  ! ", "yellow"), report.problem)

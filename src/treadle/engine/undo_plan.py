@@ -148,7 +148,8 @@ def forecast(
         )
     elif irreversible and not force and state.undo is None:
         problem = str(_irreversible_step(state, irreversible))
-    return UndoReport(state.task_id, problem is None, keep, _ids(steps), tuple(verdicts.values()), problem)
+    calls_undone = tuple(verdicts.values())
+    return UndoReport(state.task_id, problem is None, keep, _ids(steps), calls_undone, problem, planned=True)
 
 
 def _taken_back(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from treadle.core import events as e
 from treadle.core.data import frozen
@@ -40,7 +40,10 @@ class PruneReport:
 
 @frozen
 class UndoReport(Displayed):
-    """The report of an undo. If a compensation stopped it, `complete` is false and `left` names the other calls."""
+    """The report of an undo. If a compensation stopped it, `complete` is false and `left` names the other calls.
+
+    With `planned` it is the forecast of a dry run: nothing has changed, and all fields say what an undo would do.
+    """
 
     task_id: str
     complete: bool
@@ -48,20 +51,30 @@ class UndoReport(Displayed):
     steps: tuple[str, ...]
     calls: tuple[e.UndoneCall, ...]
     problem: str | None = None
+    planned: bool = False
 
     @property
     def left(self) -> tuple[str, ...]:
         """Ids of the calls that are not compensated."""
         return tuple(call.call for call in self.calls if call.verdict in ("not_compensated", "unknown"))
 
+    def verdict_of(self, call: e.UndoneCall) -> str:
+        """The verdict on a call for people to read, such as `would be compensated` in a forecast."""
+        words = call.verdict.replace("_", " ")
+        return _FORECASTS.get(call.verdict, words) if self.planned else words
+
     def _view(self) -> View:
+        def row(call: e.UndoneCall) -> tuple[Any, ...]:
+            return call.call, call.tool, Word(self.verdict_of(call)), call.why
+
+        state = "completed" if self.complete else "waiting"
         return View(
             title="UndoReport",
             name=self.task_id,
-            state="completed" if self.complete else "waiting",
+            state="planned" if self.planned else state,
             facts=(("back to step", str(self.to)), ("undone", ", ".join(self.steps))),
             text=self.problem or "",
-            tables=(Table("calls", ("call", "tool", "verdict", "why"), self.calls, _undone_row),),
+            tables=(Table("calls", ("call", "tool", "verdict", "why"), self.calls, row),),
         )
 
 
@@ -96,5 +109,8 @@ class Difference(Displayed):
         )
 
 
-def _undone_row(call: e.UndoneCall) -> tuple[Any, ...]:
-    return call.call, call.tool, Word(call.verdict), call.why
+_FORECASTS: Final = {
+    "compensated": "would be compensated",
+    "not_compensated": "would not be compensated",
+    "unknown": "would wait for its end",
+}

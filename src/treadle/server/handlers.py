@@ -326,7 +326,7 @@ def _version() -> str:
 
 
 async def get_me(call: Call) -> Answer:
-    """Return the principal of the request and the server's properties."""
+    """Return the principal of the request and the server's properties; `models` are those that a fork may name."""
     principal = call.principal
     assert principal is not None, "the operation needs a principal"
     return Answer(
@@ -336,6 +336,7 @@ async def get_me(call: Call) -> Answer:
             "scopes": sorted(principal.scopes),
             "version": _version(),
             "protocols": [],
+            "models": list(call.service.models),
         }
     )
 
