@@ -767,8 +767,8 @@ async def test_a_replay_repeats_the_changes_and_names_those_that_differ(runner: 
     assert (await replay(recording, agent, run_tools=True)).drifts == ()
     drifts = (await replay(recording, keeper(10), run_tools=True)).drifts
     assert [(drift.kind, drift.what) for drift in drifts] == [
-        ("result", "what add(n=1) changes in the state"),
-        ("result", "what add(n=2) changes in the state"),
+        ("result", "the changes of add(n=1) in the state"),
+        ("result", "the changes of add(n=2) in the state"),
     ]
     assert drifts[0].recorded == {"values": {"sum": 2}, "removed": []}
     assert drifts[0].now == {"values": {"sum": 11}, "removed": []}

@@ -43,7 +43,7 @@ async def test_by_a_policy(arguments: Any) -> None:
     (execution,) = result.tool_executions
     assert execution.outcome == "denied"
     assert execution.error is not None
-    assert "the policy replaced its arguments by what cannot be stored" in execution.error.message
+    assert "the policy replaced its arguments by data that cannot be stored" in execution.error.message
     assert execution.arguments == {"order": "A-1"}
 
 

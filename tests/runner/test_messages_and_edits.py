@@ -166,7 +166,7 @@ async def test_a_message_that_reaches_a_task_just_after_its_end_is_refused() -> 
 
 async def test_a_step_with_an_unsettled_call_is_not_taken_back_unless_by_force(runner: Runner) -> None:
     handle = await unknown_payment(runner)
-    with pytest.raises(IrreversibleStep, match="settle what is unknown"):
+    with pytest.raises(IrreversibleStep, match="settle unknown outcomes"):
         await runner.undo_step(handle.task_id)
     report = await runner.undo_step(handle.task_id, force=True)
     assert [(undone.call, undone.verdict) for undone in report.calls] == [("s1-0", "unknown")]

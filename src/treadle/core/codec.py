@@ -263,7 +263,7 @@ def _named(hint: Any) -> str:
         return " or ".join([_named(option) for option in get_args(hint)])
     if origin is Literal:
         return " or ".join([repr(literal) for literal in get_args(hint)])
-    return _NAMES.get(origin or hint, "what the event is made of")
+    return _NAMES.get(origin or hint, "a value of the declared type")
 
 
 _NAMES: dict[Any, str] = {

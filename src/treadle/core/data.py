@@ -236,7 +236,7 @@ def _fields_of(cls: Any) -> dict[str, Field[Any]]:
     return made
 
 
-_FIELD: Final = cast("Any", dataclasses)._FIELD  # noqa: SLF001  what `fields` knows a field by
+_FIELD: Final = cast("Any", dataclasses)._FIELD  # noqa: SLF001  by which `fields` recognises a field
 
 
 def _equal(self: Any, other: object) -> bool:

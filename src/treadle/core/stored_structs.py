@@ -103,7 +103,7 @@ class StructDecoder:
         try:
             if self._kinds:
                 return self._decode(data)
-        except Exception:  # noqa: BLE001, S110  the reader of the codec says what is wrong, if anything is
+        except Exception:  # noqa: BLE001, S110  the reader of the codec reports any defect
             pass
         try:
             return self._decode(data) if self._learn(data) else None

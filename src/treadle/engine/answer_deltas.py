@@ -46,7 +46,7 @@ class AnswerDeltas:
         """the channel of the newest piece of text or reasoning"""
 
         self._at = 0
-        """how many characters were written before the newest piece, of what it continues"""
+        """the number of characters before the newest piece, in the text that it continues"""
 
         self._written: dict[e.Channel | int, StringIO] = {}
         """the text so far: of a channel, and of the arguments of a call by its index"""

@@ -253,14 +253,16 @@ class Guarding:
         if part not in JSON_PARTS and not isinstance(value, str):
             return Deny(guardrail.id, f"the guardrail rewrote a text as a {type(value).__name__}")
         if (beyond := flaw(value)) is not None:
-            return Deny(guardrail.id, f"the guardrail rewrote a content as what cannot be stored: {beyond}")
+            return Deny(
+                guardrail.id, f"the guardrail rewrote a content as data that cannot be stored: {beyond}"
+            )
         typed = self._context.runtime.agent.typed
         if part == "answer" and typed is not None:
             try:
                 value = typed.read(value)
             except ValueError as error:
                 return Deny(
-                    guardrail.id, f"the guardrail rewrote the answer to what is not of its type: {error}"
+                    guardrail.id, f"the guardrail rewrote the answer as data that is not of its type: {error}"
                 )
         if value == content[part]:
             return None

@@ -213,7 +213,7 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
             if not isinstance(stored, dict):
                 raise ValueError("they are no object")  # noqa: TRY004  one error for all that is refused
         except ValueError as error:
-            reason = f"the policy replaced its arguments by what cannot be stored: {error}"
+            reason = f"the policy replaced its arguments by data that cannot be stored: {error}"
             return e.CallJudged(call.step, call.id, "deny", rule, reason)
         arguments = cast("dict[str, Json]", stored)
         if self.context.vault.is_in(arguments):

@@ -123,7 +123,7 @@ class Listener:
         deltas = len(self._buffer) - len(kept)
         events = len(kept) // 2 if len(kept) > BUFFER // 2 else 0
         if not any(self._dropped):
-            _LOG.warning("the observer %s is too slow: what it does not hear in time is dropped", self.name)
+            _LOG.warning("the observer %s is too slow: notices beyond its buffer are dropped", self.name)
         for counted in (self._missed, self._dropped):
             counted[0] += events
             counted[1] += deltas

@@ -94,7 +94,7 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
                 Deny(verdict.rule, f"it needs a person, and the run is headless: {verdict.reason}")
             )
         if verdict.approvers or verdict.excluded or verdict.argument or verdict.expires is not None:
-            why = "it has terms for approvers, and resuming the task is what approves a request to a model"
+            why = "it has terms for approvers, and a request to a model is approved by resuming the task"
             return self._denied(Deny(verdict.rule, why))
         reason = f"a request to {self._model} waits for a person by rule {verdict.rule}: {verdict.reason}"
         return [self._judged("ask", verdict), e.PauseRequested(POLICY, reason)]

@@ -181,7 +181,7 @@ def _irreversible_step(state: TaskState, calls: list[CallState]) -> Irreversible
     )
     message = (
         f"task {state.task_id}: {named} may have changed something and cannot be taken back; give the tool undo=, "
-        "settle what is unknown, or use force=True (--force) to rewind without compensating"
+        "settle unknown outcomes, or use force=True (--force) to rewind without compensating"
     )
     return IrreversibleStep(message, task_id=state.task_id, calls=tuple([call.id for call in calls]))
 

@@ -93,8 +93,8 @@ def _of_requests(
             != then.fingerprint
         ):
             difference = (
-                "more than its instructions changed before it was recorded here; "
-                "the recording does not say what"
+                "more than its instructions changed before this recording, "
+                "which does not contain the other changes"
             )
             yield Drift("agent", "request 1", difference, then.fingerprint, declared["fingerprint"])
         return
@@ -194,10 +194,10 @@ def _of_calls(then: list[CallTrace], now: list[CallTrace], where: str) -> Iterat
             yield Drift("call", label, _subject_of(old, new), before, after)
             return
         if old.end is not None and (old.seen, _ran(old)) != (new.seen, _ran(new)):
-            yield Drift("result", label, f"what the model is shown of {old.text}", old.seen, new.seen)
+            yield Drift("result", label, f"the result of {old.text} for the model", old.seen, new.seen)
         elif old.end is not None and new.end is not None and old.end.changes != new.end.changes:
             before, after = _plain(old.end.changes), _plain(new.end.changes)
-            yield Drift("result", label, f"what {old.text} changes in the state", before, after)
+            yield Drift("result", label, f"the changes of {old.text} in the state", before, after)
 
 
 def _subject_of(old: CallTrace | None, new: CallTrace | None) -> str:

@@ -36,8 +36,8 @@ IGNORED: Final[dict[str, str]] = {
     "time": "when an event happened",
     "thread": "the id of the thread",
     "parent": "the id of the task that another was forked from, or is a child of",
-    "incarnation": "which of the tasks of one id it is",
-    "frame_key": "what the nonces of frames around untrusted content are made with",
+    "incarnation": "distinguishes successive tasks of one id",
+    "frame_key": "the key of the nonces of frames around untrusted content",
     "inbox": "the id that the sender of a command chose",
 }
 """The fields that are not compared, with descriptions."""

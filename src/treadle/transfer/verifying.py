@@ -350,7 +350,7 @@ async def _history_findings(
         text = f"it began with version {base} of thread {thread!r}, which is at version {version}"
         return [Finding(task_id, 1, "thread", text)]
     if (text := _missing_members(thread, version, members)) is not None:
-        return [Finding(task_id, 1, "thread", f"of what it began with something is lost: {text}")]
+        return [Finding(task_id, 1, "thread", f"a part of the history that it began with is lost: {text}")]
     damaged = (await history.begin(thread, base)).damaged
     return [
         Finding(task_id, 1, "thread", f"it began with messages of task {turn.task_id}: {turn}")

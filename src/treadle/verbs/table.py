@@ -93,7 +93,7 @@ _ABOUT: Final = (
     _get(
         "get_me",
         "me",
-        "Return the principal of the request and what the server is.",
+        "Return the principal of the request, and facts about the server.",
         dict[str, Json],
         verb="",
         access="any",
@@ -121,7 +121,7 @@ _ABOUT: Final = (
         method="GET",
         path="/ready",
         access="open",
-        summary="Answer whether the server can serve: its store is readable, and it is not about to end.",
+        summary="Answer whether the server can serve: its store is readable, and it is not shutting down.",
         result=dict[str, Json],
     ),
 )
@@ -140,14 +140,14 @@ _LISTS: Final = (
     _get(
         "count_tasks",
         "totals",
-        "Count tasks by state, with what they spent.",
+        "Count tasks by state, with their spending.",
         TaskTotals,
         query=_FILTERS,
     ),
     _get(
         "usage",
         "usage",
-        "Return what tasks spent, by agent, day or label.",
+        "Return the spending of tasks, by agent, day or label.",
         UsageReport,
         access="admin",
         query=("since", "until", "by", "agent", "labels"),
@@ -171,7 +171,7 @@ _LISTS: Final = (
     _get(
         "get_thread_summary",
         "threads/{thread_id}",
-        "Return how many tasks have messages in a thread.",
+        "Return the number of tasks with messages in a thread.",
         ThreadSummary,
         verb="",
     ),
@@ -209,7 +209,7 @@ _READS: Final = (
     _get(
         "get_result",
         "tasks/{task}/result",
-        "Return how a task stands; with `Prefer: wait`, once it is at rest.",
+        "Return the result of a task so far; with `Prefer: wait`, once it is at rest.",
         RunResult,
         verb="result",
         query=("at",),
@@ -227,7 +227,7 @@ _READS: Final = (
     _get(
         "get_artifact",
         "tasks/{task}/artifacts/{artifact_id}",
-        "Return an artifact as an attachment; one that lies elsewhere as JSON, with its URL.",
+        "Return an artifact as an attachment, or as JSON with its URL if it is stored elsewhere.",
         File,
         media="application/octet-stream",
     ),
@@ -276,7 +276,7 @@ _READS: Final = (
     _get(
         "get_step",
         "tasks/{task}/steps/{step}",
-        "Return what a step did; with `Prefer: wait`, once it has ended or the task is at rest.",
+        "Return the report of a step; with `Prefer: wait`, once it has ended or the task is at rest.",
         TaskStepOutput,
         waits=0.0,
     ),
@@ -290,7 +290,7 @@ _READS: Final = (
     _get(
         "get_lineage",
         "tasks/{task}/lineage",
-        "Return the parent, the children and the forks of a task, and what it was forked from.",
+        "Return the parent, the children, the forks and the base of a task.",
         Lineage,
         query=("limit",),
         most=PAGE,
@@ -298,13 +298,13 @@ _READS: Final = (
     _get(
         "verify",
         "tasks/{task}/verify",
-        "Read the journal of a task anew and check all that can be checked.",
+        "Read the journal of a task again and verify it.",
         VerifyReport,
     ),
     _get(
         "export_task",
         "tasks/{task}/export",
-        "Return a task as an export, with those it was forked from or shares a thread with.",
+        "Return a task as an export, with the tasks that it was forked from or shares a thread with.",
         File,
         verb="",
         media="application/jsonl",
@@ -317,7 +317,7 @@ _RUNS: Final = (
         "run",
         "tasks",
         ("agent", "input", "task_id", "thread_id", "options", "extra_state", "labels", "run"),
-        "Create a task, and with `run` have it driven; the same id again is the same task.",
+        "Create a task, and drive it with `run`; a repeat with the same id returns the same task.",
         types={"agent": str, "labels": dict[str, str] | None, "run": bool},
         result=Task,
         status=201,
@@ -340,7 +340,7 @@ _RUNS: Final = (
         "resume",
         "run",
         ("options",),
-        "Have a task driven on from where it stands.",
+        "Continue a task from its present state.",
         result=RunResult,
         waits=0.0,
     ),
@@ -352,18 +352,18 @@ _RUNS: Final = (
         command="send",
     ),
     _stop("pause", "Let running calls end and start nothing new."),
-    _stop("interrupt", "Stop what runs now; the task can be resumed."),
+    _stop("interrupt", "Stop running calls now; the task can be resumed."),
     _stop("cancel", "End a task for good."),
 )
 
 _DECISIONS: Final = (
-    _command("settle", "decide", ("request_id", "verdict"), "Settle an outcome that is unknown."),
+    _command("settle", "decide", ("request_id", "verdict"), "Settle an unknown outcome."),
     _command("approve", "decide", ("request_id", "arguments", "scope", "same"), "Approve a call."),
     _command("deny", "decide", ("request_id", "reason", "stop"), "Deny a call."),
     _command("answer", "decide", ("request_id", "value"), "Answer a question."),
     _command("complete", "decide", ("ticket", "value"), "Deliver the result of a call in the background."),
     _command("fail", "decide", ("ticket", "error"), "Report that a call in the background failed."),
-    _command("progress", "decide", ("ticket", "value"), "Report how far a call in the background is."),
+    _command("progress", "decide", ("ticket", "value"), "Report the progress of a call in the background."),
     _post(
         "revoke",
         "decide",
@@ -406,7 +406,7 @@ _EDITS: Final = (
     ),
     _command("edit_step", "edit", ("input",), "Replace the input of the next step.", result=StepInfo),
     _command("edit_call", "edit", ("call_id", "arguments"), "Change a call that has not begun."),
-    _command("skip_step", "edit", ("step",), "Give up a failed step."),
+    _command("skip_step", "edit", ("step",), "Skip a failed step."),
     _post(
         "compact_thread",
         "edit",

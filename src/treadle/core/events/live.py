@@ -94,7 +94,7 @@ class RawChunk(OfTask):
 class ToolProgress(CallOccurrence):
     """A tool reported its progress."""
 
-    says = "{it.tool} tells how far it is ({it.call})"
+    says = "{it.tool} reported progress ({it.call})"
 
     kind: ClassVar[str] = "tool_progress"
     step: str

@@ -177,7 +177,7 @@ class StateOverwritten(Event):
     `kept` and `lost` are ids of calls, or of step functions. `kept` comes later in call order.
     """
 
-    says = "{it.kept} overwrote what {it.lost} had set in the extra state"
+    says = "{it.kept} overwrote values of {it.lost} in the extra state"
 
     since = 3
     step: str
@@ -253,7 +253,7 @@ class StepSkipped(Event):
     `degrades` is as in `StepFailed`.
     """
 
-    says = "step {it.step} was given up"
+    says = "step {it.step} was skipped"
 
     step: str
     by: str | None = None

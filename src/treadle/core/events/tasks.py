@@ -169,7 +169,7 @@ class MessagesImported(Event):
 class InstructionsSet(Event):
     """The agent's instructions were computed for this task. `changes` are changes of its `extra_state`."""
 
-    says = "the instructions were worked out"
+    says = "the instructions were computed"
 
     text: str
     changes: StateChange | None = None
