@@ -278,6 +278,33 @@ async def test_many_processes_may_open_a_fresh_file_at_once(tmp_path: Path, proc
         assert [row.head for row in await store.rows(TaskFilter())] == [4] * processes
 
 
+def test_a_file_that_another_process_creates_meanwhile_is_not_taken_for_another_programs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "j.db"
+    path.touch()
+
+    class Overtaken:
+        """A connection beside which another process creates the tables after its first statement."""
+
+        def __init__(self) -> None:
+            self.connection = apsw.Connection(str(path))
+
+        def execute(self, statement: str) -> Any:
+            rows = self.connection.execute(statement).fetchall()
+            if schema.pragma(other, "user_version") == 0:
+                schema._migrate(other, path)
+            return Rows(rows)
+
+    class Rows(list[Any]):
+        def fetchall(self) -> list[Any]:
+            return self
+
+    other: Any = apsw.Connection(str(path))
+    schema._check_format(Overtaken(), path)  # type: ignore[arg-type]
+    assert schema.pragma(other, "application_id") == schema.APPLICATION_ID
+
+
 # ----------------------------------------------------------------------------------------- faults of the disk
 
 

@@ -176,9 +176,10 @@ def _patiently(path: Path, step: Callable[[], None]) -> None:
 
 def _check_format(connection: Connection, path: Path) -> None:
     """Refuse a file of another program before anything in it is changed."""
+    # In this order: another process may create the tables in between, and it sets the id with them.
+    is_empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
     application = pragma(connection, "application_id")
-    fresh = application == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
-    if application != APPLICATION_ID and not fresh:
+    if application != APPLICATION_ID and not (is_empty and application == 0):
         raise StoreFormatError(f"{path} is a database of another program: choose another file")
 
 
