@@ -17,15 +17,23 @@ from treadle.results.states import StateWord
 
 PICTURES = DOCS / "pictures"
 STYLE = (
-    "text{font:14px system-ui,sans-serif;fill:#263238;text-anchor:middle;dominant-baseline:central}"
-    ".small{font-size:12px;fill:#607d8b}.left{text-anchor:start}"
-    ".box{fill:#eceff1;stroke:#90a4ae}.end{fill:#cfd8dc;stroke:#455a64;stroke-width:2}"
-    ".stop{fill:#fff3e0;stroke:#fb8c00}.gone{fill:#fafafa;stroke:#b0bec5;stroke-dasharray:4 3}"
-    ".line{marker-end:none!important}.arrow{stroke:#607d8b;fill:none;marker-end:url(#head)}.back{stroke:#fb8c00;fill:none;marker-end:url(#head)}"
+    "text{font:14px system-ui,sans-serif;fill:#1f2638;text-anchor:middle;dominant-baseline:central}"
+    ".small{font-size:12px;fill:#566076}.left{text-anchor:start}"
+    ".box{fill:#eef0fa;stroke:#a3ade4}.end{fill:#dde1fb;stroke:#3f4bc0;stroke-width:2}"
+    ".stop{fill:#fdf0eb;stroke:#d9734f}.gone{fill:#fafbfd;stroke:#b6bdcc;stroke-dasharray:4 3}"
+    ".line{marker-end:none!important}.arrow{stroke:#6b7590;fill:none;marker-end:url(#head)}"
+    ".back{stroke:#c2502c;fill:none;marker-end:url(#back)}"
 )
-HEAD = (
-    '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
-    'orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" fill="#607d8b"/></marker>'
+DARK = {
+    "#ffffff": "#12161f", "#1f2638": "#e4e8f1", "#566076": "#a0a9bc", "#eef0fa": "#1d2340", "#a3ade4": "#4f5bb0",
+    "#dde1fb": "#2b3372", "#3f4bc0": "#a9b4ff", "#fdf0eb": "#35221c", "#d9734f": "#d9825f", "#fafbfd": "#161b25",
+    "#b6bdcc": "#525b70", "#6b7590": "#8b95ab", "#c2502c": "#f5977a",
+}  # fmt: skip
+"""Each colour of a diagram, and the one on a dark page."""
+HEADS = "".join(
+    f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+    f'orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" fill="{colour}"/></marker>'
+    for name, colour in (("head", "#6b7590"), ("back", "#c2502c"))
 )
 
 LIFE = {  # where each state of a task stands, and how it looks
@@ -60,10 +68,10 @@ def arrow(path: str, kind: str = "arrow") -> str:
 
 
 def picture(width: int, height: int, title: str, parts: list[str]) -> str:
-    """Return a whole picture, on white, so that it can be read on a dark page too."""
+    """Return a whole picture, on white."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n<defs>{HEAD}</defs>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n<defs>{HEADS}</defs>\n"
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )
 
@@ -129,7 +137,7 @@ def layers() -> str:
     parts.append(
         f'<text class="small" transform="translate(32 {height / 2:g}) rotate(-90)">imports go downward only</text>'
     )
-    return picture(780, height, "The layers of the package", parts)
+    return picture(820, height, "The layers of the package", parts)
 
 
 def undo() -> str:
@@ -282,8 +290,15 @@ DIAGRAMS: dict[str, Callable[[], str]] = {
 }
 
 
+def dark(diagram: str) -> str:
+    """Return a diagram in the colours of a dark page."""
+    return re.sub("#[0-9a-f]{6}", lambda colour: DARK[colour.group()], diagram)
+
+
 def write() -> None:
-    """Write every diagram to docs/pictures."""
+    """Write every diagram to docs/pictures, for light and for dark pages."""
     PICTURES.mkdir(exist_ok=True)
     for name, draw in DIAGRAMS.items():
-        (PICTURES / f"{name}.svg").write_text(draw(), encoding="utf-8")
+        diagram = draw()
+        (PICTURES / f"{name}.svg").write_text(diagram, encoding="utf-8")
+        (PICTURES / f"{name}-dark.svg").write_text(dark(diagram), encoding="utf-8")

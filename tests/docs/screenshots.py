@@ -2,7 +2,8 @@
 
     python -m tests.docs.screenshots
 
-Ids and times are those of the moment, so the pictures change whenever they are taken. `make pictures` takes them anew.
+Ids and times are those of the moment, so the pictures change whenever they are taken. `make pictures` takes them anew,
+for light and for dark pages.
 """
 
 import fcntl
@@ -66,18 +67,17 @@ BEFORE = {
         'treadle run shop "And cake, for tomorrow?"',
     ]
 }
-COLOURS = (
-    "263238 c62828 2e7d32 e65100 1565c0 6a1b9a 00838f 546e7a"  # from black to white, as terminals count them
-)
+COLOURS = {  # background, foreground, then from black to white, as terminals count them
+    "": "fafbfd 10141f 263238 c62828 24762a b35309 1f5fae 6a1b9a 00727f 566076",
+    "-dark": "191e29 f1f3f9 4a5266 ff8f8f 7fcf9f f5c97a 8fb1ff dc9be8 6fd0d6 a0a9bc",
+}
+"""The colours of each theme, by the end of the names of its pictures."""
 
 
-def colour(code: str) -> tuple[int, int, int]:
-    """Return the parts of a colour that is written in hexadecimal digits."""
-    red, green, blue = bytes.fromhex(code)
-    return red, green, blue
-
-
-THEME = TerminalTheme(colour("fafafa"), colour("263238"), [colour(code) for code in COLOURS.split()])
+def theme(colours: str) -> TerminalTheme:
+    """Return a theme of colours that are written in hexadecimal digits."""
+    background, foreground, *others = [tuple(bytes.fromhex(colour)) for colour in colours.split()]
+    return TerminalTheme(background, foreground, others)  # type: ignore[arg-type]
 
 
 def in_a_terminal(command: str, folder: Path) -> str:
@@ -116,16 +116,21 @@ def shown(sent: str) -> str:
     return "\n".join(lines).rstrip()
 
 
-def as_picture(commands: list[str], folder: Path) -> str:
-    """Run commands, and return a picture of the terminal with them and what they print."""
+def as_pictures(commands: list[str], folder: Path) -> dict[str, str]:
+    """Run commands, and return pictures of the terminal with them and what they print, one for each theme."""
     console = Console(
         record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor"
     )
     for command in commands:
         console.print(Text(f"$ {command}", style="bold"))
         console.print(Text.from_ansi(shown(in_a_terminal(command, folder))), soft_wrap=True)
-    svg = console.export_svg(title="", theme=THEME, unique_id="t")
-    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # no font of another server
+    return {end: as_picture(console, theme(colours)) for end, colours in COLOURS.items()}
+
+
+def as_picture(console: Console, theme: TerminalTheme) -> str:
+    """Return what a console shows, as a picture without a font of another server."""
+    svg = console.export_svg(title="", theme=theme, unique_id="t", clear=False)
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
     return re.sub(
         r"[ \t]+$", "", svg.replace("Fira Code", "ui-monospace, Menlo, Consolas"), flags=re.MULTILINE
     )
@@ -139,8 +144,8 @@ def take() -> None:
         for name, commands in SCREENS.items():
             for command in BEFORE.get(name, ()):
                 in_a_terminal(command, folder)
-            picture = as_picture(commands, folder)
-            (diagrams.PICTURES / f"{name}.svg").write_text(picture, encoding="utf-8")
+            for end, picture in as_pictures(commands, folder).items():
+                (diagrams.PICTURES / f"{name}{end}.svg").write_text(picture, encoding="utf-8")
 
 
 if __name__ == "__main__":

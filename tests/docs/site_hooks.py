@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+PICTURE = re.compile(r"!\[([^\]]*)\]\(((?:\.\./)*pictures/[\w-]+)\.svg\)")
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 WRITTEN = re.compile(r"^( *)<!-- file: (\S+) -->\n\1```(\w+)$", re.MULTILINE)
@@ -43,23 +44,28 @@ def pages_outside_of_docs() -> dict[str, Path]:
     }
 
 
+def title_of_example(path: Path) -> str:
+    """Return the first line of the docstring of an example, or its name."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    return (docstring or path.stem).partition("\n")[0].rstrip(".")
+
+
 def page_of_example(source: str, name: str) -> str:
     """Return an example as a page: its docstring, then the program."""
     title, _, rest = (ast.get_docstring(ast.parse(source)) or name).partition("\n")
-    return f'# {title.rstrip(".")}\n\n{rest.strip()}\n\n```python title="{name}"\n{source}```\n'
+    text = rest.strip("\n")
+    return f'# {title.rstrip(".")}\n\n{text}\n\n```python title="{name}"\n{source}```\n'
 
 
-def title_of(path: Path) -> str:
-    """Return the heading of a page."""
-    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+def title_of_decision(path: Path) -> str:
+    """Return the heading of a decision without its number."""
+    return re.sub(r"^# \d+[.:] ", "", path.read_text(encoding="utf-8").partition("\n")[0])
 
 
 def list_of_decisions() -> str:
     """Return the page that lists all decisions, newest first."""
     pages = sorted((DOCS / "decisions").glob("0*.md"), reverse=True)
-    links = "\n".join(
-        f"- {path.name[:4]} [{title_of(path).rpartition(': ')[2]}]({path.name})" for path in pages
-    )
+    links = "\n".join(f"- {path.name[:4]} [{title_of_decision(path)}]({path.name})" for path in pages)
     return f"# Decisions\n\nWhat was decided, and why.\n\n{links}\n"
 
 
@@ -79,7 +85,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.extra["treadle_version"] = version("treadle")
     for section in config.nav or ():
         if "Examples" in section:
-            section["Examples"] += [page for page in pages_outside_of_docs() if page.startswith("examples/")]
+            section["Examples"] += [
+                {title_of_example(path).partition(":")[0]: page}
+                for page, path in pages_outside_of_docs().items()
+                if page.startswith("examples/")
+            ]
     return config
 
 
@@ -111,13 +121,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if uri == "reference/runner.md":
         markdown = with_old_addresses(markdown)
     source = pages_outside_of_docs().get(uri, DOCS / uri)
-    titled = WRITTEN.sub(r'\1```\3 title="\2"', markdown)
+    titled = WRITTEN.sub(r'\1```\3 title="\2"', with_dark_pictures(markdown))
     parts: list[str] = []
     end = 0
     for fence in FENCE.finditer(titled):
         parts += [with_links_of_the_site(titled[end : fence.start()], source, uri), fence.group()]
         end = fence.end()
     return "".join([*parts, with_links_of_the_site(titled[end:], source, uri)])
+
+
+def with_dark_pictures(text: str) -> str:
+    """Return the text of a page with each picture twice: the theme shows the one for its colours."""
+    return PICTURE.sub(r"![\1](\2.svg#only-light)![\1](\2-dark.svg#only-dark)", text)
 
 
 def with_links_of_the_site(text: str, source: Path, uri: str) -> str:

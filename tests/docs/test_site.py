@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.docs.diagrams import DIAGRAMS, PICTURES
+from tests.docs.diagrams import DIAGRAMS, PICTURES, dark
 from tests.docs.public_names import names_in_the_reference, public_names, undescribed
 from tests.docs.screenshots import SCREENS, in_a_terminal, shown
 from tests.docs.site import problems
@@ -111,16 +111,26 @@ def test_the_check_of_a_built_site_reports_what_is_broken(tmp_path: Path):
 
 
 @pytest.mark.parametrize("diagram", DIAGRAMS)
-def test_a_diagram_shows_what_the_code_says(diagram: str):
-    drawn = (PICTURES / f"{diagram}.svg").read_text(encoding="utf-8")
-    assert drawn == DIAGRAMS[diagram](), "run `make pictures`"
+def test_a_diagram_shows_what_the_code_says_in_both_themes(diagram: str):
+    drawn = [(PICTURES / f"{diagram}{end}.svg").read_text(encoding="utf-8") for end in ("", "-dark")]
+    assert drawn == [DIAGRAMS[diagram](), dark(DIAGRAMS[diagram]())], "run `make pictures`"
 
 
-def test_every_picture_is_made_and_shown_on_a_page():
-    pictures = {path.stem for path in PICTURES.iterdir()}
-    assert pictures == set(DIAGRAMS) | set(SCREENS)
+def test_every_picture_is_made_in_both_themes_and_shown_on_a_page():
+    names = set(DIAGRAMS) | set(SCREENS)
+    assert {path.stem for path in PICTURES.iterdir()} == names | {f"{name}-dark" for name in names}
     pages = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
-    assert [picture for picture in pictures if f"pictures/{picture}.svg)" not in pages] == []
+    assert [name for name in names if f"pictures/{name}.svg)" not in pages] == []
+
+
+def test_a_page_shows_the_picture_of_its_theme():
+    pytest.importorskip("mkdocs")
+    from tests.docs.site_hooks import with_dark_pictures
+
+    assert with_dark_pictures("![A fork](../pictures/fork.svg) and [a link](../pictures/fork.svg)") == (
+        "![A fork](../pictures/fork.svg#only-light)![A fork](../pictures/fork-dark.svg#only-dark)"
+        " and [a link](../pictures/fork.svg)"
+    )
 
 
 @pytest.mark.parametrize("picture", sorted(PICTURES.glob("*.svg")), ids=lambda path: path.stem)
