@@ -65,11 +65,9 @@ class Recall:
         self._count = count or message_tokens
 
     def window(self, conversation: Conversation) -> ConversationWindow:
-        """Return a window that follows a conversation. See `Memory.window`."""
         return ConversationWindow(conversation, self._count)
 
     def tokens(self, messages: Sequence[Message]) -> int:
-        """Return the number of tokens of messages."""
         return sum([self._count(message) for message in messages])
 
     def transcript(

@@ -286,7 +286,6 @@ class Secrets:
         return next((view for view, skeleton in skeletons if deep and self._all.pieces_in(skeleton)), None)
 
     def _without(self, view: str, deep: bool) -> str:
-        """Return a view without its secrets."""
         for value in self._exact:
             view = view.replace(value, SECRET)
         skeleton = _skeleton(view)

@@ -47,7 +47,6 @@ class StateAccess:
         """ids of the calls whose later changes are visible too"""
 
     def has(self, key: object) -> bool:
-        """Return whether a key exists."""
         value = self._written.get(key, _ABSENT)
         return value is not _REMOVED and (value is not _ABSENT or self._before(key) is not _ABSENT)
 
@@ -65,7 +64,6 @@ class StateAccess:
         return value
 
     def keys(self) -> list[str]:
-        """Return the existing keys."""
         written: dict[Any, Any] = self._written.copy()
         keys = dict.fromkeys([*self._base.keys(self._upto, self._calls), *written])
         return [key for key in keys if written.get(key) is not _REMOVED]

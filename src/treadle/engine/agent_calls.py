@@ -61,7 +61,6 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
 
     @property
     def name(self) -> str:
-        """The name of the agent's tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
@@ -223,11 +222,9 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
         return self._stop is not None
 
     def cut_off(self) -> list[e.Event]:
-        """Return that the call was stopped."""
         return [self._stopped()]
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the call failed."""
         call = self.effect.call
         return [failed_end(call, e.Failure("tool", "error", text, call.id, traceback=traceback))]
 
@@ -250,7 +247,6 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
 
     @property
     def name(self) -> str:
-        """The name of the agent's tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
@@ -270,7 +266,6 @@ class AgentStopInFlight(EffectInFlight[StopAgent]):
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return that the call failed."""
         call = self.effect.call
         return [failed_end(call, e.Failure("tool", "error", text, call.id, traceback=traceback))]
 
@@ -346,7 +341,6 @@ def _retry(call: CallState, state: TaskState, error: e.Failure) -> e.ToolStopped
 
 
 def _end(call: CallState, state: TaskState, runtime: AgentRuntime) -> e.ToolEnded:
-    """Return the end of a call whose task has ended."""
     if state.ended in ("completed", "degraded"):
         end = tool_end(call, ToolOutput(state.output, _observation(state)), runtime)
         end.spent = spent_by(state)

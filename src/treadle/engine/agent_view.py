@@ -42,12 +42,10 @@ class AgentView:
 
     @property
     def fingerprint(self) -> str:
-        """The version of the agent."""
         return self._state.fingerprint
 
     @property
     def instructions(self) -> str | None:
-        """The instructions of the agent."""
         return self._state.instructions
 
     @property

@@ -473,7 +473,6 @@ class Channels:
             return channel.join(deltas=deltas, raw=raw)
 
     def unsubscribe(self, task_id: str, watcher: Watcher) -> None:
-        """Remove a watcher."""
         with self._lock:
             channel = self._channels.get(task_id)
             if channel is not None:

@@ -89,7 +89,6 @@ class Guarding:
         return held
 
     def holds(self, step: StepState, call: ModelCall) -> bool:
-        """Whether an answer that arrived must wait for guardrails."""
         return (
             call.void or self._awaits_input(step) or any(each.checks("output") for each in self._guardrails)
         )
@@ -156,7 +155,6 @@ class Guarding:
     # ------------------------------------------------------------------------------------- judgement
 
     async def judged(self, place: JudgedPlace, content: dict[str, Json]) -> list[e.Event]:
-        """Judge a content, and return the events of the verdict."""
         check = self._context.state.checks.get(place.place)
         verdict = await self._verdict(place, content, check)
         return await self._events(place, content, check, verdict)
@@ -352,7 +350,6 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
 
     @property
     def name(self) -> str:
-        """The name of the effect for people."""
         return "the guardrails"
 
     @property
@@ -377,7 +374,6 @@ class ContentJudgementInFlight(EffectInFlight[JudgeContent]):
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return the refusal of the content."""
         return self._guarding.denied(self._place, self.effect.content, text, traceback)
 
     def is_overtaken(self, state: TaskState) -> bool:
@@ -407,7 +403,6 @@ class AnswerReleaseInFlight(EffectInFlight[ReleaseAnswer]):
 
     @property
     def name(self) -> str:
-        """The name of the effect for people."""
         return "the guardrails"
 
     def begin(self, record: Recorder) -> bool:

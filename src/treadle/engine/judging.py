@@ -78,7 +78,6 @@ class JudgementInFlight(EffectInFlight[JudgeCall]):
 
     @property
     def name(self) -> str:
-        """The name of the called tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:

@@ -82,7 +82,6 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
 
     @property
     def name(self) -> str:
-        """The name of the effect for people."""
         return "the model"
 
     def begin(self, record: Recorder) -> bool:
@@ -110,7 +109,6 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         return True
 
     async def run(self) -> list[e.Event]:
-        """Send the request and return its end."""
         context, effect, channel = self.context, self.effect, self.context.channel
         step, call_id, guarding = effect.step, effect.call.id, context.guarding
         if self.selection_failure is not None:

@@ -43,7 +43,6 @@ def fire_timers_while_driving(state: TaskState, writer: JournalWriter, record: R
 
 
 def _fired(timer: Timer | Expiry | Sleep | TicketExpiry) -> e.Event:
-    """Return the event of a timer that has fired."""
     if isinstance(timer, TicketExpiry):
         return e.TicketExpired(timer.step, timer.call)
     if isinstance(timer, Sleep):
@@ -105,7 +104,6 @@ class BreakpointRecorder:
         self._spent = _spent(state)
 
     def __call__(self, event: e.Event, inbox: str | None = None) -> None:
-        """Record an event."""
         self._writer.record(event, inbox)
         before, self._spent = self._spent, _spent(self._state)
         for breakpoint_ in self._breakpoints:
@@ -128,7 +126,6 @@ class PlainStepRecorder:
         self._goal = goal
 
     def __call__(self, event: e.Event, inbox: str | None = None) -> None:
-        """Record an event."""
         self._record(event, inbox)
         self._goal.note_plain(event, self._state)
 
@@ -145,7 +142,6 @@ class StepFunctionRecorder:
         self._goal = goal
 
     def __call__(self, event: e.Event, inbox: str | None = None) -> None:
-        """Record an event."""
         given_up = event if isinstance(event, e.StepSkipped) else None
         node = self._state.graph.nodes.get(given_up.step) if given_up and self._state.graph else None
         open_ = (*node.model_calls, *node.questions) if node is not None else ()

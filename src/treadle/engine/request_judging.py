@@ -40,7 +40,6 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
 
     @property
     def name(self) -> str:
-        """The name of the effect for people."""
         return "the policy"
 
     def begin(self, record: Recorder) -> bool:
@@ -70,7 +69,6 @@ class RequestJudgementInFlight(EffectInFlight[JudgeRequest]):
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return the denial of the request."""
         return self._denied(Deny(None, f"it could not be judged: {text}", traceback))
 
     def is_overtaken(self, state: TaskState) -> bool:

@@ -33,7 +33,6 @@ class RouteInFlight(EffectInFlight[ChooseRoute]):
 
     @property
     def name(self) -> str:
-        """The name of the effect for people."""
         return "the router"
 
     def begin(self, record: Recorder) -> bool:

@@ -33,7 +33,6 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
 
     @property
     def name(self) -> str:
-        """The name of the effect for people."""
         return f"the step {self.effect.node.plan.name}"
 
     def begin(self, record: Recorder) -> bool:
@@ -102,7 +101,6 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return the failure of the step."""
         return self._failed(e.Failure("worker", "error", text, traceback=traceback))
 
     def _failure_of(self, error: BaseException) -> e.Failure:
@@ -144,7 +142,6 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
 
     @property
     def name(self) -> str:
-        """The name of the effect for people."""
         return "the worker"
 
     def begin(self, record: Recorder) -> bool:
@@ -177,7 +174,6 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
         return []
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return the failure of the worker."""
         return [
             e.WorkerFailed(
                 e.Failure("worker", "error", f"{self._method} failed: {text}", traceback=traceback)

@@ -82,7 +82,6 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
 
     @property
     def name(self) -> str:
-        """The name of the called tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
@@ -111,7 +110,6 @@ class ToolCallInFlight(EffectInFlight[CallTool]):
         return True
 
     async def run(self) -> list[e.Event]:
-        """Run the tool and return the end of the call."""
         context, call = self.context, self.effect.call
         ctx = _tool_context(self, call, call.attempt, self._open_state, self._open_requests, self._ticket)
         is_hosted = call.host is not None
@@ -365,11 +363,9 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
 
     @property
     def name(self) -> str:
-        """The name of the called tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
-        """Record that the compensation begins."""
         call = self.effect.call
         self._tool = tool = self.context.tool_of(call)
         started = e.ToolStarted(call.step, self.effect.id, "write", call.undo_attempt + 1, undoes=call.id)
@@ -380,7 +376,6 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
         return True
 
     async def run(self) -> list[e.Event]:
-        """Run the compensation and return its end."""
         context, call, call_id, tool = self.context, self.effect.call, self.effect.id, self._tool
         if tool is None or not tool.spec.undoable:
             return self.broken(f"the agent has no tool {call.name} with undo=")
@@ -409,7 +404,6 @@ class CompensationInFlight(EffectInFlight[UndoCall]):
         return [stopped, e.OutcomeSettled(step, call_id, "not_happened", by="runner")]
 
     def broken(self, text: str, traceback: str = "") -> list[e.Event]:
-        """Return the failure of the compensation."""
         step, call_id = self.effect.call.step, self.effect.id
         failure = e.Failure("tool", "error", text, call_id, traceback=traceback)
         return [e.ToolEnded(step, call_id, "error", error=failure)]
@@ -426,7 +420,6 @@ class ReconciliationInFlight(EffectInFlight[Reconcile]):
 
     @property
     def name(self) -> str:
-        """The name of the called tool."""
         return self.effect.call.name
 
     def begin(self, record: Recorder) -> bool:
@@ -651,7 +644,6 @@ def _tool_context(
     open_services: Callable[[], CallServices],
     ticket: str = "",
 ) -> ToolContext[Any]:
-    """Return the context of a call for its tool."""
     context = in_flight.context
     state, channel, vault = context.state, context.channel, context.vault
     pieces: Pieces | None = None

@@ -61,7 +61,6 @@ class ExportWriter:
         self.tasks = 0
 
     def line(self, document: dict[str, Json]) -> None:
-        """Write a line."""
         self._write(_json(document))
 
     def _write(self, line: bytes) -> None:
@@ -121,12 +120,10 @@ class ExportWriter:
         self.line({"inbox": item.item_id, "kind": item.kind, "data": item.data, "created": item.created})
 
     def end(self, row: TaskRow) -> None:
-        """End a task."""
         self.tasks += 1
         self.line({"end": row.task_id, "check": self._part.hexdigest()})
 
     def thread(self, thread_id: str, version: int, members: list[ThreadMember]) -> None:
-        """Write a thread."""
         # `covers` is last, and only there for a summary, since the first exports had none.
         members_json = [
             [m.version, m.task_id, m.seq, m.gone, *([m.covers] if m.covers else [])] for m in members

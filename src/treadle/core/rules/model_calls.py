@@ -169,7 +169,6 @@ def fire(state: TaskState, event: TimerFired) -> None:
 
 
 def _request_of(state: TaskState, event: ModelEvent) -> tuple[StepState, ModelCall]:
-    """Return the request of an event, and its step."""
     graph = state.graph
     if graph is None:
         step = state.step
