@@ -48,7 +48,7 @@ def test_a_change_was_pinned_without_being_shown_or_asked_about(treadle, project
     assert "add --yes" in refused.err
     assert "+description: Send it" in refused.out
     other = treadle("mcp", "approve", "desk", "read_notes", "--yes", *option)
-    assert "'read_notes' is not among the tools that differ from what is pinned: add_note" in other.err
+    assert "'read_notes' is not among the tools that differ from their pins: add_note" in other.err
     assert "changed: add_note" in treadle("mcp", "list", *option).out
     assert treadle("mcp", "approve", "desk", "add_note", "--yes", *option).code == 0
     assert "changed: add_note" not in treadle("mcp", "list", *option).out

@@ -10,14 +10,14 @@ from types import CodeType
 from typing import Any, Final
 
 CONTEXT: Final = "ctx"
-"""The parameter name for the `ToolContext` in `needs_approval=` and `preview=`; the tool itself may use another."""
+"""The name of the `ToolContext` parameter in `needs_approval=` and `preview=`. The tool itself may use another."""
 
 
 def names_taken(fn: Callable[..., Any], argument_names: Collection[str]) -> tuple[str, ...] | str:
-    """Return which of the names a function takes as arguments, or the problem with its parameters.
+    """Return the names that a function takes as arguments, or the problem with its parameters.
 
     Args:
-        fn: the function; with `**` it takes all names except the context.
+        fn: the function. With `**` it takes all names except the context.
         argument_names: the names of the tool's arguments, and of the context.
     """
     names: list[str] = []
@@ -35,7 +35,7 @@ def names_taken(fn: Callable[..., Any], argument_names: Collection[str]) -> tupl
 
 
 def code_digest(fn: Any) -> str:
-    """Return a digest of a function's own bytecode and constants; it changes with the function's behaviour.
+    """Return a digest of a function's own bytecode and constants. It changes with the function's behaviour.
 
     Functions that it calls are not included. Empty for a callable without Python code.
     """

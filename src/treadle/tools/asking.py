@@ -1,4 +1,4 @@
-"""Find out from its bytecode whether a tool's function calls `ask` on its `ToolContext` parameter."""
+"""Read from its bytecode whether a tool's function calls `ask` on its `ToolContext` parameter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOADS: Final = ("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_CLOSURE", "
 
 
 def asks(fn: Callable[..., Any], context: str | None) -> bool:
-    """Return whether a function calls `ask` on its context; calls inside other functions are not seen.
+    """Return whether a function calls `ask` on its context. Calls inside other functions are not seen.
 
     Args:
         fn: the function of a tool.

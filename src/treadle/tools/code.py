@@ -37,7 +37,7 @@ SECONDS: Final = 60.0
 """Default timeout of a call, in seconds."""
 
 HANGING: Final = 0.5
-"""Seconds to read the outputs of a program after it ended: its children may hold them open."""
+"""Seconds to read the outputs of a program after it ended. Its children may hold them open."""
 
 CodeTool: TypeAlias = FunctionTool[Any, dict[str, Json], Any]
 
@@ -62,7 +62,7 @@ def python_tool(*, host: Subprocess, name: str = "run_python", timeout: float | 
 
 @explains_call
 def shell_tool(*, host: Subprocess, name: str = "run_shell", timeout: float | None = SECONDS) -> CodeTool:
-    """Return a tool that runs a script by `/bin/sh`; arguments and errors are those of `python_tool`."""
+    """Return a tool that runs a script by `/bin/sh`. Arguments and errors are those of `python_tool`."""
     return FunctionTool(run_shell, _options(host, name, timeout))
 
 
@@ -73,7 +73,7 @@ def command_tool(
     """Return a tool that runs declared command lines without a shell.
 
     Args:
-        commands: the programs and the roles of their arguments; any other command line is refused before it starts.
+        commands: the programs and the roles of their arguments. Any other command line is refused before it starts.
         host: where it runs, as for `python_tool`.
         name: the tool's name for the model.
         timeout: seconds that a call may take; None for no limit.

@@ -1,7 +1,7 @@
-"""Command lines that a tool may run: each word needs a declared role, any other word is refused.
+"""Command lines that a tool may run. Each word needs a declared role; any other word is refused.
 
-A program is allowed with its declared arguments and options. A word that begins with `-` must be a declared option;
-any other word has the role of its position.
+A program is allowed with its declared arguments and options. A word that begins with `-` must be a declared option. Any
+other word has the role of its position.
 
     Command("git", OneOf("log", "diff"), rest=PATH, options={"--oneline": None, "-n": NUMBER})
     Command("curl", Url("api.example.com"), options={"--silent": None})
@@ -29,7 +29,7 @@ LENGTH: Final = 10_000
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _HOST: Final = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 _PLACE: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(:[0-9]{1,5})?")
-"""A host with its port, without characters that programs decode, or split into several hosts."""
+"""A host with its port, without characters that programs decode or that split hosts."""
 
 
 @frozen
@@ -56,7 +56,7 @@ class Number:
 
 @frozen
 class RelativePath:
-    """A path below the working folder; only a sandbox checks where its symbolic links lead."""
+    """A path below the working folder. Only a sandbox checks the targets of its symbolic links."""
 
     def __str__(self) -> str:
         return "PATH"

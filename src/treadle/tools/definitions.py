@@ -27,7 +27,7 @@ FLAGS: Final = (
 
 
 def plain_name(name: str, whole: str | None = None) -> str:
-    """Return a name in letters that all providers accept; a name that is too long is cut and ends in a digest.
+    """Return a name in letters that all providers accept. A long name is cut and ends in a digest.
 
     Args:
         name: the original name.
@@ -98,7 +98,7 @@ def clean(text: str) -> str:
 
 
 def cleaned(value: Any, depth: int = 64) -> Any:
-    """Return JSON data with all its texts cleaned; values deeper than `depth` become None."""
+    """Return JSON data with all its texts cleaned. Values deeper than `depth` become None."""
     if isinstance(value, str):
         return clean(value)
     if depth == 0:
@@ -125,9 +125,9 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def problems_of(arguments: Mapping[str, Json], schema: Any) -> list[str]:
-    """Return the problems of a call's arguments that the top level of its schema shows.
+    """Return the problems of a call's arguments with the top level of its schema.
 
-    Patterns and nested schemas are left to the tool: they are foreign text, and a check could take unbounded time.
+    Patterns and nested schemas are left to the tool. They are foreign text, and a check could take unbounded time.
     """
     properties: Any = schema.get("properties")
     property_schemas = cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}

@@ -1,4 +1,4 @@
-"""Contain errors of a tool that must not reach the event loop: its own exits, interrupts and cancellations."""
+"""Contain the errors of a tool that must not reach the event loop: its own exits, interrupts and cancellations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def contained(error: BaseException) -> Exception:
 
 
 def from_outside(error: BaseException) -> bool:
-    """Return whether an error comes from outside the tool: cancellation, a closed coroutine, a question to a person."""
+    """Return whether an error comes from outside the tool, as a cancellation, a closed coroutine or a question does."""
     if isinstance(error, AwaitingAnswer):
         return True
     if isinstance(error, asyncio.CancelledError):
@@ -44,9 +44,9 @@ def from_outside(error: BaseException) -> bool:
 
 
 def contain(error: BaseException) -> None:
-    """Raise an ordinary error in place of one from inside the tool that must not reach the event loop.
+    """Raise an ordinary error instead of one from inside the tool that must not reach the event loop.
 
-    Returns for an ordinary error, and for one from outside the tool: the caller raises it again.
+    Returns for an ordinary error, and for one from outside the tool. The caller then raises it again.
     """
     if not isinstance(error, Exception) and not from_outside(error):
         raise contained(error) from error

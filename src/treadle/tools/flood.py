@@ -1,4 +1,4 @@
-"""Limit the size of parsed messages from other processes: short JSON can take much memory and time to parse."""
+"""Limit the size of messages from other processes. Short JSON can take much memory and time to parse."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Files of one folder for tools: no path that a model writes leads out of it.
+"""Files of one folder for tools. No path that a model writes leads out of it.
 
-The text of a path does not prove where it leads: a part may be a symbolic link, or become one after a check. So paths
-are opened part by part, each below the handle of the previous one, and the system refuses symbolic links (O_NOFOLLOW).
-The final handle is checked after it is open: it must be a regular file with a single name. A file with several hard
-links may also exist outside the folder.
+The text of a path does not prove its target: a part may be a symbolic link, or become one after a check. So paths are
+opened part by part, each below the handle of the previous one. The system refuses symbolic links (O_NOFOLLOW). The
+final handle is checked after it is open: it must be a regular file with a single name. A file with several hard links
+may also exist outside the folder.
 
-A file is written under a temporary name, then renamed over the old file: a reader sees the old text or the new one. A
-link, a pipe or a device at the target is refused; one that appears after the check is replaced, never followed.
+A file is written under a temporary name, then renamed over the old file. So a reader sees the old text or the new one.
+A link, a pipe or a device at the target is refused. One that appears after the check is replaced, never followed.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class PathRefused(ToolError):
 
 
 class Folder:
-    """A folder whose files a tool may use, in the annotation of an argument: `path: Annotated[FolderPath, NOTES]`.
+    """A folder whose files a tool may use, as an argument's annotation: `path: Annotated[FolderPath, NOTES]`.
 
     Args:
-        root: the folder; it must exist when a path in it is used. The way to it may contain symbolic links.
+        root: the folder. It must exist when a path in it is used, and its own path may contain symbolic links.
         writable: whether files may be written and removed, and folders made, in it.
         max_bytes: the largest file that may be read or written, in bytes.
 
@@ -71,10 +71,10 @@ class Folder:
         return f"Folder({self.root!r}, writable={self.writable})"
 
     def path(self, text: str) -> FolderPath:
-        """Return a path below this folder; the file system is not accessed.
+        """Return a path below this folder, without access to the file system.
 
         Args:
-            text: the path, relative to the folder, with `/` between its parts; `.` is the folder itself.
+            text: the path, relative to the folder, with `/` between its parts. `.` is the folder itself.
 
         Raises:
             PathRefused: the text is absolute, has a part `..`, a control character, or more than 4,096 characters.
@@ -107,8 +107,8 @@ class Folder:
 class FolderPath:
     """A path below a folder, made by `Folder.path` or from a tool's argument.
 
-    Its methods raise `PathRefused` if the path leads through or to a symbolic link, to a file with several hard links,
-    or to a device, pipe or socket. They raise `ToolError` if the file is missing or too large.
+    Its methods raise `PathRefused` if a part of the path is a symbolic link. They also raise it if the target has
+    several hard links, or is a device, pipe or socket. They raise `ToolError` if the file is missing or too large.
     """
 
     folder: Folder
@@ -145,11 +145,11 @@ class FolderPath:
         return data
 
     def read_text(self) -> str:
-        """Return the content of a file as UTF-8; invalid bytes are replaced."""
+        """Return the content of a file as UTF-8. Invalid bytes are replaced."""
         return self.read_bytes().decode("utf-8", "replace")
 
     def write_bytes(self, data: bytes) -> int:
-        """Write or replace a file; return its size in bytes."""
+        """Write or replace a file, and return its size in bytes."""
         self._check_writable(len(data))
         with self._errors("write"), self._parent() as parent:
             self._check_place(parent)
@@ -167,7 +167,7 @@ class FolderPath:
         return len(data)
 
     def write_text(self, text: str) -> int:
-        """Write or replace a file as UTF-8; return its size in bytes."""
+        """Write or replace a file as UTF-8, and return its size in bytes."""
         return self.write_bytes(text.encode("utf-8", "replace"))
 
     def mkdir(self) -> None:
@@ -250,7 +250,7 @@ class FolderPath:
             return False
 
     def _open_error(self, error: OSError, part: str, handle: int) -> Exception:
-        """Return the error for a part that could not be opened; `PathRefused` if it is a symbolic link."""
+        """Return the error for a part that could not be opened. It is `PathRefused` for a symbolic link."""
         with suppress(OSError):
             if stat.S_ISLNK(os.stat(part, dir_fd=handle, follow_symlinks=False).st_mode):
                 return PathRefused(f"{self}: {part!r} is a symbolic link, and links are not followed")

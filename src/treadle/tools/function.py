@@ -1,4 +1,4 @@
-"""`@tool`: make a tool of a Python function; sync, async, or a generator of either kind."""
+"""`@tool`: make a tool of a Python function, sync, async, or a generator of either kind."""
 
 from __future__ import annotations
 
@@ -58,27 +58,27 @@ class ToolOptions(TypedDict, total=False):
 
     Args:
         name: the tool's name for the model; by default the function's name.
-        description: the tool's description for the model; by default the docstring, without its sections.
+        description: the tool's description for the model. The default is the docstring, without its sections.
         read_only, idempotent, destructive, open_world, sends, spends, executes, private: declared effects, as in
-            `ToolSpec`; a tool that declares nothing may write and is never started twice.
+            `ToolSpec`. A tool that declares nothing may write and is never started twice.
         return_direct: a successful result is the task's answer.
         timeout: seconds that a call may take, more than 0; also for `undo=` and `reconcile=`. None for no limit.
-        retries: how often a failed call is tried again; only for read-only and idempotent tools.
-        undo: compensates a finished call; it takes the `ToolCall` with its `output`, and a `ToolContext`.
-        reconcile: finds out whether a call begun before a crash took effect; returns `Happened(output)`,
+        retries: how often a failed call is tried again, only for read-only and idempotent tools.
+        undo: compensates a finished call. It takes the `ToolCall` with its `output`, and a `ToolContext`.
+        reconcile: finds out whether a call begun before a crash took effect. It returns `Happened(output)`,
             `NotHappened()` or `Unknown()`.
-        needs_approval: whether a person must approve each call before it starts; or a sync or async function that
+        needs_approval: whether a person must approve each call before it starts, or a sync or async function that
             returns it. The function takes any of the tool's arguments by name, and the `ToolContext` as `ctx`.
-        background: a call may return `ctx.background()`: it then ends when `ctx.ticket` is completed.
-        preview: a function with the same arguments; it describes the call for the approver, as text or JSON data.
+        background: whether a call may return `ctx.background()`. It then ends when `ctx.ticket` is completed.
+        preview: a function with the same arguments that describes the call for the approver, as text or JSON data.
         secrets: names of the secrets that the tool may read by `ctx.secret(name)`.
         recipients: names of all parameters that say where the tool sends data, such as `("to", "cc")`.
-        trusted: whether the developer controls every text in the tool's results, as for a time, a sum or a fixed set of
-            words. Results of other tools are untrusted.
-        middleware: async functions `(call, next)` around each call, the first outermost; inside the middleware of the
-            runner and the agent.
-        host: where the function, `undo`, `reconcile` and `preview` run: `"inline"` in the event loop (the default of
-            async functions), `"thread"` (the default of others), or `Subprocess(...)`, a new process for each call.
+        trusted: whether the developer controls every text in the tool's results, as for a time, a sum or fixed words.
+            Results of other tools are untrusted.
+        middleware: async functions `(call, next)` around each call, the first outermost. They run inside the middleware
+            of the runner and the agent.
+        host: where the function, `undo`, `reconcile` and `preview` run. `"inline"` is the event loop, the default of
+            async functions. `"thread"` is the default of others. `Subprocess(...)` is a new process for each call.
     """
 
     name: str | None
@@ -137,7 +137,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         self.middleware: tuple[ToolMiddleware, ...] = _middleware(options, name)
         if asks(fn, self._arguments.context) and not (options.get("read_only") or options.get("idempotent")):
             raise ToolDefinitionError(
-                f"tool {name!r}: idempotent: a tool that asks starts again from its top after the answer; declare "
+                f"tool {name!r}: idempotent: a tool that asks starts again after the answer; declare "
                 "idempotent=True if it may start twice under one key, or read_only=True if it changes nothing"
             )
         self._undo, self._reconcile = options.get("undo"), options.get("reconcile")
@@ -186,7 +186,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
     def with_options(
         self, options: ToolOptions, frame: FrameType | None = None
     ) -> FunctionTool[P, R, ContextT_contra]:
-        """Return a tool of the same function; these options override its own."""
+        """Return a tool of the same function. These options override its own."""
         return FunctionTool(self.function, {**self.options, **options}, frame)
 
     @property
@@ -200,7 +200,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
     @property
     def takes_context(self) -> bool:
-        """Whether the function takes a `ToolContext`, so that its result may depend on more than its arguments."""
+        """Whether the function takes a `ToolContext`. Its result may then depend on more than its arguments."""
         return self._context is not None
 
     @property
@@ -209,7 +209,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
         return None if self._hosted is None else self._hosted.host.level
 
     def validate(self, arguments: dict[str, Json]) -> dict[str, Any]:
-        """Return validated arguments: converted, or as JSON if the function runs in another process."""
+        """Return validated arguments, converted, or as JSON if the function runs in another process."""
         try:
             converted = self._validate(arguments)
             return converted if self._hosted is None else arguments
@@ -262,7 +262,7 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
     @cached_property
     def code(self) -> str:
-        """A digest of the function's code: an approval holds only for the code that it was given for."""
+        """A digest of the function's code. An approval holds only for the approved code."""
         return code_digest(self.function)
 
     async def needs_approval(self, arguments: dict[str, Any], ctx: ToolContext[Any]) -> bool:
@@ -370,11 +370,11 @@ class FunctionTool(Generic[P, R, ContextT_contra]):
 
 
 class _Anything:
-    """A type that only parameters of any type accept: such a function does not type its context."""
+    """A type that only parameters of any type accept. A function with such a parameter does not type its context."""
 
 
 class ToolDecorator(Protocol):
-    """Makes a function a tool: the return type of `tool(...)` with options.
+    """Makes a function a tool. It is the return type of `tool(...)` with options.
 
     Type checkers see the type of the context if a `ToolContext` is the first parameter. In any other position it is
     checked when a task begins.
@@ -409,7 +409,7 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
     """Make a function a tool: `@tool`, `@tool(read_only=True)`, or `tool(function, name="...")`.
 
     The schema comes from signature and docstring. A parameter annotated `ToolContext` is filled in and hidden from the
-    model. Each value that a generator yields is progress; the result is its return value, or else the last value that
+    model. Each value that a generator yields is progress. The result is its return value, or else the last value that
     it yielded. Options for an existing tool make a new tool and override its options.
 
     Args:
@@ -430,7 +430,7 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 
 
 def _recipients(options: ToolOptions, parameters: Json, name: str) -> tuple[str, ...]:
-    """Return the names of the recipient parameters; raises `ToolDefinitionError` for unknown ones."""
+    """Return the names of the recipient parameters. Raises `ToolDefinitionError` for unknown ones."""
     names: Any = options.get("recipients", ())
     schema = cast("dict[str, Any]", parameters)
     properties: dict[str, Any] = schema.get("properties", {})
@@ -475,7 +475,7 @@ async def _drained(values: AsyncGenerator[Any, None], ctx: ToolContext[Any]) -> 
             ctx.progress(last.output)
             await asyncio.sleep(
                 0
-            )  # lets the loop run, and lets a cancellation in, if the generator never awaits
+            )  # lets the loop run, and cancellations arrive, if the generator never awaits
     return last
 
 

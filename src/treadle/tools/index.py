@@ -1,14 +1,14 @@
 """`ToolIndex`: offer the model, from many tools, the few that fit the newest messages.
 
-Tools are ranked by words, by an embedding, or by both. An index asks no model, and its choice depends on no state: the
+Tools are ranked by words, by an embedding, or by both. An index asks no model, and its choice depends on no state. The
 same conversation gets the same tools.
 
-The texts of the newest messages, each with a weight (`_Query`), are ranked one by one, by words and by embedding. The
+The texts of the newest messages have weights (`_Query`). Each text ranks the tools, by words and by embedding. The
 rankings are fused. The request offers the best tools, recently called tools, and `always`.
 
-Rank tools by words: BM25 of SQLite's full-text search over stemmed names, descriptions and parameters.
+The ranking by words is BM25 of SQLite's full-text search over stemmed names, descriptions and parameters.
 
-The index is in memory. SQLite is queried once for each word; the scores are cached, so a request costs only additions.
+The index is in memory. SQLite is queried once for each word. The scores are cached, so a request costs only additions.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Lexical:
     """A full-text index of tools.
 
     Args:
-        specs: the tools; a ranking refers to them by position.
+        specs: the tools. A ranking refers to them by position.
 
     Raises:
         ConfigurationError: SQLite was built without full-text search.
@@ -87,7 +87,10 @@ class Lexical:
         self._scores = lru_cache(_CACHED_WORDS)(self._ask)
 
     def rank(self, text: str) -> list[int]:
-        """Return the positions of the tools that match any word of a text, best first; ties in order of `specs`."""
+        """Return the positions of the tools that match any word of a text, best first.
+
+        Ties are in the order of `specs`.
+        """
         scores: dict[int, float] = {}
         for term in significant_words(text):
             for position, score in self._scores(term):
@@ -128,11 +131,14 @@ def _description(schema: Any) -> str:
 
 
 _RECENT: Final = 24
-"""How many of the newest messages count: older ones say little about the next step."""
+"""How many of the newest messages count. Older ones say little about the next step."""
 
 _NOW, _RESULT, _TASK, _BEFORE = 1.0, 0.75, 0.75, 0.5
-"""Weights of rankings: the user's newest message and the model's message after it; tool results; the task's input, if
-the user wrote again since; the model's message before the user's."""
+"""Weights of rankings.
+
+`_NOW` is for the user's newest message and the model's message after it, `_RESULT` for tool results. `_TASK` is for the
+task's input, if the user wrote again since. `_BEFORE` is for the model's message before the user's.
+"""
 
 _CHARS: Final = 2_000
 """Characters of each text that count, half from its head and half from its tail."""
@@ -141,7 +147,7 @@ _POOL: Final = 4
 """How many times `top` tools each ranking adds to a fusion."""
 
 _DAMPING: Final = 10
-"""Damping of a fusion: the higher it is, the smaller the lead of the first rank over the next."""
+"""Damping of a fusion. The higher it is, the smaller the lead of the first rank over the next."""
 
 _AGENTS: Final = 8
 
@@ -150,15 +156,15 @@ _AGENTS: Final = 8
 class ToolIndex:
     """Offer the model only the tools that fit the conversation: `Agent(tools=many, offer=ToolIndex())`.
 
-    Recently called tools stay offered, so that a model can call them again; this includes tools that it called although
-    they were not offered. Agents may share one index.
+    Recently called tools stay offered, so that a model can call them again. So do tools that it called although they
+    were not offered. Agents may share one index.
 
     Args:
         top: how many of the best-fitting tools each request offers, from 1 up.
         always: names of tools that every request also offers.
         embed: returns the vectors of texts, all of one length. Tools are then also ranked by these vectors, and both
             rankings are fused. Called in the event loop with at most 64 texts: once for all tools, then per request.
-        lexical: whether tools are ranked by words; False ranks by `embed` alone.
+        lexical: whether tools are ranked by words. False ranks by `embed` alone.
 
     Raises:
         ConfigurationError: a value is not valid; the message names the field.
@@ -236,7 +242,7 @@ class ToolIndex:
 
 
 class _Built:
-    """The index of one agent's tools; it keeps a reference to them."""
+    """The index of one agent's tools. It keeps a reference to them."""
 
     def __init__(self, tools: tuple[Tool, ...], *, lexical: bool, meaning: Meaning | None) -> None:
         specs = [tool.spec for tool in tools]

@@ -25,7 +25,7 @@ _BATCH: Final = 64
 
 
 class Meaning:
-    """Ranks texts by an embedding; the vectors of the ranked texts are computed once.
+    """Ranks texts by an embedding. The vectors of the ranked texts are computed once.
 
     Args:
         embed: returns the vectors of texts, all of one length.
@@ -47,7 +47,7 @@ class Meaning:
             raise _wrong_vectors("vectors of different lengths") from None
 
     def rank(self, rows: Rows, texts: Sequence[str]) -> list[list[int]]:
-        """Return for each text the positions of rows with a positive cosine, best first, of equals the earlier."""
+        """Return for each text the positions of rows with a positive cosine, best first, ties by position."""
         queries = self._units(texts)
         if queries.shape[1] != rows.shape[1]:
             raise _wrong_vectors("vectors of different lengths")

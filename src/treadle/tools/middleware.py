@@ -78,13 +78,13 @@ def cached(
     """Return middleware that caches the results of read-only tools.
 
     A call is cached by tool, definition and arguments. The result of a tool that takes a `ToolContext` may also depend
-    on the user, so such a tool is cached only if `by` is set. The event of a call that the cache answered names
-    `cached` and notes the age of the result.
+    on the user. So it is cached only if `by` is set. The event of a call that the cache answered names `cached` and
+    notes the age of the result.
 
     Args:
         ttl: seconds until an entry expires, more than 0.
-        entries: the size of the cache, in results; the least recently used entry is evicted first.
-        by: returns a further part of the key as JSON data, such as the user; tools with a `ToolContext` need it.
+        entries: the size of the cache, in results. The least recently used entry is evicted first.
+        by: returns a further part of the key as JSON data, such as the user. Tools with a `ToolContext` need it.
         clock: returns the time in seconds.
 
     Raises:
@@ -105,7 +105,7 @@ def timed(
     """Return middleware that measures a call and notes its seconds on the call's end event.
 
     Args:
-        report: called with the call and its seconds, also if the call failed or was cancelled.
+        report: called with the call and its seconds, even if the call failed or was cancelled.
         clock: returns the time in seconds.
     """
 

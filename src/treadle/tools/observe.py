@@ -1,6 +1,6 @@
 """Convert the return value of a tool to plain JSON data and content parts, or raise `ToolError`.
 
-Containers are copied: a tool may change its own lists later without changing the task.
+Containers are copied, so a tool may change its own lists later without changing the task.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _NotJson(Exception):
 def to_output(value: Any) -> ToolOutput:
     """Return a tool's return value as a `ToolOutput`.
 
-    A `ToolOutput` keeps its fields. Content parts, alone or in a list with text, become the observation; their
+    A `ToolOutput` keeps its fields. Content parts, alone or in a list with text, become the observation. Their
     descriptions become the output. Any other value becomes plain JSON data.
 
     Raises:
@@ -134,7 +134,7 @@ def _artifact(part: File | Image) -> File:
         name = PurePath(part.path or unquote(urlsplit(part.url or "").path)).name
     if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ToolError(
-            "ToolOutput.artifacts: give File(name=...) to what has neither a path nor a URL with a name"
+            "ToolOutput.artifacts: give File(name=...) if neither its path nor its URL has a name"
         )
     media_type = part.media_type or _guessed(part.path or part.url) or _guessed(name)
     file = File(
@@ -230,7 +230,7 @@ def _described(part: Image | File) -> dict[str, Json]:
 
 
 def _plain(value: Any, above: list[int], budget: _Budget) -> Json:
-    """Return plain JSON data; `above` lists the ids of the enclosing containers, `budget` limits the size."""
+    """Return plain JSON data. `above` lists the ids of the enclosing containers, `budget` limits the size."""
     kind = _type(value)
     if kind is str:
         budget.take(len(value))
@@ -392,7 +392,7 @@ def _sorted(items: list[Json]) -> list[Json]:
 
 
 def _scalar(value: Any) -> str | float | dict[str, Json] | None:
-    """Return the JSON value of a date, time, duration, bytes, or a type written as text; None for other values."""
+    """Return the JSON value of a date, time, duration, bytes or a type written as text, else None."""
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, timedelta):

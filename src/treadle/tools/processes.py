@@ -1,4 +1,4 @@
-"""Run programs for tools: they end with the call that started them, and with this process.
+"""Run programs for tools. They end with the call that started them, and with this process.
 
 A program runs in its own session, so that it and its children form one process group. A small watcher process, one for
 each driver process, kills these groups if the driver crashes.
@@ -38,7 +38,7 @@ SHOWN: Final = 2_000
 _CHUNK: Final = 65_536
 
 # The program starts after it reads a line, which is written once the watcher knows its group. If this process crashes
-# before that, the program never starts, so no crash leaves it running.
+# before that, the program never starts. So no crash leaves it running.
 GATE: Final = 'read -r _ && exec "$@"'
 
 Argument = str | os.PathLike[str]
@@ -50,7 +50,7 @@ class ProcessResult:
 
     Args:
         exit_code: its exit code, or the negative number of the signal that killed it.
-        stdout: its output as text. Bytes that are not UTF-8 are replaced; a cut in the middle is marked.
+        stdout: its output as text. Bytes that are not UTF-8 are replaced, and a cut in the middle is marked.
         stderr: its error output, in the same form.
     """
 
@@ -71,21 +71,22 @@ async def run_process(
 ) -> ProcessResult:
     """Run a program without a shell, and return its exit code and outputs.
 
-    The program's group is ended if the caller is cancelled, the timeout passes, or the program exits before others in
-    its group. It gets SIGTERM, and SIGKILL half a second later. If this process crashes, the group is killed.
+    The program's group is ended if the caller is cancelled or the timeout passes. It is also ended if the program exits
+    before others in its group. It gets SIGTERM, and SIGKILL half a second later. If this process crashes, the group is
+    killed.
 
     Args:
         program: its name or path.
-        arguments: its arguments, one by one; they are passed on unchanged.
-        cwd: its working directory; by default that of this process.
-        env: all its environment variables; by default those of this process.
+        arguments: its arguments, one by one. They are passed on unchanged.
+        cwd: its working directory. The default is that of this process.
+        env: all its environment variables. The default is those of this process.
         input: its standard input, empty by default.
         timeout: seconds that it may take; None for no limit.
         check: whether an exit code other than 0 is an error.
         max_bytes: most bytes kept of stdout, and of stderr: half from the start, half from the end.
 
     Raises:
-        ToolError: the program timed out or its exit code was not 0; the message has the end of its output.
+        ToolError: the program timed out, or its exit code was not 0. The message has the end of its output.
         OSError: the working directory or `/bin/sh` does not exist. For an unknown program the exit code is 127.
     """
     running = _Program((program, *arguments), cwd, env, input, timeout, max_bytes)
@@ -226,7 +227,7 @@ class _Program:
         return process
 
     def _attend(self, process: subprocess.Popen[bytes], asked_to_stop: Callable[[], bool]) -> bool:
-        """Exchange data until the program ends or must stop; return whether it timed out."""
+        """Exchange data until the program ends or must stop, and return whether it timed out."""
         late_at = time.monotonic() + self._timeout if self._timeout is not None else None
         kill_at, is_late, pause = None, False, 0.001
         while True:
@@ -249,7 +250,7 @@ class _Program:
                 pause = min(2 * pause, TICK)
 
     def _exchange(self, seconds: float) -> None:
-        """Write and read the available data; wait at most `seconds` for some."""
+        """Write and read the available data. Wait at most `seconds` for some."""
         for key, _ in self._selector.select(seconds):
             try:
                 if key.data is None:
@@ -267,7 +268,7 @@ class _Program:
                 self._hang_up(key.fileobj)
 
     def _read_remaining(self) -> None:
-        """Read the data in a killed program's pipes without waiting: another process may hold them open."""
+        """Read the data in a killed program's pipes without waiting, since another process may hold them open."""
         for key in list(self._selector.get_map().values()):
             if key.data is None:
                 self._hang_up(key.fileobj)
@@ -292,7 +293,7 @@ def _output_end(result: ProcessResult) -> str:
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a program has ended; where possible without reaping it, so that its group id is not reused."""
+    """Return whether a program has ended. Where possible it is not reaped, so that its group id is not reused."""
     if sys.platform == "darwin":
         return process.poll() is not None
     try:
@@ -317,8 +318,8 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 # ------------------------------------------------------------------------------------------ the watcher
 
-# Reads lines "+ GROUP" and "- GROUP" until its input closes, then kills the remaining groups. "* MARK" and "/ MARK" do
-# the same for processes with a mark (`mcp/stdio.py`).
+# Reads lines "+ GROUP" and "- GROUP" until its input closes, then kills the remaining groups. Lines "* MARK" and "/
+# MARK" do the same for processes with a mark (`mcp/stdio.py`).
 _WATCH: Final = """
 trap '' TERM INT HUP QUIT
 PATH=/usr/bin:/bin
@@ -384,7 +385,7 @@ class Watcher:
                 self._notify_watcher(sign, name)
 
     def end(self) -> None:
-        """Close the watcher when this process exits; it then kills the remaining groups."""
+        """Close the watcher when this process exits. It then kills the remaining groups."""
         with self._lock:
             if self._process is not None and self._process.stdin is not None:
                 self._process.stdin.close()
@@ -392,7 +393,7 @@ class Watcher:
                 self._process = None
 
     def forget(self) -> None:
-        """Close the pipe in a forked child: otherwise the watcher would wait for the child too."""
+        """Close the pipe in a forked child. Otherwise the watcher would wait for the child too."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             self._process.returncode = 0  # it is the parent's child, not this process's
@@ -417,7 +418,7 @@ class Watcher:
             self._notify_watcher("*", mark)
 
     def _notify_watcher(self, sign: str, name: int | str) -> bool:
-        """Send the watcher a line about a group or a mark; return False if the watcher is gone."""
+        """Send the watcher a line about a group or a mark. Return False if the watcher is gone."""
         assert self._process is not None
         assert self._process.stdin is not None
         try:
@@ -428,7 +429,7 @@ class Watcher:
 
 
 watcher = Watcher()
-"""The watcher of this process; MCP servers over stdio use it too."""
+"""The watcher of this process. MCP servers over stdio use it too."""
 atexit.register(watcher.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=watcher.forget)

@@ -1,4 +1,4 @@
-"""Convert a function's signature and docstring to a JSON schema and a validator that does not call the function.
+"""Convert a function's signature and docstring to a JSON schema and a validator, without calling the function.
 
 Only this module imports pydantic and griffe, and only when the first tool is defined.
 """
@@ -38,7 +38,7 @@ class Arguments:
         parameters: JSON schema of an object without additional properties.
         description: the docstring without its sections.
         context: the name of the `ToolContext` parameter, or None.
-        validator: checks and converts arguments; it leaves out optional arguments that were not passed.
+        validator: checks and converts arguments. It leaves out optional arguments that were not passed.
         serializer: writes converted arguments as JSON.
         context_type: X if that parameter is a `ToolContext[X]`; None without a type argument.
     """
@@ -78,7 +78,7 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
     Args:
         fn: any callable with a signature.
         name: the tool's name, for errors.
-        frame: the defining frame: annotations may name local types of this frame and its callers.
+        frame: the defining frame. Annotations may name local types of this frame and its callers.
 
     Raises:
         ToolDefinitionError: a parameter has no JSON schema, or its annotation cannot be resolved.
@@ -182,7 +182,10 @@ class _Scope:
         return hints["it"]
 
     def _names(self) -> dict[str, Any]:
-        """Return local names, inner scopes first; adds `ToolContext`, often imported for type checkers only."""
+        """Return local names, inner scopes first.
+
+        `ToolContext` is added, as it is often imported for type checkers only.
+        """
         if self._locals is not None:
             return self._locals
         names: dict[str, Any] = {} if "ToolContext" in self._globals else {"ToolContext": ToolContext}
@@ -211,13 +214,13 @@ class _Scope:
 
 _CONTEXT: Final = frozenset({"ToolContext"})
 _CALLED_CONTEXT: Final = frozenset({"ctx", "run_context", "tool_context"})
-"""Usual names of context parameters; one of them without an annotation is an error."""
+"""Usual names of context parameters. One of them without an annotation is an error."""
 
 _OTHER_CONTEXTS: Final = frozenset({"NodeContext", "RequestContext", "RunContext", "StepContext"})
 
 
 def _class_among(hint: Any, names: Set[str]) -> str | None:
-    """Return which of these classes of Treadle a type is; generic, optional and annotated types count."""
+    """Return which of these classes of Treadle a type is. Generic, optional and annotated types count."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
         return _class_among(typing.get_args(hint)[0], names)
@@ -249,7 +252,7 @@ def _compiled(fields: dict[str, Any], name: str) -> tuple[SchemaValidator, Schem
     from typing_extensions import TypedDict
 
     class Compact(GenerateJsonSchema):
-        """A schema without titles, which repeat the names; it does not warn of defaults without a JSON form."""
+        """A schema without titles, which repeat the names. It does not warn of defaults without a JSON form."""
 
         ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 

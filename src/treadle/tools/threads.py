@@ -1,4 +1,4 @@
-"""Run sync tools in a process-wide pool of daemon threads; it survives tools that never return.
+"""Run sync tools in a process-wide pool of daemon threads, which survives tools that never return.
 
 Python cannot kill a thread. If the caller stops waiting, the call is *abandoned*: its thread is listed until it ends.
 A limit on abandoned threads makes new calls fail, instead of stalling the whole process (`core/abandoned.py`).
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _LOG: Final = logging.getLogger("treadle.tools")
 
 MAX_THREADS = 32
-"""Most calls that run in threads at the same time; further calls wait for a free thread.
+"""Most calls that run in threads at the same time. Further calls wait for a free thread.
 
 A call that runs an agent waits for that agent's calls. It lends its place to one of them at a time.
 """
@@ -70,7 +70,7 @@ class Job(Generic[T]):
         """whether this call runs in its caller's place, not in one of the pool's"""
 
     def run(self) -> _Outcome[T]:
-        """Run the work in the calling thread; an error that it raises is part of the outcome."""
+        """Run the work in the calling thread. An error that it raises is part of the outcome."""
         self.context.run(current_job.set, self)
         self.thread = threading.get_ident()
         try:
@@ -115,7 +115,7 @@ class _Pool:
                 self._lend(job.caller)
 
     def withdraw(self, job: Job[Any]) -> bool:
-        """Remove a job that has not started; return whether it was removed."""
+        """Remove a job that has not started, and return whether it was removed."""
         with self._wake:
             if job.started:
                 return False
@@ -123,7 +123,7 @@ class _Pool:
             return True
 
     def abandon(self, job: Job[T]) -> _Outcome[T] | None:
-        """Abandon a job's thread; if the job has ended meanwhile, return its outcome instead."""
+        """Abandon a job's thread. If the job has ended meanwhile, return its outcome instead."""
         with self._wake:
             if job.outcome is None:
                 call = AbandonedCall(*job.names, since=time.monotonic())
@@ -144,7 +144,7 @@ class _Pool:
             return len(self._waiting) + self._threads + self._on_loan - self._idle
 
     def _serve(self) -> bool:
-        """Wake or start a thread for waiting jobs; return whether there is one for each. The lock is held."""
+        """Wake or start a thread for waiting jobs, and return whether there is one for each. The lock is held."""
         if self._idle >= len(self._waiting):
             self._wake.notify()
         elif self._waiting and self._threads < MAX_THREADS:
@@ -155,7 +155,7 @@ class _Pool:
         return True
 
     def _lend(self, caller: Job[Any]) -> None:
-        """Start a nested call in the place of the call that waits for it. The lock is held.
+        """Start a nested call in its waiting caller's place. The lock is held.
 
         Without lending, calls that wait for nested calls could take all places and deadlock.
         """
@@ -207,7 +207,7 @@ class _Pool:
             job.report(outcome)
 
     def _is_abandoned(self, job: Job[T], outcome: _Outcome[T]) -> bool:
-        """Record a job's outcome; return whether the job was abandoned before."""
+        """Record a job's outcome, and return whether the job was abandoned before."""
         with self._wake:
             job.outcome = outcome
             call = self._abandoned.remove(job)
@@ -243,7 +243,7 @@ def abandoned() -> tuple[AbandonedCall, ...]:
 
 
 def at_work() -> int:
-    """Return how many calls run in threads or wait for one; abandoned calls do not count."""
+    """Return how many calls run in threads or wait for one. Abandoned calls do not count."""
     return _pool.at_work() if _pool is not None else 0
 
 
@@ -257,9 +257,9 @@ async def in_thread(
 ) -> T:
     """Run `work(job)` in a thread with the caller's context variables, and return its result.
 
-    The first cancellation sets `job.stopping` and waits, so that the work's outcome is known; work that has not
-    started is withdrawn at once. A second cancellation abandons the call: `on_left_behind` receives a function that
-    returns whether the call still runs.
+    The first cancellation sets `job.stopping` and waits, so that the work's outcome is known. Work that has not started
+    is withdrawn at once. A second cancellation abandons the call: `on_left_behind` receives a function that returns
+    whether the call still runs.
 
     Raises:
         ToolError: too many abandoned calls still run.

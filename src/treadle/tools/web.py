@@ -1,7 +1,7 @@
-"""HTTP clients for tools: they reach the declared hosts on the internet, and no address of the internal network.
+"""HTTP clients for tools. They reach the declared hosts on the internet, and no address of the internal network.
 
-A host name does not prove where a connection leads: it resolves to any address, and to a different one a moment later
-(DNS rebinding). So the client resolves each name itself, checks all addresses of the answer, and connects to one that
+A host name does not prove where a connection leads. It resolves to any address, and to a different one a moment later
+(DNS rebinding). So the client resolves each name itself and checks all addresses of the answer. It connects to one that
 it checked. A redirect is a new request with the same checks.
 
     search = http_client("api.example.com", "*.example.org")
@@ -12,11 +12,11 @@ it checked. A redirect is a new request with the same checks.
 
 This module needs the extra `http`.
 
-Decide whether an address is on the internet, by a table of our own: the tables of Python versions differ.
+Whether an address is on the internet is decided by a table here, since the tables of Python versions differ.
 
-Sources: the special-purpose address registries of IANA (iana-ipv4-special-registry and its twin of IPv6), and its
-registries of multicast and of IPv6 address space, as of 2025. Blocks that IANA lists as globally reachable for
-every host (AS112, AMT) are left out. A block with mixed entries (192.0.0.0/24, 2001::/23) is refused as a whole.
+Its sources are registries of IANA as of 2025: the special-purpose addresses (iana-ipv4-special-registry and its twin of
+IPv6), multicast, and the IPv6 address space. Blocks that IANA lists as globally reachable for every host (AS112, AMT)
+are left out. A block with mixed entries (192.0.0.0/24, 2001::/23) is refused as a whole.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def is_of_internet(address: Address) -> bool:
-    """Return whether an address is on the internet; an IPv6 address with an embedded IPv4 address counts as IPv4."""
+    """Return whether an address is on the internet. An IPv6 address with an embedded IPv4 address counts as IPv4."""
     if isinstance(address, ipaddress.IPv4Address):
         return not any(address in block for block in _IPV4)
     if address in _MAPPED or address in _NAT64:
@@ -151,7 +151,7 @@ class Reach:
         raise ConnectionRefused(f"the host {url.host!r} is not allowed: {', '.join(self.hosts)}")
 
     def checked(self, host: str, addresses: Iterable[str]) -> str:
-        """Return the first address of a host; raise `ConnectionRefused` unless all its addresses are allowed."""
+        """Return the first address of a host. Raise `ConnectionRefused` unless all its addresses are allowed."""
         ip_addresses = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses]
         for address in ip_addresses:
             if not any(address in network for network in self.networks) and not is_of_internet(address):
@@ -193,8 +193,8 @@ def http_client(
 ) -> httpx2.AsyncClient:
     """Return an HTTP client that reaches only the declared hosts.
 
-    It follows up to 5 redirects, each to an allowed host. A redirect to another host or port, or from https to http, is
-    refused if the request has headers that may contain a key. The client uses no proxy and accepts no compressed
+    It follows up to 5 redirects, each to an allowed host. If a header of the request may contain a key, a redirect to
+    another host or port, or from https to http, is refused. The client uses no proxy and accepts no compressed
     responses.
 
     Args:
@@ -250,14 +250,14 @@ class _SyncClient(httpx2.Client):
         return super().build_request(method, url, **more)
 
 
-# Connections are not pooled: httpx2 would reuse a connection to an address for another host at the same address, whose
-# certificate was never verified.
+# Connections are not pooled. httpx2 would reuse a connection for another host at the same address, whose certificate
+# was never verified.
 _NONE_KEPT: Final = httpx2.Limits(max_keepalive_connections=0)
 
 
 @cache
 def _tls() -> SSLContext:
-    """Return the system's TLS context; loading its certificates takes longer than a request."""
+    """Return the system's TLS context. Loading its certificates takes longer than a request."""
     return httpx2.create_ssl_context()
 
 
@@ -319,8 +319,8 @@ def _check_response(request: httpx2.Request, response: httpx2.Response) -> None:
     custom_headers = sorted(name for name in request.headers if name.lower() not in _SAFE_HEADERS)
     if custom_headers and not _is_same_service(request.url, target):
         raise RedirectRefused(
-            f"{_origin(request.url)} redirects to {_origin(target)}, and the request has headers "
-            f"({', '.join(custom_headers)}) that may hold a key: ask that host for itself"
+            f"{_origin(request.url)} redirects to {_origin(target)}, but the request has headers "
+            f"({', '.join(custom_headers)}) that may hold a key: send that host its own request"
         )
 
 

@@ -26,7 +26,7 @@ from treadle.tools.hosts.messages import call_from_json, output_to_json, verdict
 from treadle.tools.observe import to_output
 
 SCRIPT: Final = "__mp_main__"
-"""The name of the driver's script in this process, if it defines tools; its `__main__` block does not run here."""
+"""The name of the driver's script in this process, if it defines tools. Its `__main__` block does not run here."""
 
 WHERE: Final = "a tool that runs in a process of its own"
 
@@ -95,7 +95,7 @@ async def _run_operation(request: dict[str, Any], caller: _Caller) -> Any:
 
 
 def _load(module: str, script: str | None) -> None:
-    """Import a module; or run the driver's script under another name, so that its `__main__` block is skipped."""
+    """Import a module, or run the driver's script under another name, so that its `__main__` block is skipped."""
     if script is None:
         import_module(module)
         return
@@ -111,8 +111,8 @@ def _tool(request: dict[str, Any]) -> FunctionTool[..., Any, Any]:
     function = target.function if isinstance(target, FunctionTool) else target
     if code_digest(function) != request["code"]:
         raise _NotRunnable(
-            f"{request['function']} is not the function that the driver has: its file has changed since, or the name "
-            "stands for something else; start the driver again"
+            f"{request['function']} is not the function that the driver has: its file has changed since, or its name "
+            "refers to another object; restart the driver"
         )
     options: dict[str, Any] = dict(target.options) if isinstance(target, FunctionTool) else {}
     beside = request["beside"]
@@ -146,7 +146,7 @@ def _named_object(reference: str) -> Any:
 
 
 class _Caller:
-    """The driver, as seen by the function through its context; thread-safe."""
+    """The driver, as seen by the function through its context. It is thread-safe."""
 
     def __init__(self, channel: Channel, limit: int) -> None:
         self._channel = channel
@@ -155,7 +155,7 @@ class _Caller:
         self._is_over = False
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Send the answer as the last message; later progress from threads of the function is dropped."""
+        """Send the answer as the last message. Later progress from threads of the function is dropped."""
         self._is_over = True  # set before the lock: a thread that reports in a loop could starve it
         with self._lock:
             self._channel.send(message)
@@ -185,11 +185,11 @@ class _Caller:
     def _secret(self, name: str) -> str:
         with self._lock:
             if self._is_over:
-                raise ToolError(f"the secret {name!r} cannot be had: the call is over")
+                raise ToolError(f"the secret {name!r} is not available: the call is over")
             self._channel.send({"secret": name})
             reply = self._channel.receive()
         if reply is None:
-            raise ToolError(f"the secret {name!r} cannot be had: the call is over")
+            raise ToolError(f"the secret {name!r} is not available: the call is over")
         if "secret" in reply:
             return reply["secret"]
         kind = getattr(errors, reply["kind"], ToolError)
@@ -198,7 +198,7 @@ class _Caller:
 
 def _no_state() -> NoReturn:
     raise ToolError(
-        f"ctx.state cannot be had in {WHERE}: pass what it needs as arguments, and return what it changes"
+        f"ctx.state is not available in {WHERE}: pass its values as arguments, and return the changes"
     )
 
 
@@ -211,7 +211,7 @@ class _NoContext:
     def _refuse(self, *_: Any) -> NoReturn:
         kind = self.__dict__["kind"]
         raise ToolError(
-            f"ctx.context cannot be had in {WHERE}: it is of type {kind}, and only JSON data is passed on"
+            f"ctx.context is not available in {WHERE}: it is of type {kind}, and only JSON data is passed on"
         )
 
     __getattr__ = __getitem__ = __iter__ = __len__ = __bool__ = __call__ = __contains__ = _refuse

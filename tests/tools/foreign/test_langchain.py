@@ -158,7 +158,7 @@ def test_arguments_that_a_graph_would_inject_are_refused() -> None:
         """Search in what is mine."""
         return q + user
 
-    with pytest.raises(ToolDefinitionError, match="the tool 'mine' wants user injected by LangGraph"):
+    with pytest.raises(ToolDefinitionError, match="the tool 'mine' needs user, which only LangGraph injects"):
         langchain_tools(mine)
 
 

@@ -81,7 +81,7 @@ def test_a_function_that_wants_the_context_of_a_workflow_is_refused() -> None:
         """Remember a number."""
         return a
 
-    with pytest.raises(ToolDefinitionError, match="the tool 'remember' wants ctx, the context of a workflow"):
+    with pytest.raises(ToolDefinitionError, match="the tool 'remember' needs ctx, the context of a workflow"):
         llamaindex_tools(FunctionTool.from_defaults(async_fn=remember))
 
 

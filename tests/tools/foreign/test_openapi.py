@@ -257,7 +257,8 @@ def test_an_operation_that_cannot_be_called_is_named(facts: dict[str, Any], mess
 )
 def test_a_path_that_would_lead_elsewhere_is_refused(path: str) -> None:
     with pytest.raises(
-        ConfigurationError, match="its path does not begin with '/', or holds what no path may hold"
+        ConfigurationError,
+        match="its path does not begin with '/', or holds characters that no path may hold",
     ):
         made({path: {"get": {}}})
 

@@ -71,7 +71,7 @@ def test_a_profile_that_confines_nothing_is_refused_when_it_is_made(
 
 def test_a_folder_in_a_writable_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
-    with pytest.raises(ConfigurationError, match="a call could put a link in its place"):
+    with pytest.raises(ConfigurationError, match="a call could replace it by a link"):
         Sandbox(write=[tmp_path], read=[tmp_path / "inner"])
     with pytest.raises(ConfigurationError, match="write holds reading"):
         Sandbox(write=[tmp_path], read=[tmp_path])
@@ -146,7 +146,7 @@ def test_a_sandbox_that_the_machine_lacks_refuses_and_nothing_runs(tmp_path: Pat
     assert done.outcome == "error"
     assert done.error is not None
     assert done.error.message == (
-        "mark did not run: the sandbox cannot be had here, so nothing ran: bubblewrap lacks the program bwrap "
+        "mark did not run: the sandbox is not available here, so nothing ran: bubblewrap lacks the program bwrap "
         "(apt-get install bubblewrap)"
     )
     assert done.host is None, "it ran nowhere"
@@ -201,8 +201,8 @@ def test_a_kernel_without_landlock_is_told() -> None:
             print(f"{type(error).__name__}: {error}")
     """)
     assert run_script(script) == (
-        "HostUnavailable: the sandbox cannot be had here, so nothing ran: bubblewrap lacks the program bwrap (apt-get "
-        "install bubblewrap); landlock lacks Landlock in the kernel, or it is switched off\n"
+        "HostUnavailable: the sandbox is not available here, so nothing ran: bubblewrap lacks the program bwrap "
+        "(apt-get install bubblewrap); landlock lacks Landlock in the kernel, or it is switched off\n"
     )
 
 
@@ -319,7 +319,7 @@ def test_a_folder_to_write_from_which_the_driver_takes_code_is_refused(
     host = Sandbox(by="landlock", write=[folder], spare=False)
     done = only_call(tool(inside, host=host))
     assert done.outcome == "error"
-    assert f"the sandbox may write {folder}, from which this process takes code" in str(done.error)
+    assert f"the sandbox may write {folder}, from which this process loads code" in str(done.error)
 
 
 @pytest.mark.sampled(1)
@@ -380,7 +380,7 @@ def test_a_package_that_the_driver_has_imported_from_elsewhere_could_be_written(
     module = types.ModuleType("plugged")
     module.__file__, module.__path__ = str(tmp_path / "plugged" / "__init__.py"), [str(tmp_path / "plugged")]
     monkeypatch.setitem(sys.modules, "plugged", module)
-    with pytest.raises(HostUnavailable, match="from which this process takes code"):
+    with pytest.raises(HostUnavailable, match="from which this process loads code"):
         Sandbox(folder=tmp_path / "plugged").pins("treadle", None)
 
 

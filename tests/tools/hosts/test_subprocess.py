@@ -163,9 +163,9 @@ async def test_a_function_gets_no_more_of_its_context_than_json() -> None:
     messages = [each.error.message for each in result.tool_executions]
     assert (
         messages[0]
-        == f"ctx.context cannot be had in {WHERE}: it is of type object, and only JSON data is passed on"
+        == f"ctx.context is not available in {WHERE}: it is of type object, and only JSON data is passed on"
     )
-    assert messages[1].startswith(f"ctx.state cannot be had in {WHERE}: pass what it needs as arguments")
+    assert messages[1].startswith(f"ctx.state is not available in {WHERE}: pass its values as arguments")
     assert messages[2] == f"ctx.ask(...) is for tools while they run in a task, not for {WHERE}"
     assert messages[3].startswith("the tool use does not declare the secret crm")
 

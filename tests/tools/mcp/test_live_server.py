@@ -26,7 +26,7 @@ async def wish(server, clerk, era, method, **options):
 async def test_a_server_is_given_no_model_and_no_folders(server, clerk, era, method):
     execution = await wish(server, clerk, era, method)
     if era:
-        assert f"the MCP server desk asks for what it is refused: {method}" in execution.error.message
+        assert f"the MCP server desk made a request that is refused: {method}" in execution.error.message
     else:
         assert "not supported" in json.loads(execution.output)["message"].lower()
 

@@ -253,7 +253,7 @@ def test_a_toml_file_takes_all_arguments(write):
         ),
         (
             {"mcpServers": {"a": {"command": "${input:key}"}}},
-            r"has \$\{input:key\}, which stands for nothing",
+            r"has \$\{input:key\}, which has no meaning",
         ),
         ({"mcpServers": {"a b": {"command": "x"}, "a.b": {"command": "x"}}}, "is named 'a-b', too"),
         ({"mcpServers": {"a": {}}}, "command or url must be given"),

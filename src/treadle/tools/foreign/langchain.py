@@ -40,12 +40,12 @@ def langchain_tools(
     """Return LangChain tools as tools of an agent: `Agent(tools=[*langchain_tools(search, pay)])`.
 
     Names, descriptions, schemas and `return_direct` are kept. A tool with a coroutine runs in the event loop, any other
-    in a thread. For a `content_and_artifact` tool, the artifact becomes the result's `output`, the content becomes the
-    observation, and its documents become the sources. A `ToolException` is the call's error, even if it is handled.
+    in a thread. For a `content_and_artifact` tool, the artifact becomes the result's `output` and the content the
+    observation. Its documents become the sources. A `ToolException` is the call's error, even if it is handled.
 
     Args:
         tools: objects of subclasses of `BaseTool`, such as functions decorated with LangChain's `@tool`.
-        effects: declared effects by patterns of tool names, `{"search*": ["read_only"]}`; the first match counts. A
+        effects: declared effects by patterns of tool names, `{"search*": ["read_only"]}`. The first match counts. A
             tool without declared effects may write and is never started twice.
         timeout: seconds that a call may take; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
@@ -74,10 +74,10 @@ def _foreign_tool(tool: Any, terms: Terms) -> ForeignTool:
     unseen_names = {*hidden, *_aliases(tool, hidden)}
     if injected := sorted(key for key, is_needed in hidden.items() if is_needed):
         raise ToolDefinitionError(
-            f"langchain_tools: the tool {name!r} wants {', '.join(injected)} injected by LangGraph, and no graph runs "
-            "here: write a function with @tool that passes it, such as from ctx.context, and calls the tool"
+            f"langchain_tools: the tool {name!r} needs {', '.join(injected)}, which only LangGraph injects: write a "
+            "function with @tool that passes it, such as from ctx.context, and calls the tool"
         )
-    # A message is needed to tell a handled error from a result, and to carry an artifact. Otherwise the plain value is
+    # A message is needed to tell a handled error from a result, and to hold an artifact. Otherwise the plain value is
     # better: it keeps its data types.
     as_message = None in hidden.values() or tool.response_format != "content" or bool(tool.handle_tool_error)
     runs_in_loop = _has_coroutine(tool)
@@ -93,7 +93,7 @@ def _foreign_tool(tool: Any, terms: Terms) -> ForeignTool:
         return arguments
 
     async def call(arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
-        # `run`, because `invoke` treats arguments that look like a tool call as the call, with the arguments inside.
+        # `run`, because `invoke` would unpack arguments that look like a tool call.
         options: Any = {"config": {"configurable": {}}, "tool_call_id": ctx.call_id if as_message else None}
         if runs_in_loop:
             value = await tool.arun(dict(arguments), **options)
@@ -123,7 +123,7 @@ def _schema(tool: Any) -> tuple[Any, dict[str, Json]]:
 
 
 def _hidden(tool: Any) -> dict[str, bool | None]:
-    """Return the arguments that are hidden from models, each with whether it is required; None for the call's id."""
+    """Return whether each argument that is hidden from models is required; None for the call's id."""
     hidden: dict[str, bool | None] = {}
     if not isinstance(tool.args_schema, dict):
         model_fields: Any = getattr(tool.tool_call_schema, "model_fields", None)
@@ -162,7 +162,7 @@ def _is_call_id(field: Any) -> bool:
 
 
 def _has_coroutine(tool: Any) -> bool:
-    """Return whether a tool has its own async code; LangChain runs other tools in a thread."""
+    """Return whether a tool has its own async code. LangChain runs other tools in a thread."""
     if hasattr(tool, "coroutine"):
         return tool.coroutine is not None
     owner = next(kind for kind in type(tool).__mro__ if "_arun" in vars(kind))

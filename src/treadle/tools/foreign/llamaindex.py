@@ -44,7 +44,7 @@ def llamaindex_tools(
 
     Args:
         tools: objects of subclasses of `BaseTool`: `FunctionTool`, `QueryEngineTool`, `RetrieverTool` and the like.
-        effects: declared effects by patterns of tool names, `{"search*": ["read_only"]}`; the first match counts. A
+        effects: declared effects by patterns of tool names, `{"search*": ["read_only"]}`. The first match counts. A
             tool without declared effects may write and is never started twice.
         timeout: seconds that a call may take; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
@@ -75,8 +75,8 @@ def _foreign_tool(tool: Any, terms: Terms) -> ForeignTool:
     name: str = metadata.name
     if getattr(tool, "requires_context", False):
         raise ToolDefinitionError(
-            f"llamaindex_tools: the tool {name!r} wants {tool.ctx_param_name}, the context of a workflow, and no "
-            "workflow runs here: write a function with @tool, which takes a ToolContext"
+            f"llamaindex_tools: the tool {name!r} needs {tool.ctx_param_name}, the context of a workflow: "
+            "write a function with @tool, which takes a ToolContext"
         )
     schema = cast("dict[str, Json]", metadata.get_parameters_dict())
     names = list(cast("dict[str, Json]", schema.get("properties", {})))

@@ -1,4 +1,4 @@
-"""Operations of an OpenAPI document as tools of an agent; requests go only to the host that the caller names."""
+"""Operations of an OpenAPI document as tools of an agent. Requests go only to the host that the caller names."""
 
 from __future__ import annotations
 
@@ -61,32 +61,32 @@ def openapi_tools(
     """Return operations of an OpenAPI 3 document as tools of an agent, named `name__operation`.
 
     GET and HEAD are read-only. All other operations may write, and are never started twice, unless `effects` declares
-    otherwise. Requests go only to `base_url`, through `http_client`; the servers in the document are ignored. A status
+    otherwise. Requests go only to `base_url`, through `http_client`. The servers in the document are ignored. A status
     from 300 up is the call's error. If the response to an operation that may write is lost, its outcome is unknown.
 
     Args:
-        document: the document, its path, or its URL; YAML needs the extra `openapi`.
+        document: the document, its path, or its URL. YAML needs the extra `openapi`.
         name: the prefix of the tools' names: at most 32 letters, digits, `-` and single `_`.
         base_url: the URL before the paths of the document, such as `https://api.example.com/v1`.
-        include: patterns of operations, by name or as `GET /pets/*`; only these become tools. By default all do.
+        include: patterns of operations, by name or as `GET /pets/*`. Only these become tools; by default all do.
         exclude: patterns of operations that do not become tools.
-        auth: for each security scheme of the document the name of a secret in `Runner(secrets=)`: a token, a key, or
-            `user:password` for the scheme `basic`. The secret appears in no call and in no journal.
+        auth: the name of a secret in `Runner(secrets=)` for each security scheme of the document. The secret is a
+            token, a key, or `user:password` for the scheme `basic`. It appears in no call and in no journal.
         headers: further headers of each request, without secrets. Parameters with these names are not offered.
         effects: declared effects by the same patterns, `{"POST /search": ["read_only"]}`. The first match counts, and
             replaces the default of the method.
-        idempotency_header: a header in which the service accepts an idempotency key, such as `Idempotency-Key`; each
+        idempotency_header: a header in which the service accepts an idempotency key, such as `Idempotency-Key`. Each
             attempt of a call sends the same key.
         timeout: seconds that a call may take; None for no limit.
         retries: how often a failed call of a read-only or idempotent operation is tried again.
         max_bytes: the largest response, in bytes.
         networks: networks outside the internet that may be reached, such as `10.1.0.0/16`.
-        trusted: whether the document is your own. Otherwise a request that offers its tools counts as one that has
-            read untrusted content, from `web:HOST`.
+        trusted: whether the document is your own. Otherwise a request with its tools counts as one that has read
+            untrusted content, from `web:HOST`.
 
     Raises:
-        ConfigurationError: an argument is not valid, the document cannot be read, or an operation needs an
-            unsupported feature; the text names it.
+        ConfigurationError: an argument is not valid, the document cannot be read, or an operation needs an unsupported
+            feature. The text names the problem.
         MissingExtra: the extra `http` is not installed.
     """
     terms = Terms.of("openapi_tools", effects, timeout, retries)
@@ -115,7 +115,7 @@ def openapi_tools(
 def _foreign_tools(
     chosen: Sequence[Listed], document: Mapping[str, Any], as_tool: Callable[[Operation], ForeignTool]
 ) -> list[ForeignTool]:
-    """Return the tools of operations; raises `ConfigurationError` with the names of unsupported operations."""
+    """Return the tools of operations. Raises `ConfigurationError` with the names of unsupported operations."""
     foreign_tools: list[ForeignTool] = []
     problems: dict[str, list[str]] = {}
     for entry in chosen:
@@ -171,7 +171,7 @@ class Service:
         """Return a client for one call: callers may use different event loops."""
         from treadle.tools.web import http_client
 
-        # Redirects are not followed: that could repeat a write, or lose the response to one that took effect.
+        # Redirects are not followed. To follow one could repeat a write, or lose the response to one that took effect.
         return http_client(
             self.host, networks=self.networks, max_bytes=self.max_bytes, follow_redirects=False
         )
@@ -444,7 +444,7 @@ class _OperationCall:
 
 
 def _excerpt(text: str, secrets: Secrets, most: int) -> str:
-    """Return the beginning of a text with secrets masked; they are masked before the cut, which could split one."""
+    """Return the beginning of a text with secrets masked. They are masked before the cut, which could split one."""
     searched = text[:_MAX_SEARCHED]
     if len(searched) < len(text):
         searched = searched[: secrets.open_end(searched)]

@@ -1,7 +1,7 @@
 """Read an OpenAPI document, follow its references, and make its schemas self-contained.
 
-A document is foreign text. Its size and depth are limited, a `$ref` must point into the document itself, and its list
-of servers is ignored.
+A document is foreign text. Its size and depth are limited. A `$ref` must point into the document itself. The list of
+servers is ignored.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _parsed(data: bytes, label: str) -> Any:
 
 
 def _parsed_yaml(text: str) -> Any:
-    """Return YAML as JSON data: dates stay text, and so do `on` and `no`."""
+    """Return YAML as JSON data. Dates stay text, and so do `on` and `no`."""
     try:
         import yaml
     except ImportError:
@@ -170,7 +170,7 @@ _LEFT_OUT: Final = frozenset(
 
 
 class Schemas:
-    """Make the schemas of one operation self-contained: their references are copied into `$defs`.
+    """Make the schemas of one operation self-contained, by copies of their references in `$defs`.
 
     Args:
         references: the references of the document.
@@ -244,7 +244,7 @@ class Schemas:
 
 
 def _bound(facts: Mapping[str, Any], schema: dict[str, Json], limit: str) -> None:
-    """Convert an exclusive limit to JSON schema; OpenAPI 3.0 has a flag next to the limit."""
+    """Convert an exclusive limit to JSON schema. OpenAPI 3.0 has a flag next to the limit."""
     exclusive: Any = facts.get(f"exclusive{limit}")
     if exclusive is True:
         if (value := schema.pop(limit.lower(), None)) is not None:

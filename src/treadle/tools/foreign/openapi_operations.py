@@ -34,7 +34,10 @@ _NEVER_ARGUMENTS: Final = frozenset(
         *("proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
-"""Headers that the client sets, or that identify the caller: never an argument, even if the document lists them."""
+"""Headers that the client sets, or that identify the caller.
+
+They are never arguments, even if the document lists them.
+"""
 
 
 @frozen
@@ -191,7 +194,7 @@ def operation_of(entry: Listed, document: Mapping[str, Any]) -> Operation:
         raise Unsupported("it has servers of its own, and only base_url= is asked")
     segments = [unquote(each) for each in entry.path.partition("?")[0].split("/")]
     if not _PATH.fullmatch(entry.path) or {".", ".."} & {*segments}:
-        raise Unsupported("its path does not begin with '/', or holds what no path may hold")
+        raise Unsupported("its path does not begin with '/', or holds characters that no path may hold")
     schemas = Schemas(references)
     parameters = _parameters(entry, references, schemas)
     body = _body(facts.get("requestBody"), {each.argument for each in parameters}, references, schemas)

@@ -1,7 +1,7 @@
 """Build the request of an operation from a call's arguments, so that no argument escapes its place.
 
-A value in a path is one segment or a part of one: it is encoded, and refused if a server could read it as another
-path, even after decoding. A header value contains no control character. Names come only from the document.
+A value in a path is one segment or a part of one. It is encoded, and refused if a server could read another path, even
+after decoding. A header value contains no control character. Names come only from the document.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def prepared(operation: Operation, arguments: Mapping[str, Json]) -> Prepared:
 
 
 def _problems(operation: Operation, arguments: Mapping[str, Json]) -> list[str]:
-    """Return the problems of arguments that the top level of their schemas, and of the body's, shows."""
+    """Return the problems of arguments with the top level of their schemas, and of the body's."""
     schema = operation.parameters_schema
     definitions: dict[str, Any] = schema.get("$defs", {})
     properties = {
@@ -81,9 +81,9 @@ def _problems(operation: Operation, arguments: Mapping[str, Json]) -> list[str]:
 
 
 def _body_problems(argument: str, value: Json, schema: Any, definitions: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a body; for alternative schemas, it must match one of them.
+    """Return the problems of a body. If there are alternative schemas, it must match one of them.
 
-    Schemas nested in these are not followed: a foreign document may nest them without end.
+    Schemas nested in these are not followed. A foreign document may nest them without end.
     """
     schema = _followed(schema, definitions)
     problems = _top_problems(argument, value, schema, definitions)
@@ -167,7 +167,7 @@ def _check_fields(operation: Operation, parameter: Parameter, value: Json, fixed
 
 
 def _as_read(name: str) -> str:
-    """Return a name as a lenient server reads it: many read `Key` and `key[]` as `key`, and `a.b` as `a_b`."""
+    """Return a name as a lenient server reads it. Many read `Key` and `key[]` as `key`, and `a.b` as `a_b`."""
     return re.sub(r"[.\s+]", "_", name.strip().partition("[")[0]).casefold()
 
 
@@ -215,7 +215,7 @@ def _json(value: Json) -> str:
 
 
 def checked_header(text: str, name: str) -> str:
-    """Return a header's value; raises `ToolArgumentsInvalid` if it could end the header and begin another."""
+    """Return a header's value. Raises `ToolArgumentsInvalid` if it could end the header and begin another."""
     if _NO_HEADER.search(text):
         raise ToolArgumentsInvalid(f"{name}: may hold printable ASCII characters only: it is a header")
     return text

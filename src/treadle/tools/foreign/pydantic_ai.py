@@ -1,14 +1,14 @@
 """Toolsets of Pydantic AI as toolsets of an agent.
 
 Theory of operation. The tools of a Pydantic AI toolset may depend on the run: filters, `prepare` functions and dynamic
-toolsets receive its `deps`. So each call is a separate run there: the toolset is made for the run, entered, listed and
-called with the task's `context` as `deps`, and left. A drive lists it once before, with the `deps` of the declaration.
+toolsets receive its `deps`. So each call is a separate run there. The toolset is made for the run, entered, listed,
+called and left, with the task's `context` as `deps`. A drive lists it once before, with the `deps` of the declaration.
 A listed tool that is left out for the context of a call is not called.
 
     drive begins    toolset.for_run(listing) --> get_tools --> ForeignTool, one for each
     a call          toolset.for_run(call)    --> get_tools --> call_tool, with the context as deps
 
-A probe finds out whether a call needs an approval. It is the same toolset with leaves that do nothing. Its layers that
+A probe shows whether a call needs an approval. It is the same toolset with leaves that do nothing. Its layers that
 require approvals raise `ApprovalRequired`, as they would in the call.
 """
 
@@ -62,9 +62,9 @@ class PydanticAIToolset:
     Args:
         name: the prefix of the tools' names: at most 32 letters, digits, `-` and single `_`.
         toolset: a `FunctionToolset`, or one that combines, filters, prefixes or wraps others.
-        listed_with: the `deps` for listing the tools before there is a call with a `context`; filters and `prepare`
+        listed_with: the `deps` for listing the tools before there is a call with a `context`. Filters and `prepare`
             functions receive it.
-        effects: declared effects by patterns of the toolset's tool names, `{"search*": ["read_only"]}`; the first match
+        effects: declared effects by patterns of the toolset's tool names, `{"search*": ["read_only"]}`. The first match
             counts. A tool without declared effects may write and is never started twice.
         timeout: seconds that a call may take; None for no limit.
         retries: how often a failed call of a read-only or idempotent tool is tried again.
@@ -156,7 +156,7 @@ class _Connection:
         self._specs: list[tuple[ToolSpec, str]] | None = None
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the current tools: the same object as long as they are unchanged."""
+        """Return the current tools. It is the same object as long as they are unchanged."""
         declared = self._declared
         ctx = _run_context(deps=declared.listed_with)
         try:
@@ -196,7 +196,7 @@ async def _running(toolset: Any, ctx: Any) -> AsyncGenerator[Any]:
 
 
 def _run_context(**known: Any) -> Any:
-    """Return a `RunContext` without a model, with those of the fields that this version of the library has."""
+    """Return a `RunContext` without a model, with the fields that this version of the library has."""
     from pydantic_ai import RunContext, RunUsage
 
     names = {each.name for each in fields(RunContext)}
@@ -291,7 +291,7 @@ class _OneTool:
         )
 
     async def _needs_approval(self, arguments: Any, ctx: ToolContext[Any]) -> bool:
-        """Return whether the toolset requires an approval for these arguments; if not, remember the call's key."""
+        """Return whether the toolset requires an approval for these arguments. If not, remember the call's key."""
         approval_free_calls, call = self._declared.approval_free_calls, ctx.idempotency_key
         if await self._requires_approval(arguments, ctx):
             approval_free_calls.pop(call, None)
@@ -327,7 +327,7 @@ class _OneTool:
         approved = self._may_ask and await self._requires_approval(arguments, ctx)
         if approved and ctx.idempotency_key in self._declared.approval_free_calls:
             raise ToolError(
-                f"{self._name} was not run: its toolset requires an approval now, and required none when the call was "
+                f"{self._name} was not run: its toolset requires an approval now, but did not when the call was "
                 "judged: call it again"
             )
         run_context = self._context(ctx, tool_call_approved=approved)
@@ -396,7 +396,7 @@ class _CallThreads(Executor):
         return future
 
     async def ended(self) -> None:
-        """Ask running functions to stop, and wait until they end; when cancelled, abandon them."""
+        """Ask running functions to stop, and wait until they end. When cancelled, abandon them."""
         running = [task for task in self._tasks if not task.done()]
         for task in running:
             task.cancel()
@@ -451,7 +451,7 @@ def _plain(value: Any) -> Json:
 
 
 def _parts(value: Any) -> list[Content] | None:
-    """Return a value as content parts; None unless it contains files and otherwise only text."""
+    """Return a value as content parts; None unless it contains files, and only text besides."""
     items = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
     parts = [_part(each) for each in items]
     has_files = any(isinstance(part, (Image, File)) for part in parts)

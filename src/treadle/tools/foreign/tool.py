@@ -32,9 +32,10 @@ class ForeignTool:
         spec: the tool as models see it.
         validate: checks arguments, as the port describes.
         call: runs the tool with the value that `validate` returned.
-        code: a digest of its code: an approval holds only for the code that it was given for.
+        code: a digest of its code. An approval holds only for the approved code.
         as_taken: returns arguments as the tool receives them, for policies; None if that is unknown.
-        needs_approval: returns whether a call with these arguments needs an approval; by default the specification's.
+        needs_approval: returns whether a call with these arguments needs an approval. The default is the
+            specification's.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Terms:
             name: the tool's name in its library.
             description: the description for models.
             parameters: JSON schema of its arguments.
-            names: the names that patterns of `effects` match; by default its name for models.
+            names: the names that patterns of `effects` match. The default is its name for models.
             by_default: its effects if the caller declares none; None if they are unknown.
             more: further fields of the specification.
         """
@@ -192,7 +193,7 @@ def is_of(value: Any, *modules: str) -> bool:
 
 
 def validated(model: Any, arguments: dict[str, Json], names: Sequence[str]) -> Any:
-    """Return arguments as an object of a pydantic model; raises `ToolArgumentsInvalid` with the problems."""
+    """Return arguments as an object of a pydantic model. Raises `ToolArgumentsInvalid` with the problems."""
     try:
         if hasattr(model, "model_validate"):
             return model.model_validate(arguments)
@@ -221,7 +222,7 @@ def taken_by(model: Any, arguments: dict[str, Json]) -> dict[str, Json] | None:
 
 
 async def in_tool_thread(ctx: ToolContext[Any], name: str, work: Callable[[], T]) -> T:
-    """Run a blocking function in a tool thread, which counts until it ends; return its result."""
+    """Run a blocking function in a tool thread, which counts until it ends, and return its result."""
     return await in_thread(
         lambda _: work(),
         tool=name,

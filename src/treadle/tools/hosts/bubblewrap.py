@@ -1,14 +1,14 @@
 """Build the command line that starts a program in its own namespaces, with bubblewrap.
 
-The program sees a file system of its own: the machine's programs and libraries, the interpreter, the declared paths,
-and temporary folders in memory. It has its own process ids, network, shared memory and users.
+The program has its own file system: the machine's programs and libraries, the interpreter, the declared paths, and
+temporary folders in memory. It has its own process ids, network, shared memory and users.
 
-Three things differ from bubblewrap's defaults. All of `/proc` is read-only: the driver may be root, who may write files
-such as `/proc/sys/kernel/core_pattern` from a user namespace, even without a capability. `/dev` is a folder in
-memory without a limit, so it is read-only, with a limited `/dev/shm`. A program that shares the driver's network cannot
-use unix sockets: the filter denies them.
+Three things differ from bubblewrap's defaults. All of `/proc` is read-only. The driver may be root, who may write
+`/proc/sys/kernel/core_pattern` and the like from a user namespace, even without a capability. `/dev` is a folder in
+memory without a limit, so it is read-only, with a limited `/dev/shm`. If a program shares the driver's network, the
+filter denies it unix sockets.
 
-Paths that every confined program can read: the machine's programs and libraries, and the tool's code.
+Every confined program can read the machine's programs and libraries, and the tool's code.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def code_paths(module: str, script: str | None) -> list[str]:
 
 
 def loaded_from(code: Iterable[str]) -> list[str]:
-    """Return the paths from which this process loads code, now and after a restart: modules and programs.
+    """Return the modules and programs from which this process loads code, now and after a restart.
 
     Args:
         code: the files of a tool's module.
@@ -131,7 +131,7 @@ def command(
     disk: int,
     filter: int,
 ) -> list[str]:
-    """Return the start of a command line; the program and its arguments follow.
+    """Return the start of a command line. The program and its arguments follow.
 
     Args:
         program: the path of bubblewrap.

@@ -1,7 +1,9 @@
-"""Limit the processes of programs that run as root, whom `RLIMIT_NPROC` does not bind: a control group for each call.
+"""Limit the processes of programs that run as root, by a control group for each call.
 
-In version 2 the group is made below the nearest ancestor that delegates the `pids` controller; in version 1 below this
-process's own group in the hierarchy of that controller.
+`RLIMIT_NPROC` does not bind root.
+
+In version 2 the group is made below the nearest ancestor that delegates the `pids` controller. In version 1 it is made
+below this process's own group in the hierarchy of that controller.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _leftover_groups: Final[set[Path]] = set()
 
 
 def binds_rlimit() -> bool:
-    """Return whether `RLIMIT_NPROC` binds programs of this process: it does not bind the machine's root user."""
+    """Return whether `RLIMIT_NPROC` binds programs of this process. It does not bind the machine's root user."""
     if os.geteuid() != 0:
         return True
     for line in Path("/proc/self/uid_map").read_text().splitlines():
@@ -62,7 +64,7 @@ def make_group(parent_group: Path, processes: int) -> tuple[str, Callable[[], No
 
 
 def _remove(group: Path) -> None:
-    """Remove a group; if its processes still end, leave it to the next removal or to the exit of this process."""
+    """Remove a group. If its processes still end, leave it to the next removal or to the exit of this process."""
     try:
         group.rmdir()
     except FileNotFoundError:

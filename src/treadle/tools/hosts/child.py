@@ -9,16 +9,16 @@ Theory of operation
        +------- channel (frames) ----------|-----------------+
        +------- output pipe ---------------------------------+
 
-The supervisor only waits: for the worker to end, or for the driver's end of the control socket to close. The driver
-closes it when the call is over, timed out or cancelled; the kernel closes it when the driver crashes. Then the
-supervisor kills the worker's group and all remaining descendants. On Linux it adopts orphans, so a process with a
-session of its own is found too. Last it empties the private folder and reports how the worker ended.
+The supervisor only waits for the worker to end, or for the driver's end of the control socket to close. The driver
+closes it when the call is over, timed out or cancelled. The kernel closes it when the driver crashes. Then the
+supervisor kills the worker's group and all remaining descendants. On Linux it adopts orphans, so it finds a process
+with a session of its own too. Last it empties the private folder and reports how the worker ended.
 
-The worker starts a session of its own, sets its limits, runs the launcher's preparation, and only then imports the
-package and the function's module (`tools.worker_process`). On Linux it dies with the supervisor.
+The worker starts a session of its own, sets its limits and runs the launcher's preparation. Only then does it import
+the package and the function's module (`tools.worker_process`). On Linux it dies with the supervisor.
 
-This file is run by its path and imports only the standard library: before the limits hold, nothing else may be visible
-or may run. A frame, in either direction, is four bytes of length, then JSON.
+This file is run by its path and imports only the standard library. Before the limits hold, no other code may be visible
+or run. A frame, in either direction, is four bytes of length, then JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 _SERVE: Final = "treadle.tools.worker_process:serve"
-"""The function that serves the call; a name, because `tools` imports `hosts`."""
+"""The function that serves the call. It is a name, because `tools` imports `hosts`."""
 
 CLEANING: Final = 0.5
 """Seconds to kill the worker's descendants and to empty its folder."""
@@ -105,11 +105,11 @@ def main(control: int, channel_fd: int) -> NoReturn:
 
 
 def _nothing(number: int, frame: Any) -> None:
-    """A signal handler without effect; the signal wakes the supervisor."""
+    """A signal handler without effect. The signal wakes the supervisor."""
 
 
 def _silence() -> None:
-    """Close the output pipe in the supervisor: only the worker writes to it."""
+    """Close the output pipe in the supervisor, since only the worker writes to it."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (1, 2):
         os.dup2(nothing, fd)
@@ -198,7 +198,7 @@ def _tell(control: int, status: int) -> None:
 
 
 def _empty(folder: str) -> None:
-    """Empty and delete the private folder; the driver deletes the rest."""
+    """Empty and delete the private folder. The driver deletes the rest."""
     try:
         os.rmdir(folder)  # noqa: PTH106
     except FileNotFoundError:
@@ -260,7 +260,7 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def limit_behind(error: BaseException, limits: dict[str, int]) -> str:
-    """Return a suffix for an error's text that names the limit that caused it; empty for other errors."""
+    """Return a suffix for an error's text that names the limit behind it; empty for other errors."""
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         names = "memory= or processes="
@@ -276,7 +276,7 @@ def limit_behind(error: BaseException, limits: dict[str, int]) -> str:
 
 
 def _tasks_running() -> int:
-    """Return how many threads the system runs: the process limit counts all threads of the user."""
+    """Return how many threads the system runs. The process limit counts all threads of the user."""
     try:
         with open("/proc/loadavg", encoding="ascii") as file:  # noqa: PTH123
             return int(file.read().split()[3].partition("/")[2])

@@ -1,6 +1,6 @@
 """Confine a tool's process from inside, under its limits and before any code of the tool.
 
-Within bubblewrap little is left to do. With Landlock everything happens here: the process drops all capabilities for
+Within bubblewrap little is left to do. With Landlock everything happens here. The process drops all capabilities for
 good, restricts itself, and installs the filter of system calls. If a step fails, it raises and the tool does not run.
 """
 
@@ -42,8 +42,8 @@ def by_landlock(confinement: dict[str, Any]) -> None:
     """Confine this process.
 
     Args:
-        confinement: its `folder`, the paths to `read` and `write`, their `pins`, `network`, the `filter`, and the limit
-            of `processes` in addition to the user's; None for no limit.
+        confinement: its `folder`, the paths to `read` and `write`, their `pins`, `network`, the `filter`, and a limit
+            of `processes`. The limit is in addition to the user's processes; None is no limit.
     """
     _limit_processes(confinement["processes"], _threads_of_user())
     os.chdir(confinement["folder"])
@@ -63,7 +63,7 @@ def _limit_processes(processes: int | None, counted: int) -> None:
 
 
 def _threads_of_user() -> int:
-    """Return how many threads this process's user runs: the limit counts them all."""
+    """Return how many threads this process's user runs. The limit counts them all."""
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # the process has ended

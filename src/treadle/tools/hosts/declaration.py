@@ -12,7 +12,7 @@ If a level is not available, `launch` or the preparation must raise, before the 
 weaker than its declaration.
 
 The process imports the module of the function with its host declarations. They are inert there: tools in that process
-start no further process, and declared paths and names are not checked, because they may not exist there.
+start no further process. Declared paths and names are not checked, because they may not exist there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _inert: bool = False
 
 
 def make_inert() -> None:
-    """Make host declarations in this process, a tool's, inert: they are not checked and start no process."""
+    """Make host declarations inert in this process, a tool's: they are not checked and start no process."""
     global _inert  # noqa: PLW0603  no variable of the environment: programs that the function starts would have it
     _inert = True
 
@@ -50,7 +50,7 @@ def is_inert() -> bool:
 
 
 _LEAST: Final = {"open_files": 8, "processes": 8}
-"""The least that a function needs to run at all; a lower limit would fail every call."""
+"""The least that a function needs to run. A lower limit would fail every call."""
 
 _UNITS: Final = {"memory": " of bytes", "file_bytes": " of bytes", "answer_bytes": " of bytes"}
 
@@ -68,11 +68,11 @@ class Launch:
     """How to start a tool's process.
 
     Args:
-        command: the command line: the argument of `launch`, or a launcher's line that ends in it. A launcher must
-            pass on the file descriptors that the line names.
+        command: the argument of `launch`, or a launcher's command line that ends in it. A launcher must pass on the
+            file descriptors that the line names.
         env: all its environment variables.
-        pass_fds: further descriptors that the line names; they are closed here after the start.
-        prepare: a function as `module:name`, and its argument; called in the worker before any code of the tool.
+        pass_fds: further descriptors that the line names. They are closed here after the start.
+        prepare: a function as `module:name`, and its argument. It is called in the worker before any code of the tool.
         release: called after the process has ended, perhaps several times.
     """
 
@@ -149,9 +149,9 @@ class Subprocess:
         """Return how to start a process.
 
         Args:
-            command: the command line to run, unchanged; the descriptors that it names must stay open.
+            command: the command line to run, unchanged. The descriptors that it names must stay open.
             env: its environment variables.
-            folder: its private working folder; it exists, and is deleted after the call.
+            folder: its private working folder, which exists, and is deleted after the call.
             module: the module of the tool's function, which the process imports.
             script: the path of the driver's script, if it defines the function.
 
@@ -161,7 +161,7 @@ class Subprocess:
         return Launch(command=command, env=env)
 
     def pins(self, module: str, script: str | None) -> tuple[Pin, ...]:
-        """Return the targets of the declared paths; a spare with other targets is not used.
+        """Return the targets of the declared paths. A spare with other targets is not used.
 
         Args:
             module: the module of the tool's function.
@@ -189,13 +189,13 @@ class Subprocess:
 
 
 def interpreter(*arguments: str) -> tuple[str, ...]:
-    """Return a command line for this interpreter: isolated from the environment, with the same bytecode cache."""
+    """Return a command line for this interpreter, isolated from the environment, with the same bytecode cache."""
     options = ["-I"]
     if sys.dont_write_bytecode:
         options.append("-B")
     if sys.pycache_prefix is not None:
         options += ["-X", f"pycache_prefix={sys.pycache_prefix}"]
-    # The folder is resolved, because a confined process may not see the folders on the way to it. The name is kept: the
-    # interpreter finds its virtual environment by its own path.
+    # The folder is resolved, because a confined process may not see the folders on the way to it. The name is
+    # unchanged: the interpreter finds its virtual environment by its own path.
     folder, name = os.path.split(sys.executable)
     return (os.path.join(os.path.realpath(folder), name), *options, *arguments)  # noqa: PTH118

@@ -1,4 +1,4 @@
-"""Run a tool's function in a process of its own: how the process finds the function, and the steps of one call.
+"""Run a tool's function in a process of its own. These are the steps of one call:
 
     wait for a place           not counted in the call's timeout; the call has not started
     take a process             a spare one, or a new one that loads the function's module
@@ -8,9 +8,10 @@
     <-- result | error         or the process ended: the call's outcome is unknown
     end the process            with all its children, before the call returns
 
-If a process cannot be started or loaded, nothing has run: the call fails with a known outcome.
+If a process cannot be started or loaded, nothing has run, and the call fails with a known outcome.
 
-Limit how many processes of tools run at the same time in this process; further calls queue.
+This module also finds the function's name for the process. It limits the tool processes that run at the same time;
+further calls queue.
 """
 
 from __future__ import annotations
@@ -104,12 +105,12 @@ if hasattr(os, "register_at_fork"):
 
 
 FLOOD: Final = 100
-"""Progress values after which reading pauses for `FLOOD_PAUSE` seconds; the process waits meanwhile."""
+"""Progress values after which reading pauses for `FLOOD_PAUSE` seconds. The process waits meanwhile."""
 
 FLOOD_PAUSE: Final = 0.02
 
 FLOOD_BYTES: Final = 1 << 20
-"""Bytes of progress that also cause a pause; a larger value causes a longer one."""
+"""Bytes of progress that also cause a pause. A larger value causes a longer one."""
 
 SCRIPT: Final = "__mp_main__"
 
@@ -219,7 +220,7 @@ class HostedFunction:
         return await self._run("preview", ctx, fn, arguments=arguments)
 
     async def _run(self, operation: str, ctx: ToolContext[Any], beside: Any = None, **details: Any) -> Any:
-        """Run one operation in a process of its own; return its result unparsed."""
+        """Run one operation in a process of its own, and return its result unparsed."""
         request = {
             "do": operation,
             "name": self._name,
@@ -309,7 +310,7 @@ class HostedFunction:
                 case {"error": str(text)}:
                     raise ToolError(text)
                 case _:
-                    raise ToolOutcomeUnknown(f"{self._name}: its process sent what is no answer")
+                    raise ToolOutcomeUnknown(f"{self._name}: its process sent an invalid answer")
 
     def _loaded(self) -> Loaded:
         reference = self._reference

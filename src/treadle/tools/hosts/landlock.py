@@ -58,7 +58,7 @@ def version() -> int:
 
 
 def restrict(read: Iterable[str], write: Iterable[str], *, network: bool, pins: Iterable[Pin] = ()) -> None:
-    """Restrict this process and all its children permanently; it must already have set `no_new_privs`.
+    """Restrict this process and all its children permanently. It must already have set `no_new_privs`.
 
     Args:
         read: files and folders to read and execute.
@@ -69,7 +69,7 @@ def restrict(read: Iterable[str], write: Iterable[str], *, network: bool, pins: 
     Raises:
         OSError: the kernel refused the restriction, or a path has another target.
     """
-    # No rule names a port: if TCP is restricted, all of it is denied.
+    # No rule names a port. If TCP is restricted, all of it is denied.
     ruleset = _Ruleset(_ALL_FILES, 0 if network else _ALL_TCP, _ALL_SCOPES)
     handle = libc().syscall(
         _CREATE_RULESET, ctypes.byref(ruleset), ctypes.c_size_t(ctypes.sizeof(ruleset)), 0

@@ -1,8 +1,8 @@
 """The messages between the driver and a tool's process, as JSON data.
 
 The driver sends `setup`, one request, and replies to requests for secrets. The process sends `ready`, any number of
-`progress` and `secret`, and one last message: `failed` (nothing ran), `error`, or `result`. The driver does not trust
-these messages: it reads known fields of the expected types, and refuses others.
+`progress` and `secret`, and one last message. That is `failed` if nothing ran, else `error` or `result`. The driver
+does not trust these messages. It reads known fields of the expected types, and refuses others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _IDS: Final = ("task_id", "thread_id", "step_id", "call_id", "idempotency_key", 
 
 
 def context_to_json(ctx: ToolContext[Any], *, takes_context: bool) -> dict[str, Json]:
-    """Return the facts of a call for a process; the user's context is included only if it is JSON data."""
+    """Return the facts of a call for a process. The user's context is included only if it is JSON data."""
     document: dict[str, Json] = {name: getattr(ctx, name) for name in _IDS}
     if takes_context:
         try:
@@ -115,7 +115,10 @@ def _part(part: str | Content) -> Content:
 
 
 def _parts(documents: Any) -> list[Content]:
-    """Return content parts; raises for a part with a path, which would be read here instead of where the tool ran."""
+    """Return content parts.
+
+    Raises for a part with a path, which the driver would read instead of the tool's process.
+    """
     try:
         parts = [decode_part(document) for document in cast("list[Any]", documents)]
     except (UnreadableRecord, TypeError, ValueError, AttributeError, KeyError) as error:

@@ -1,7 +1,7 @@
-"""Pin declared paths to their targets: another process could replace a path by a link after it was checked.
+"""Pin declared paths to their targets. Another process could replace a path by a link after it was checked.
 
 The driver records the device and inode of each path, opened part by part without following links. The confined process
-compares them with its own view after that can no longer change, before any code of the tool runs.
+compares them with its own view, once that can no longer change and before any code of the tool runs.
 """
 
 from __future__ import annotations

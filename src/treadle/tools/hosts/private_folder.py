@@ -1,7 +1,7 @@
 """The private folder of a tool's process: made before the start, deleted after the end.
 
-The supervisor empties it if it can. A supervisor in namespaces of its own cannot see it, so the driver deletes it; a
-crashed driver leaves it there. Therefore the driver holds a lock on each folder. The kernel releases the lock when the
+The supervisor empties it if it can. A supervisor in namespaces of its own cannot see it, so the driver deletes it. A
+crashed driver leaves it behind. Therefore the driver holds a lock on each folder. The kernel releases the lock when the
 driver ends or crashes. The next driver of this user deletes unlocked folders when it starts its first process.
 """
 
@@ -21,7 +21,7 @@ from typing import Final
 PREFIX: Final = "treadle-tool-"
 
 YOUNG: Final = 60.0
-"""Seconds in which a new folder is left alone: it is made a moment before it is locked."""
+"""Seconds in which a new folder is left alone, since it is made a moment before it is locked."""
 
 _swept = threading.Event()
 

@@ -1,9 +1,9 @@
-"""A tool's process as the driver sees it: start it, exchange messages, limit its output, and kill all of it.
+"""A tool's process as the driver sees it: start it, exchange messages, limit its output, and kill it.
 
-The driver has three descriptors for each process: the channel, with frames in both directions; the control socket, on
-which the supervisor reports how the worker ended, and whose closing ends everything; and the pipe of printed output.
-All three are read without blocking, so a process cannot stall the event loop. A process has its own channel and serves
-one call, so its answer cannot be mistaken for that of another call.
+The driver has three descriptors for each process. The channel carries frames in both directions. On the control socket
+the supervisor reports how the worker ended; closing it ends everything. The third is the pipe of printed output. All
+three are read without blocking, so a process cannot stall the event loop. A process has its own channel and serves one
+call, so its answer cannot be confused with that of another call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOADING: Final = 60.0
 """Seconds in which a process must load the tool's module."""
 
 ENDING: Final = 1.5
-"""Seconds in which a supervisor must kill the rest; then the driver kills its group."""
+"""Seconds in which a supervisor must kill the rest. Then the driver kills its group."""
 
 KEPT: Final = 16_000
 """Most bytes kept of a function's printed output: half from the start, half from the end."""
@@ -64,7 +64,7 @@ _LARGE: Final = 1 << 16
 
 @frozen
 class Loaded:
-    """What a process loads before its call: the key of a spare.
+    """The code and environment that a process loads before its call. It is the key of a spare.
 
     Args:
         host: its declaration.
@@ -85,7 +85,7 @@ class Loaded:
     version: tuple[int, ...] = ()
 
     def is_of_the_tool_of(self, other: Loaded) -> bool:
-        """Return whether both are for the same module and host; the module's file may have changed in between."""
+        """Return whether both are for the same module and host. The module's file may have changed in between."""
         return (self.host, self.module, self.script) == (other.host, other.module, other.script)
 
 
@@ -198,7 +198,7 @@ class ToolProcess:
     # ----------------------------------------------------------------------------------- its messages
 
     async def load(self) -> None:
-        """Wait until it has loaded the tool's module; before that, the tool's function has not run.
+        """Wait until it has loaded the tool's module. Before that, the tool's function has not run.
 
         Raises:
             ToolError: loading failed or timed out.
@@ -220,7 +220,7 @@ class ToolProcess:
         self.ready = True
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Send a message; the message is dropped if the process has ended."""
+        """Send a message. It is dropped if the process has ended."""
         self._attach()
         with suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._channel, packed(message))
@@ -299,7 +299,7 @@ class ToolProcess:
             self._paused = self._problem is None
 
     def _read_control(self) -> None:
-        """Read how the worker ended; all that it sent is readable by then."""
+        """Read how the worker ended. All that it sent is readable by then."""
         try:
             data = self._control.recv(100)
         except BlockingIOError:
@@ -316,7 +316,7 @@ class ToolProcess:
         self._wake()
 
     def _drain(self) -> None:
-        """Read the rest of the data of an ended process, up to a limit: others may hold the channel open."""
+        """Read the rest of an ended process's data, up to a limit, since other processes may hold the channel open."""
         for _ in range(1 + self._limit // _CHUNK):
             try:
                 data = self._channel.recv(_CHUNK)
@@ -352,12 +352,12 @@ class ToolProcess:
     # --------------------------------------------------------------------------------------------- end
 
     def kill(self) -> None:
-        """Make the supervisor kill all of it at once; works in any thread, also without an event loop."""
+        """Make the supervisor kill all of it at once. Works in any thread, also without an event loop."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
 
     def leave(self) -> None:
-        """Kill all of it without an event loop; blocks briefly."""
+        """Kill all of it without an event loop. Blocks briefly."""
         self.kill()
         self._close()
         with suppress(subprocess.TimeoutExpired):
@@ -394,7 +394,7 @@ class ToolProcess:
         self._close()
 
     def forget(self) -> None:
-        """Close the descriptors in a forked child: otherwise the driver would seem to live as long as the child."""
+        """Close the descriptors in a forked child. Otherwise the driver would seem to live as long as the child."""
         # By their objects: a bare number would be closed again later, when it belongs to another file.
         self._channel.close()
         self._control.close()
@@ -463,12 +463,12 @@ def _message(data: bytes) -> dict[str, Any]:
     try:
         message: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ToolOutcomeUnknown(f"the tool's process sent what is no JSON: {type(error).__name__}") from None
+        raise ToolOutcomeUnknown(f"the tool's process sent invalid JSON: {type(error).__name__}") from None
     if not isinstance(message, dict):
-        raise ToolOutcomeUnknown("the tool's process sent what is no message")
+        raise ToolOutcomeUnknown("the tool's process sent an invalid message")
     fields = cast("dict[str, Any]", message)
     if (problem := flaw(fields.get("progress"))) is not None:  # results are checked when they are recorded
-        raise ToolOutcomeUnknown(f"the tool's process sent what is no progress: it is {problem}")
+        raise ToolOutcomeUnknown(f"the tool's process sent invalid progress: it is {problem}")
     return fields
 
 

@@ -1,10 +1,10 @@
-"""A process that the operating system confines: it reads and writes only declared paths, and has no network.
+"""A process that the operating system confines. It reads and writes only declared paths, and has no network.
 
 Theory of operation
 -------------------
 
-`Sandbox` is a `Subprocess` that is confined by its command line or by its first code. There are two mechanisms. A call
-uses the first one that this machine has and that enforces the whole profile:
+`Sandbox` is a `Subprocess` that its command line or its first code confines. There are two mechanisms. A call uses the
+first one that this machine has and that enforces the whole profile:
 
     bubblewrap   the process gets its own file system, process ids, network and users (`bubblewrap`); a filter of
                  system calls denies the rest (`seccomp`)
@@ -52,10 +52,10 @@ DISK: Final = 256 << 20
 """Default size of each folder in memory, in bytes."""
 
 _profiles: Final[set[str]] = set()
-"""The files that profiles were read from: a sandbox that may write one could widen itself."""
+"""The files that profiles were read from. A sandbox that may write one could widen itself."""
 
 _NEVER: Final = ("/proc", "/sys", "/dev", "/run", "/var/run")
-"""Folders of devices, processes and services: a sandbox with one of them would confine nothing."""
+"""Folders of devices, processes and services. A sandbox with one of them would confine nothing."""
 
 # If memory runs out, the kernel kills a program of a model before the process that runs the agent.
 _START: Final = (
@@ -67,10 +67,10 @@ _START: Final = (
 @frozen(kw_only=True)
 @explains_arguments
 class Sandbox(Subprocess):
-    """Run each call in a new process that the operating system confines; if it cannot, do not run the call.
+    """Run each call in a new process that the operating system confines. If it cannot, do not run the call.
 
-    The process sees the machine's programs and libraries, the interpreter with its packages, the tool's code, and the
-    declared paths. Relative paths start at the folder in which this process runs when the sandbox is made.
+    The process sees the machine's programs and libraries, and the interpreter with its packages. It also sees the
+    tool's code and the declared paths. Relative paths start at this process's working folder when the sandbox is made.
 
     Args:
         folder: the working folder, writable and kept; None for an empty one that is deleted after the call.
@@ -104,7 +104,7 @@ class Sandbox(Subprocess):
         if not isinstance(network, bool):
             raise ConfigurationError(
                 f"Sandbox(network=...) takes True or False, not {network!r:.80}: a sandbox has all of the network or "
-                "none; for some hosts, leave it out, and let another tool ask them (treadle.tools.http_client)"
+                "none; to reach some hosts only, write another tool with treadle.tools.http_client"
             )
         disk: Any = self.disk
         if disk is not None and (type(disk) is not int or disk < 1):
@@ -122,8 +122,8 @@ class Sandbox(Subprocess):
             for inner in (*read, *write):
                 if inner != outer and inner.startswith(outer + "/"):
                     raise ConfigurationError(
-                        f"Sandbox: {inner} is in {outer}, which may be written: a call could put a link in its place, "
-                        "which the next call would follow"
+                        f"Sandbox: {inner} is in {outer}, which is writable: a call could replace it by a link, which "
+                        "the next call would follow"
                     )
         if both := sorted(set(read) & set(write)):
             raise ConfigurationError(f"Sandbox: {both[0]} is in read and in write; write holds reading")
@@ -191,7 +191,7 @@ class Sandbox(Subprocess):
 
     @property
     def confines(self) -> bool:
-        """Whether a call cannot change anything outside: it has neither network nor a writable folder."""
+        """Whether a call cannot change anything outside, since it has neither network nor a writable folder."""
         return not (self.network or self.write or self.folder)
 
     @property
@@ -213,7 +213,7 @@ class Sandbox(Subprocess):
         return f"sandbox: {'Landlock' if way == 'landlock' else way}, {network}"
 
     def limits(self) -> dict[str, int]:
-        # The process limit is set by a control group, or by `confined`, which counts the processes that already run.
+        # A control group sets the process limit, or else `confined`, which counts the processes that already run.
         return {name: value for name, value in Subprocess.limits(self).items() if name != "RLIMIT_NPROC"}
 
     def environment(self, present: Any = os.environ) -> dict[str, str]:
@@ -265,7 +265,7 @@ class Sandbox(Subprocess):
         )
 
     def pins(self, module: str, script: str | None) -> tuple[Pin, ...]:
-        """Return the targets of the declared paths; raise if a writable folder contains the driver's code."""
+        """Return the targets of the declared paths. Raises if a writable folder contains the driver's code."""
         pins: list[Pin] = []
         for path in cast("tuple[str, ...]", (*self.read, *self.write)):
             try:
@@ -285,8 +285,8 @@ class Sandbox(Subprocess):
             for path in places:
                 if path == folder or path.startswith(folder + "/"):
                     raise HostUnavailable(
-                        f"the sandbox may write {folder}, from which this process takes code ({path}): a call could "
-                        "leave there what runs outside; declare a folder below it"
+                        f"the sandbox may write {folder}, from which this process loads code ({path}): a call could "
+                        "leave code there that runs outside; declare a folder below it"
                     )
 
     def _group(self) -> tuple[str, Any]:
@@ -308,7 +308,7 @@ class Sandbox(Subprocess):
             if lack is None:
                 return way
             lacks.append(f"{way} lacks {lack}")
-        raise HostUnavailable(f"the sandbox cannot be had here, so nothing ran: {'; '.join(lacks)}")
+        raise HostUnavailable(f"the sandbox is not available here, so nothing ran: {'; '.join(lacks)}")
 
     def _lack(self, way: Way) -> str | None:
         """Return the part of this profile that a mechanism lacks; None if it enforces all of it."""
@@ -329,7 +329,7 @@ class Sandbox(Subprocess):
 
 
 def lacking(way: Way) -> str | None:
-    """Return what this machine lacks for a mechanism; None if it has everything."""
+    """Return the missing requirement of a mechanism on this machine; None if it has everything."""
     problem = seccomp.missing()
     if problem is not None:
         return problem
@@ -350,7 +350,7 @@ def lacking(way: Way) -> str | None:
 
 @cache
 def _bubblewrap_problem(program: str) -> str | None:
-    """Run bubblewrap once, as for a call; return its error if that fails."""
+    """Run bubblewrap once, as for a call, and return its error if that fails."""
     handle = _in_memory(seccomp.program(namespaces=True, network=False))
     try:
         line = bubblewrap.command(

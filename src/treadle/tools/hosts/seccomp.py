@@ -1,8 +1,8 @@
 """The sandbox's filter of system calls, compiled by libseccomp.
 
-The filter is a deny list of calls and of arguments, so it needs no list of the calls that tools use. Calls that the
-installed libseccomp cannot name fail as on an older kernel (ENOSYS): a new call is never let through. The numbers are
-those of this machine's architecture; a call of another architecture kills the process.
+The filter is a deny list of calls and of arguments. So it needs no list of the calls that tools use. Calls that the
+installed libseccomp cannot name fail as on an older kernel (ENOSYS). So a new call is never let through. The numbers
+are those of this machine's architecture. A call of another architecture kills the process.
 
 There are two filters. Within bubblewrap, namespaces cover files, processes and network, and the filter denies the
 rest. With Landlock the filter also covers sockets, sessions, shared memory and file modes.
@@ -96,8 +96,10 @@ _DENIED: Final = (
     "io_uring_register",
 )
 _UNKNOWN: Final = ("clone3", "openat2", "memfd_create", "memfd_secret")
-"""Calls with arguments that a filter cannot read, and files in memory. Programs work without them: old kernels have
-none."""
+"""Calls with arguments that a filter cannot read, and files in memory.
+
+Programs work without them, as on old kernels.
+"""
 
 _DENIED_WITHOUT_NAMESPACES: Final = (
     # Landlock does not cover message queues, nor file modes, owners, times and attributes.
@@ -109,8 +111,11 @@ _DENIED_WITHOUT_NAMESPACES: Final = (
 _FLAGS_OF_FILES: Final = (0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40806685)
 """Requests that change a file through a read-only descriptor: attributes, generation, sealing."""
 _SILENT_WITHOUT_NAMESPACES: Final = ("setsid", "setpgid")
-"""Calls that report success without effect: the process group must stay the same, so that it can be killed at the end
-of the call. Programs that try to leave it continue."""
+"""Calls that report success without effect.
+
+The process group must stay the same, so that it can be killed at the end of the call. Programs that try to leave it
+continue.
+"""
 
 Condition = tuple[int, int, int, int]
 """The number of an argument, a comparison, and one or two values."""
@@ -148,7 +153,7 @@ def _conditional() -> Iterable[Rule]:
 
 
 def _sockets(families: Sequence[int]) -> Iterable[Rule]:
-    """Yield rules that deny all socket families but some; a hypervisor's families have no namespace."""
+    """Yield rules that deny all socket families but some. A hypervisor's families have no namespace."""
     if not families:
         yield "socket", ()
         return
@@ -182,8 +187,8 @@ def program(*, namespaces: bool, network: bool) -> bytes:
         denied += [("ioctl", ((1, _MASKED, 0xFFFFFFFF, request),)) for request in _FLAGS_OF_FILES]
     unconditional = {name for name, conditions in denied if not conditions}
     denied += [rule for rule in _conditional() if rule[0] not in unconditional]
-    # A unix socket leads to services of the machine: by a path in a declared folder, or by an abstract name in a shared
-    # network. Socket pairs stay allowed.
+    # A unix socket leads to services of the machine. It does so by a path in a declared folder, or by an abstract name
+    # in a shared network. Socket pairs stay allowed.
     denied += _sockets((_INET, _INET6, _NETLINK) if namespaces or network else ())
     return _compiled(denied, () if namespaces else _SILENT_WITHOUT_NAMESPACES)
 
@@ -246,7 +251,7 @@ def _compiled(denied: Iterable[Rule], silent: Iterable[str]) -> bytes:
 
 
 def _unknown_calls() -> bytes:
-    """Return instructions that answer unknown call numbers with ENOSYS; they precede the filter."""
+    """Return instructions that answer unknown call numbers with ENOSYS. They precede the filter."""
     library, last = _library(), 1023
     while not (name := library.seccomp_syscall_resolve_num_arch(0, last)):
         last -= 1

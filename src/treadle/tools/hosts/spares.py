@@ -1,4 +1,6 @@
-"""Spare processes: they have loaded a tool's module and wait half a minute for its next call, one for each kind.
+"""Spare processes, which have loaded a tool's module and wait half a minute for its next call.
+
+There is one for each kind.
 
 Most of a process's start time is spent on imports. A spare imports between two calls of the same tool, while the model
 thinks. It serves one call as any other process does. It belongs to the event loop that made it, and ends with this
@@ -28,7 +30,7 @@ _ending: Final[set[asyncio.Task[None]]] = set()
 
 
 def take(loaded: Loaded) -> ToolProcess:
-    """Return a spare of this kind, or a new process; end spares of the same tool that loaded an older version.
+    """Return a spare of this kind, or a new process. End spares of the same tool that loaded an older version.
 
     Raises:
         HostUnavailable: a process cannot be started as declared.

@@ -2,8 +2,8 @@
 
 Theory of operation. An `MCPServer` is a declaration. A driver process makes one `ServerConnection` of it, which keeps
 at most one live server. The supervisor task of a live server enters and leaves the transport and the session of the
-`mcp` package. All of this runs in one event loop in a thread of its own: parsing a server's messages does not block the
-loops that drive tasks, and a broken server breaks only its own connection.
+`mcp` package. All of this runs in one event loop in a thread of its own. So parsing a server's messages does not block
+the loops that drive tasks, and a broken server breaks only its own connection.
 
     MCPServer --connect--> ServerConnection --starts, restarts--> LiveServer --> transport --> the server
         |                        |

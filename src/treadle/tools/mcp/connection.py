@@ -1,8 +1,8 @@
 """The connection of a driver process to one server: start it, restart it with back-off, list its tools.
 
-This module does not import the `mcp` package: its import would block the event loop when a drive begins.
+This module does not import the `mcp` package, whose import would block the event loop when a drive begins.
 
-The event loop for MCP servers, in a thread of its own.
+It also holds the event loop for MCP servers, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _running: tuple[int, asyncio.AbstractEventLoop] | None = None
 
 
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return this process's loop; a forked child makes a new one."""
+    """Return this process's loop. A forked child makes a new one."""
     global _running  # noqa: PLW0603  one loop for each process, made at its first use
     with _lock:
         if _running is None or _running[0] != os.getpid():
@@ -49,7 +49,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 async def in_background(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the event loop for MCP servers; cancelling the caller cancels it."""
+    """Run a coroutine in the event loop for MCP servers. Cancelling the caller cancels it."""
     loop = _loop()
     if asyncio.get_running_loop() is loop:
         return await work
@@ -67,7 +67,7 @@ BACKOFF: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Seconds before a lost server is restarted: after one loss, two losses in a row, and so on."""
 
 PATIENCE: Final = 2.0
-"""Longest time that a call waits for the next start, in seconds; if the start is later, the call fails."""
+"""Longest time in seconds that a call waits for the next start. If the start is later, the call fails."""
 
 SHOWN: Final = 2_000
 """Most characters of a reason in a message: half from its beginning, half from its end."""
@@ -107,7 +107,7 @@ def unmatched(server: ServerDeclaration, names: Sequence[str]) -> Iterator[str]:
 
 
 class ServerConnection:
-    """Keeps one server for one driver process; its methods may be called from any event loop.
+    """Keeps one server for one driver process. Its methods may be called from any event loop.
 
     Args:
         server: its declaration.
@@ -150,7 +150,7 @@ class ServerConnection:
         self._pins.approve(differences)
 
     async def close(self) -> None:
-        """End the server; calls in flight fail."""
+        """End the server. Calls in flight fail."""
         await in_background(self._close())
 
     # ------------------------------------------------------------------------- in the background loop
@@ -163,7 +163,7 @@ class ServerConnection:
             pinned = self._pins.read()
             if self._server.unavailable == "wait" or pinned is None:
                 raise
-            _log.warning("MCP server %s cannot be had; its calls fail", self._server.name)
+            _log.warning("MCP server %s is unavailable; its calls fail", self._server.name)
             live, definitions = None, None
         pinned = self._pins.read()
         further = self._reading_tools(live) if live is not None else ()
@@ -252,7 +252,7 @@ class ServerConnection:
         return output
 
     async def _started(self, *, fresh: bool = False) -> LiveServer:
-        """Return the running server, started if necessary; with `fresh`, list its tools again if that is due."""
+        """Return the running server, started if necessary. With `fresh`, list its tools again if that is due."""
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
@@ -301,8 +301,8 @@ class ServerConnection:
         return ToolsetUnavailable(f"the MCP server {name} {self._hidden(reason)}", toolset=name)
 
     def _hidden(self, text: str) -> str:
-        """Return a text of a server or of its failure: secrets masked, hidden characters removed, shortened."""
-        # Two cuts, since a cut secret is not recognised: the second removes any half that the first left.
+        """Return a text of a server or of its failure, shortened, without secrets and hidden characters."""
+        # Two cuts, since a cut secret is not recognised. The second removes any half that the first left.
         return _cut(self._secrets.hide(_cut(clean(text), 4 * SHOWN), deep=True), SHOWN)
 
     async def _close(self) -> None:

@@ -22,14 +22,20 @@ Transport = Literal["http", "sse"]
 """The transport for a URL: streamable HTTP, or HTTP with server-sent events, as before 2025."""
 
 DEFAULT_PINS: Final = Path(".treadle") / "mcp"
-"""The folder for pins, relative to the store's folder, or to the working directory if the store has no file."""
+"""The folder for pins, relative to the store's folder.
+
+If the store has no file, it is relative to the working directory.
+"""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}")
 
 
 @explains_arguments
 class ServerDeclaration:
-    """How to start or reach a server, and which of its features an agent uses; takes the arguments of `MCPServer`."""
+    """How to start or reach a server, and which of its features an agent uses.
+
+    It takes the arguments of `MCPServer`.
+    """
 
     def __init__(
         self,
@@ -111,7 +117,7 @@ class ServerDeclaration:
         return {*credentials(self.env), *credentials(self.headers), *url_secrets(self.url)}
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both declarations are equal: a runner then keeps one server for both."""
+        """Return whether both declarations are equal. A runner then keeps one server for both."""
         return isinstance(other, ServerDeclaration) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:

@@ -76,7 +76,7 @@ def checked_definitions(listed: Iterable[Mapping[str, Json]]) -> tuple[ToolDefin
 
 
 def chosen(definitions: Sequence[ToolDefinition], only: Sequence[str]) -> tuple[ToolDefinition, ...]:
-    """Return the definitions whose names match a pattern, or all if there are no patterns; raises `WrongDefinition`."""
+    """Return the definitions whose names match a pattern, or all without patterns; raises `WrongDefinition`."""
     matching = tuple(
         each for each in definitions if not only or any(fnmatchcase(each.name, pattern) for pattern in only)
     )
@@ -125,9 +125,9 @@ def spec_of(
         server: its server's name.
         definition: the server's current or pinned definition.
         trusted: whether the server's own annotations of effects are trusted.
-        effects: effects declared by the user, by patterns of names; they override the server's.
+        effects: effects declared by the user, by patterns of names. They override the server's.
         timeout: seconds that a call may take.
-        changed: whether the server has changed it since it was pinned, so that each call needs an approval.
+        changed: whether the server has changed it since it was pinned. Each call then needs an approval.
         trusted_results: patterns of names of tools whose results contain no foreign text.
     """
     facts = definition.definition
@@ -229,8 +229,10 @@ class MCPTool:
     """The rule that asks for approval of a changed tool's call."""
 
     told_by_code: Final = frozenset({"description", "parameters", "needs_approval", "previews"})
-    """Fields of the specification that follow from the pinned definition: an approval holds even if the definition that
-    the approver saw is pinned only later."""
+    """Fields of the specification that follow from the pinned definition.
+
+    So an approval holds even if the approved definition is pinned only later.
+    """
 
     def __init__(
         self,
@@ -241,7 +243,7 @@ class MCPTool:
     ) -> None:
         self._spec, self._call, self._pinned, self._now = spec, call, pinned, now
         self.code = now.digest if now is not None else ""
-        """An approval holds only for the definition that it was given for."""
+        """An approval holds only for the approved definition."""
 
     def __repr__(self) -> str:
         return f"<MCP tool {self._spec.name} ({self._spec.effect})>"

@@ -1,6 +1,6 @@
 """Elicitation: questions that servers ask people during a call, as durable questions of that call.
 
-In the protocol of 2026 a server answers a call with requests, and the client repeats the call with their results. In
+In the protocol of 2026 a server answers a call with requests. The client then repeats the call with their results. In
 the protocol with a handshake the server sends a request while the call waits. In both, `CallQuestions.ask` runs
 `ctx.ask` in the task's event loop. A question without an answer ends the attempt. After the answer the call starts
 again, the server asks again, and receives the answer.
@@ -89,12 +89,12 @@ class CallQuestions:
 
 
 def _in_one_line(text: str, most: int) -> str:
-    """Return a server's text without line breaks, so that none of it looks like a line of Treadle's."""
+    """Return a server's text without line breaks, so that no part of it looks like a line of Treadle's."""
     return " ".join(clean(text).split())[:most]
 
 
 def _is_of_the_web(address: str) -> bool:
-    """Return whether a person may be asked to open an address; not `javascript:`, `file:` and the like."""
+    """Return whether a person may be asked to open an address. `javascript:`, `file:` and the like are refused."""
     try:
         parts = urlsplit(address)
     except ValueError:

@@ -1,13 +1,13 @@
-"""Servers over streamable HTTP: bounded responses, failures that end one request instead of the session, bearer tokens.
+"""Servers over streamable HTTP: bounded responses, failures that end only one request, and bearer tokens.
 
 The transport of the `mcp` package ends the whole session if one request fails. It does not tell a request that was not
-sent from one whose response was lost. `GuardedClient` answers a failed request in the server's place, with a code that
-tells the two apart.
+sent from one whose response was lost. `GuardedClient` answers a failed request for the server, with a code that tells
+the two apart.
 
-Servers over HTTP with server-sent events, as before 2025: all responses arrive on one stream.
+Servers over HTTP with server-sent events, as before 2025, send all responses on one stream.
 
-A message is sent by POST, and the POST's own response carries no result. So a failed message is answered here, in the
-stream's place, with the codes of `http.py`.
+A message is sent to them by POST, whose own response carries no result. So a failed message is answered here instead of
+on the stream, with the same codes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Refuse = Callable[[httpx2.Request, int, str], httpx2.Response]
 """Returns the response to a failed request, from a code and a reason."""
 
 Token = Callable[[], str | Awaitable[str]]
-"""Returns the bearer token for requests; called again when the server refuses it."""
+"""Returns the bearer token for requests. It is called again when the server refuses the token."""
 
 
 @frozen
@@ -155,8 +155,7 @@ class GuardedClient(httpx2.AsyncClient):
     Args:
         address: the server.
         refuse: returns the response to a failed request, from a code and a reason.
-        count_events: counts the bytes of the one event stream with all results; None if each request has its own
-            response.
+        count_events: counts the bytes of the event stream with all results. None: each request has its own response.
     """
 
     def __init__(self, address: ServerAddress, refuse: Refuse, count_events: Count | None = None) -> None:
@@ -223,7 +222,7 @@ def _without_result(response: httpx2.Response) -> tuple[int, str] | None:
 
 
 class _Bearer(httpx2.Auth):
-    """Send the token that the user's function returns; ask for a new one when the server refuses it."""
+    """Send the token that the user's function returns. Ask for a new one when the server refuses it."""
 
     def __init__(self, token: Token) -> None:
         self._token = token
@@ -303,7 +302,7 @@ async def http_transport(
 async def counted(
     streams: Any, traffic: Traffic, on_lost: Callable[[str], None]
 ) -> AsyncGenerator[tuple[TransportStreams, Callable[[JSONRPCMessage], None]]]:
-    """Pass messages on within the limits; yield the streams, and a function that answers in the server's place."""
+    """Pass messages on within the limits. Yield the streams, and a function that answers for the server."""
     inner_read, inner_write = streams[0], streams[1]
     to_us, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_us = anyio.create_memory_object_stream[SessionMessage](0)
@@ -349,14 +348,17 @@ async def counted(
 
 
 SILENCE_SECONDS: Final = 86_400.0
-"""Longest silence of the event stream, in seconds: an idle server sends nothing. Calls have their own deadlines."""
+"""Longest silence of the event stream, in seconds. An idle server sends nothing; calls have their own deadlines."""
 
 
 @asynccontextmanager
 async def sse_transport(
     address: ServerAddress, on_lost: Callable[[str], None], on_refusal: Callable[[], None]
 ) -> AsyncGenerator[TransportStreams]:
-    """Connect to a server over HTTP and a stream of server-sent events; takes the arguments of `http_transport`."""
+    """Connect to a server over HTTP and a stream of server-sent events.
+
+    It takes the arguments of `http_transport`.
+    """
     traffic, answers = Traffic(), list[Callable[[JSONRPCMessage], None]]()
 
     def refuse(request: httpx2.Request, code: int, reason: str) -> httpx2.Response:

@@ -62,7 +62,7 @@ _LOST_ANSWERS: Final = (CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR, ANSWER_
 
 
 class LiveServer:
-    """A server from its start until it is lost or closed: one task enters and leaves its transport and session.
+    """A server from its start until it is lost or closed. One task enters and leaves its transport and session.
 
     Args:
         server: its declaration.
@@ -85,7 +85,7 @@ class LiveServer:
         """the reason of its loss"""
 
     async def start(self) -> None:
-        """Start it, once, and wait until its tools are listed, up to a deadline; raises `ServerLost`."""
+        """Start it once, and wait until its tools are listed, up to a deadline; raises `ServerLost`."""
         if self._supervisor is None:
             self._ready.add_done_callback(
                 lambda ready: ready.exception()
@@ -94,7 +94,7 @@ class LiveServer:
         await asyncio.shield(self._ready)
 
     async def close(self) -> None:
-        """End it; return when it has ended, or after `CLOSE_SECONDS`."""
+        """End it, and return when it has ended, or after `CLOSE_SECONDS`."""
         self.lose("was closed")
         if self._supervisor is not None:
             await asyncio.wait([self._supervisor], timeout=CLOSE_SECONDS + 5)
@@ -109,7 +109,7 @@ class LiveServer:
             supervisor.cancel()  # the supervisor still waits for the server to be ready
 
     async def list_again(self) -> None:
-        """List its tools again, up to a deadline; if that fails, the server is lost."""
+        """List its tools again, up to a deadline. If that fails, the server is lost."""
         try:
             async with asyncio.timeout(self._server.start_timeout):
                 await self._list()
@@ -136,7 +136,7 @@ class LiveServer:
                     self.client = await stack.enter_async_context(self._new_client())
                     if server.protocol not in ("auto", "legacy"):
                         await self._discover()
-                    # Results are not validated: that could fail a call that took effect.
+                    # Results are not validated, since that could fail a call that took effect.
                     self.client.session.validate_tool_result = _accept
                     await self._list()
                 if not self._ready.done():
@@ -153,7 +153,7 @@ class LiveServer:
                 self._ready.set_exception(ServerLost(self.lost or ""))
 
     async def _discover(self) -> None:
-        """Ask a server of a fixed protocol version for its capabilities: the client would assume them unchecked."""
+        """Ask a server of a fixed protocol version for its capabilities. The client would assume them unchecked."""
         session = self.client.session
         discovered = await session.send_discover(self._server.protocol)
         session.adopt(types.DiscoverResult.model_validate(discovered))
@@ -303,7 +303,7 @@ class LiveServer:
             answer = await self.client.session.dispatch_input_request(context, request)
             if isinstance(answer, types.ErrorData):
                 raise ToolError(
-                    f"the MCP server {self._server.name} asks for what it is refused: {request.method}"
+                    f"the MCP server {self._server.name} made a request that is refused: {request.method}"
                 )
             answers[key] = answer
         if suspended is not None:
@@ -347,7 +347,7 @@ class LiveServer:
             self._note_doubt()
 
     def _note_doubt(self) -> None:
-        """List its tools again before the next call; if that fails, the server is lost."""
+        """List its tools again before the next call. If that fails, the server is lost."""
         self.listed_at = 0.0
 
     async def _roots(self, context: Any) -> types.ListRootsResult:
@@ -369,7 +369,7 @@ class LiveServer:
 
 
 async def _until_suspended(sending: Coroutine[Any, Any, Any], questions: CallQuestions) -> Any:
-    """Return a server's response; raises `Suspended` when a question of the call is unanswered."""
+    """Return a server's response. Raises `Suspended` when a question of the call is unanswered."""
     call, suspended = asyncio.ensure_future(sending), asyncio.ensure_future(questions.suspended.wait())
     try:
         await asyncio.wait((call, suspended), return_when=asyncio.FIRST_COMPLETED)

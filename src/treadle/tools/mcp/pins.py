@@ -73,17 +73,17 @@ class Comparison:
 def chosen_differences(
     server: str, differences: Mapping[str, Difference], names: Sequence[str]
 ) -> Mapping[str, Difference]:
-    """Return the differences of the named tools, by default all; raises `ConfigurationError` for unknown names."""
+    """Return the differences of the named tools, by default all. Raises `ConfigurationError` for unknown names."""
     if (other := next((name for name in names if name not in differences), None)) is not None:
         changed_names = ", ".join(differences) or "none"
         raise ConfigurationError(
-            f"MCP server {server!r}: {other!r} is not among the tools that differ from what is pinned: {changed_names}"
+            f"MCP server {server!r}: {other!r} is not among the tools that differ from their pins: {changed_names}"
         )
     return {name: differences[name] for name in names} if names else differences
 
 
 def pins_of(declared: ServerDeclaration, store_file: str | os.PathLike[str] | None = None) -> Pins:
-    """Return the pins of a server: by default beside the store, which all its drivers share.
+    """Return the pins of a server. By default they are beside the store, which all its drivers share.
 
     Args:
         declared: the server.
@@ -97,7 +97,7 @@ def pins_of(declared: ServerDeclaration, store_file: str | os.PathLike[str] | No
 
 
 class Pins:
-    """The pinned definitions of one server, in a text file that can be read, compared, and kept in version control.
+    """The pinned definitions of one server, in a readable text file for comparison and version control.
 
     Args:
         server: the server's name.
@@ -130,7 +130,7 @@ class Pins:
             ) from error
 
     def pin(self, definitions: Sequence[ToolDefinition], *, first: bool = False) -> None:
-        """Replace the pinned definitions; with `first`, only if there are none."""
+        """Replace the pinned definitions. With `first`, do so only if there are none."""
         pinned = {each.name: each for each in definitions}
         if self._path is None:
             if not first or self._pinned is None:
@@ -160,7 +160,7 @@ class Pins:
             ) from error
 
     def compare(self, listed: Sequence[ToolDefinition]) -> Comparison:
-        """Compare a listing with the pinned definitions; pins a first listing."""
+        """Compare a listing with the pinned definitions. A first listing is pinned."""
         pinned = self.read()
         if pinned is None or (
             self._before is not None and self._path is not None and not self._path.exists()

@@ -1,6 +1,6 @@
 """Convert servers' results to results of tools.
 
-A server's resources and prompts, as read-only tools.
+Also a server's resources and prompts, as read-only tools.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ IMAGES: Final = ("image/gif", "image/jpeg", "image/png", "image/webp")
 
 
 def output_of(result: types.CallToolResult) -> ToolOutput:
-    """Return the result of a call; raises `ToolError` with the server's text if the call failed."""
+    """Return the result of a call. Raises `ToolError` with the server's text if the call failed."""
     if result.is_error:
-        raise ToolError(_text_of(result.content) or "the server says that the call failed, and not why")
+        raise ToolError(_text_of(result.content) or "the server reported a failed call without a reason")
     parts = [_part(block) for block in result.content]
     text = "\n".join(part.text for part in parts if isinstance(part, Text))
     only_text = all(isinstance(part, Text) for part in parts)
@@ -37,7 +37,7 @@ def output_of(result: types.CallToolResult) -> ToolOutput:
             # The call took effect, so it must not fail because the journal cannot store its data.
             text = text or f"[the server's data was left out: {error}]"
         else:
-            # The text repeats the structured data; the model needs only one of them.
+            # The text repeats the structured data, and the model needs only one of them.
             return ToolOutput(data, parts if not only_text else text or None)
     if only_text:
         return ToolOutput(text)

@@ -1,6 +1,6 @@
 """`MCPServer`: an MCP server whose tools an agent may call.
 
-Read servers from configuration files: `.mcp.json` and the like, shared with other programs, and TOML.
+This module also reads servers from TOML, and from files shared with other programs, such as `.mcp.json`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES: Final = ("mcpServers", "servers", "mcp_servers")
 """Keys under which files list servers by name."""
 
 OPTIONS: Final = ("command", "args", "env", "cwd", "url", "headers")
-"""Keys of a server that all programs share; other keys in JSON are ignored."""
+"""Keys of a server that all programs share. Other keys in JSON are ignored."""
 
 ADDRESSES: Final = ("httpUrl", "serverUrl")
 """Keys that some programs use for the URL of a streamable HTTP server."""
@@ -123,7 +123,7 @@ def _expanded(value: Any, label: str, *, inside: bool = False) -> Any:
 
     expanded = _VARIABLE.sub(variable, value)
     if (unknown := _UNKNOWN.search(_VARIABLE.sub("", value))) is not None:
-        raise ConfigurationError(f"{label} has {unknown.group()}, which stands for nothing here")
+        raise ConfigurationError(f"{label} has {unknown.group()}, which has no meaning here")
     return expanded
 
 
@@ -131,43 +131,43 @@ def _expanded(value: Any, label: str, *, inside: bool = False) -> Any:
 class MCPServer(ServerDeclaration):
     """A server of the Model Context Protocol whose tools an agent may call: `Agent(tools=[MCPServer(...)])`.
 
-    It is started or reached when a task of the agent is first driven, and kept until the runner closes. Its tools are
-    named `name__tool`. Their definitions are pinned at the first listing: if the server changes a tool later, each call
-    of it needs a person's approval, and new tools are not offered.
+    It is started or reached when a task of the agent is first driven, and closed with the runner. Its tools are named
+    `name__tool`. Their definitions are pinned at the first listing. If the server changes a tool later, each call of it
+    needs a person's approval. New tools are not offered.
 
     Args:
         name: the prefix of its tools' names: at most 32 letters, digits, `-` and single `_`.
         command: the program of a server over stdio.
         args: its arguments.
-        env: its environment variables; besides these it gets only PATH, HOME, LANG and the like.
+        env: its environment variables. Besides these it gets only PATH, HOME, LANG and the like.
         cwd: its working directory.
         url: the URL of a server over streamable HTTP, instead of `command`.
         headers: headers of each request.
-        auth: returns the bearer token, sync or async, and is called again when the server refuses it; or an
-            `httpx2.Auth`, such as an OAuth provider of the `mcp` package.
+        auth: a function, sync or async, that returns the bearer token. It is called again when the server refuses the
+            token. Or an `httpx2.Auth`, such as an OAuth provider of the `mcp` package.
         transport: `sse` for a URL that serves HTTP with server-sent events, as before 2025.
-        protocol: `legacy` for the protocol with a handshake, before 2026; `2026-07-28` for the one without; `auto` asks
-            the server.
-        only: patterns of the server's tool names, such as `read_*`; other tools are not offered.
-        effects: declared effects by patterns of tool names, `{"get_*": ["read_only"]}`; the first match counts.
+        protocol: `legacy` for the protocol with a handshake, before 2026, or `2026-07-28` for the one without. `auto`
+            asks the server.
+        only: patterns of the server's tool names, such as `read_*`. Other tools are not offered.
+        effects: declared effects by patterns of tool names, `{"get_*": ["read_only"]}`. The first match counts.
         trusted: whether the server's own annotations are trusted. Otherwise a tool without declared `effects` may write
-            and is never started twice. A request that offers the server's tools then counts as one that has read
-            untrusted content, since their names, descriptions and schemas may be foreign text.
+            and is never started twice. A request with the server's tools then counts as one that has read untrusted
+            content: names, descriptions and schemas may be foreign text.
         trusted_results: patterns of names of tools whose results contain no foreign text, such as a time or a sum. All
             other results are untrusted, even if the server is `trusted`.
         resources: whether models may list and read the server's resources, by read-only tools.
         prompts: whether models may list and read the server's prompts, by read-only tools.
         roots: folders that are announced to the server as its working area; by default none.
-        elicitation: whether the server may ask people during a call; its questions wait as those of `ctx.ask` do. A
+        elicitation: whether the server may ask people during a call. Its questions wait as those of `ctx.ask` do. A
             call that may write cannot wait, so its questions are declined: declare its `effects`.
-        sampling: answers a server's request for a model: an async function of the `mcp` package's request. By default
-            such requests are refused.
-        pins: the folder for pinned definitions: by default `.treadle/mcp` beside the store's file, or in the working
-            directory if the store has no file. None pins only for the life of the process.
+        sampling: an async function of the `mcp` package's request that answers a server's request for a model. By
+            default these requests are refused.
+        pins: the folder for pinned definitions. The default is `.treadle/mcp` beside the store's file, or in the
+            working directory if the store has no file. None pins only for the life of the process.
         start_timeout: seconds in which the server must start and list its tools.
         call_timeout: seconds that a call may take.
-        unavailable: `wait` leaves a task as it is while the server is unavailable (`ToolsetUnavailable` is raised);
-            `continue` drives it with the pinned tools, whose calls fail.
+        unavailable: the reaction to an unavailable server. `wait` leaves a task as it is, and raises
+            `ToolsetUnavailable`. `continue` drives it with the pinned tools, whose calls fail.
 
     Raises:
         ConfigurationError: an argument is not valid; the text names it.
@@ -182,7 +182,7 @@ class MCPServer(ServerDeclaration):
             path: the file. `${NAME}` is replaced by an environment variable. Disabled servers are left out. In JSON,
                 keys of other programs are ignored, such as those that approve calls. In `pyproject.toml` the tables
                 are `[tool.treadle.mcp_servers.NAME]`.
-            options: further arguments for each server; the file overrides them.
+            options: further arguments for each server. The file overrides them.
 
         Raises:
             ConfigurationError: the file cannot be read, or an entry is not valid.
@@ -205,9 +205,10 @@ class MCPServer(ServerDeclaration):
         return None if pinned is None else tuple(specs_of(self, pinned.values()))
 
     async def changes(self, store_file: str | os.PathLike[str] | None = None) -> Mapping[str, Change]:
-        """Return how the current listing differs from the pins, by the server's tool names: changed, new or gone.
+        """Return the differences of the current listing from the pins, by the server's tool names: changed, new or
+        gone.
 
-        It starts the server and ends it; a first listing is pinned. Raises `ToolsetUnavailable`.
+        It starts the server and ends it. A first listing is pinned. Raises `ToolsetUnavailable`.
 
         Args:
             store_file: the store's file, beside which tools are pinned; by default the working directory's pins.
@@ -221,7 +222,7 @@ class MCPServer(ServerDeclaration):
     async def approve(
         self, *tools: str, store_file: str | os.PathLike[str] | None = None
     ) -> Mapping[str, Change]:
-        """Pin the current definitions, and return the differences that this settles; raises `ToolsetUnavailable`.
+        """Pin the current definitions, and return the settled differences; raises `ToolsetUnavailable`.
 
         Args:
             tools: the server's names of the tools to pin; by default all that differ from their pins.
@@ -239,7 +240,7 @@ class MCPServer(ServerDeclaration):
             await connection.close()
 
     def connect(self) -> ToolsetConnection:
-        """Return a new connection; it starts the server when its tools are first listed."""
+        """Return a new connection. It starts the server when its tools are first listed."""
         return ServerConnection(self)
 
     def connect_beside(self, store_file: Path | None) -> ToolsetConnection:

@@ -1,10 +1,9 @@
-"""Servers over stdio: started in their own process group, connected by pipes, and killed with all their children.
+"""Servers over stdio, started in their own process group, connected by pipes, and killed with all children.
 
 The transport of the `mcp` package bounds neither lines nor standard error, and leaves grandchildren of a server that
-exits. This transport works like `tools/processes.py`: the program waits at a gate until the watcher knows its group, so
-the group also ends if this process crashes. Processes that left the group are found by the mark in their environment.
-
-Kill processes that left their process group: they inherit a mark in their environment.
+exits. This transport works like `tools/processes.py`. The program waits at a gate until the watcher knows its group. So
+the group also ends if this process crashes. Processes that left the group are found by the mark that they inherit in
+their environment.
 
 A group is killed as a whole, but a process can leave it. Where `/proc` shows environments, as on Linux, processes with
 the mark of an ended program are killed too. A program that clears the environment of its children escapes: only a
@@ -40,7 +39,7 @@ ROUNDS: Final = 12
 """Most scans of `/proc`."""
 
 EMPTY: Final = 3
-"""Consecutive empty scans before the search ends: a daemonizing program forks while it is searched for."""
+"""Consecutive empty scans before the search ends. A daemonizing program forks during the search."""
 
 PAUSE: Final = 0.02
 """Seconds between two scans if the last one was empty."""
@@ -54,7 +53,7 @@ def new_mark() -> str:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill the processes of this user that have a mark; return their number."""
+    """Kill the processes of this user that have a mark, and return their number."""
     killed = empty = 0
     for _ in range(ROUNDS if hasattr(os, "pidfd_open") else 0):
         count = sum(map(_kill, _marked(mark)))
@@ -70,7 +69,7 @@ def _marked(mark: str) -> Iterator[int]:
     """Yield pidfds of processes that have a mark; the caller closes them."""
     variable = f"{VARIABLE}={mark}".encode()
     for folder in _PROCESSES.glob("[0-9]*"):
-        # The pidfd is opened first: otherwise the pid could belong to another process by the time of the kill.
+        # The pidfd is opened first. Otherwise the pid could belong to another process by the time of the kill.
         with suppress(OSError):
             handle = os.pidfd_open(int(folder.name))
             try:
@@ -84,7 +83,7 @@ def _marked(mark: str) -> Iterator[int]:
 
 
 def _kill(handle: int) -> bool:
-    """Kill a process by its pidfd and close the pidfd; return whether the process existed."""
+    """Kill a process by its pidfd, close the pidfd, and return whether the process existed."""
     try:
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
@@ -109,7 +108,7 @@ KEPT: Final = 4_000
 """Most bytes kept of the end of standard error."""
 
 INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""Environment variables that a server inherits from this process; others must be passed to it."""
+"""Environment variables that a server inherits from this process. Others must be passed to it."""
 
 
 _NOT_FOUND: Final = 127
@@ -131,7 +130,7 @@ class ServerProgram:
     cwd: str | None
 
     def start(self, mark: str) -> subprocess.Popen[bytes]:
-        """Start it in its own group; the watcher kills the group and marked processes if this process ends."""
+        """Start it in its own group. The watcher kills the group and marked processes if this process ends."""
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         watcher.add_mark(mark)
         process = subprocess.Popen(
@@ -173,7 +172,7 @@ class _Tail(asyncio.Protocol):
             del self._data[:-KEPT]
 
     def text(self) -> str:
-        """Return the end of the output since the last request began; the end of earlier output if there is none."""
+        """Return the end of the output since the last request began, or the end of earlier output if there is none."""
         latest = self._data[-min(self._since, KEPT) :].decode(errors="replace").strip() if self._since else ""
         return latest or self._data[-KEPT:].decode(errors="replace").strip()
 
@@ -287,7 +286,10 @@ class _Running:
         self._on_lost(f"{reason}; its standard error ends: {errors}" if errors else reason)
 
     def _reap(self) -> int:
-        """Kill the rest of the group, then reap the server and return its exit code; its id may be reused only then."""
+        """Kill the rest of the group, then reap the server and return its exit code.
+
+        Its id may be reused only after that.
+        """
         if self._process.returncode is None:
             kill_group(self._process)
         return self._process.wait()
@@ -321,7 +323,7 @@ async def stdio_transport(
     on_lost: Callable[[str], None],
     on_start: Callable[[subprocess.Popen[bytes]], None],
 ) -> AsyncGenerator[TransportStreams]:
-    """Start a server and connect to it; at the end of the block it and all its children are gone.
+    """Start a server and connect to it. At the end of the block it and all its children are gone.
 
     Args:
         program: how to start it.

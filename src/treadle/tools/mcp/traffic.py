@@ -1,6 +1,6 @@
 """Limits on a server's traffic: the size of messages, and the amount of data between two answers.
 
-Mask a server's secrets in the logs of the `mcp` package and its HTTP client.
+This module also masks a server's secrets in the logs of the `mcp` package and its HTTP client.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_MESSAGE: Final = 8 * 2**20
 """Largest message, in bytes."""
 
 MAX_ENTRIES: Final = 2_000
-"""Most entries in a list of results, such as tools or content parts: pydantic validates each of them."""
+"""Most entries in a list of results, such as tools or content parts. Pydantic validates each of them."""
 
 LISTS: Final = ("content", "contents", "messages", "prompts", "resourceTemplates", "resources", "tools")
 """The result fields whose entries pydantic validates."""
@@ -127,7 +127,7 @@ class Traffic:
 
 
 def parsed(line: bytes) -> JSONRPCMessage | None:
-    """Parse the message in a line, None if there is none; raises `Flooded` if it has too many parts.
+    """Parse the message in a line, None if there is none. Raises `Flooded` if it has too many parts.
 
     A lone surrogate, as in a text that was cut within a character, is replaced. An invalid response becomes an error
     response, so that its request fails now instead of at its deadline.
