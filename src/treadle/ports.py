@@ -824,13 +824,13 @@ class Commit:
         taken: the ids of the inbox items that the record's events answer.
         thread: a change of a thread.
         enter: request the thread that the task's row names, while the task is owned. `Committed.place` is the answer.
-            `enqueue`: it gets the thread if no task of a living owner has it or waits before it, else it waits after
-            all waiting tasks. `interrupt`: the same, but it waits before them. `reject`: refused with `ThreadBusy` if
-            it cannot have the thread at once. `parallel`: it has the thread beside its holders, and `place` stays None.
-            A task that requests again keeps its place, and gets the thread once it is first. If the owner of the
-            thread's holder crashed, that holder loses the thread in the same transaction and its epoch grows by one.
-            This fences its old owner if it wakes. The holder then counts as a task whose driver crashed, even if that
-            process renews its lease.
+            `enqueue`: it gets the thread unless a task of a living owner has it or waits. Otherwise it waits after all
+            waiting tasks. `interrupt`: the same, but it waits before them. `reject`: refused with `ThreadBusy` if it
+            cannot have the thread at once. `parallel`: it has the thread beside its holders, and `place` stays None. A
+            task that requests again keeps its place, and gets the thread once it is first. If the owner of the thread's
+            holder crashed, that holder loses the thread in the same transaction and its epoch grows by one. This fences
+            its old owner if it wakes. The holder then counts as a task whose driver crashed, even if that process
+            renews its lease.
         format: the journal format that a driver must know to continue the task. The row keeps the highest.
         figures: the task's new figures in lists. None: unchanged.
         grants: approvals for later calls, which the store keeps. A stored grant does not change.

@@ -397,7 +397,7 @@ def secrets_of(values: frozenset[str]) -> Secrets:
 NO_SECRETS: Final = Secrets()
 
 hidden_in_logs: Final[ContextVar[Secrets]] = ContextVar("hidden_in_logs", default=NO_SECRETS)
-"""The secrets of the present operation: those of a request to a model, or of a call that read a secret."""
+"""The secrets of the present request to a model, or of the present call that read a secret."""
 
 _ROUNDS: Final = 8
 _HEAD: Final = 6

@@ -88,7 +88,7 @@ class TaskState:
     progress: int = 0
     """last epoch that made progress
 
-    Its driver recorded an event that drivers do not repeat, or a suspected driver reported that it is alive.
+    In it, the driver recorded an event that drivers do not repeat, or a suspected driver reported that it is alive.
     """
 
     unknown: UnknownEvent | None = None

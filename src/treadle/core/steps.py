@@ -1,4 +1,4 @@
-"""The records of a task's steps (`StepState`), of their tool calls (`CallState`) and requests to models (`ModelCall`).
+"""The records of a task's steps: `StepState`, `CallState` for a tool call, and `ModelCall` for a request to a model.
 
 Plain data. The rules that change these records are in `fold` and `schedule`, and those of requests in `model_calls`.
 """
@@ -230,7 +230,7 @@ class CallState:
     """names of the tools in the request that asked for the call, None for all of the agent's"""
 
     answers: bool = False
-    """whether the call is the task's answer, by the output tool; it never runs, and limits do not count it"""
+    """whether the call is the task's answer, by the output tool: it never runs and does not count for limits"""
 
     from_model: bool = False
     """for a step function's call, whether the model asked for it in the step's own answer"""

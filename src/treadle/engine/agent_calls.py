@@ -211,7 +211,7 @@ class AgentCallInFlight(EffectInFlight[RunAgent]):
     def _stopped(self, spent: tuple[SpentBy, ...] = ()) -> e.ToolStopped:
         call, reason = self.effect.call, self.cancel_reason or "interrupted"
         if reason == "timeout":
-            # The task is at rest now; the reason of the stop says that the call is to end.
+            # The task is at rest now. The reason of the stop says that the call is to end.
             text = f"it took longer than {self.context.runtime.tools[call.name].spec.timeout:g} s"
             failure = e.Failure("subagent", reason, text, call.id)
             return e.ToolStopped(call.step, call.id, reason, failure, spent)

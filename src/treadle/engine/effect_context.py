@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 Goal = Literal["end", "step", "finalize", "undo", "attend"]
-"""The goal of a drive: the end, a step, the finalisation or an undo of the task, or only its inbox."""
+"""The goal of a drive: the task's end, one step, its finalisation, an undo, or only its inbox."""
 
 
 @mutable

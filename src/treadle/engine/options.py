@@ -153,8 +153,8 @@ class RunOptions:
         at_end: when the task has answered while calls continue in the background. With `suspend` (default) it waits at
             rest, and the process may exit. With `wait` the run stays until they have ended. With `detach` the task
             ends, and later results are stored with it. `cancel` cancels the calls.
-        on_disconnect: when a server that holds the task (`?hold=1`) has no open stream for 15 seconds: `continue`
-            (default), `interrupt` or `cancel` it. Without a server it has no effect.
+        on_disconnect: `continue` (default), `interrupt` or `cancel` the task when the server that holds it (`?hold=1`)
+            has no open stream for 15 seconds. Without a server it has no effect.
         caller_tools: tools that the caller of the task runs, besides those of the agent. A call of one rests, with its
             task, until the caller sends the result by `complete` or `fail`. Tasks below do not have these tools.
         delete_on_finish: delete the task once its caller has the result from `run`, `run_sync`, `run_stream` or

@@ -19,8 +19,7 @@ __all__ = [
 
 JudgedVerdict = Literal["allow", "deny", "replace"]
 ApprovalScope = Literal["once", "task", "thread", "always"]
-"""The scope of an approval: this call, or all calls of the tool under the same rule, in a task, a thread or the store.
-"""
+"""The scope of an approval: this call, or all calls under the same rule in a task, a thread or the store."""
 
 
 def _approval_format(event: ApprovalRequested | ApprovalGiven) -> int:

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 Channel: TypeAlias = Literal["draft", "final", "reasoning", "arguments"]
-"""The kind of text that a model is writing: text that may or must be the answer, reasoning, or arguments of a call."""
+"""The kind of text that a model is writing. `draft` may be the answer, and `final` is the answer."""
 
 
 @mutable

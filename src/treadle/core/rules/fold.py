@@ -1,4 +1,4 @@
-"""`apply(state, event)`, the only place where state changes. Each rule costs O(1), or O(n) for n undone steps.
+"""`apply(state, event)`, the only place where state changes. Each rule costs O(1), and an undo O(n) for n undone steps.
 
     event --> apply --> common to all events: sequence, epoch, driven time, progress
                  |
