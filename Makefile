@@ -1,11 +1,11 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: prose, full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, lock.
+# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, release-check, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
 .PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
-	soak coverage dependencies package lock
+	soak coverage dependencies package release-check lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
 	test -x $(RUN)/uv || { python3 -m venv .venv && $(RUN)/pip install -q --require-hashes -r build-requirements.txt; }
@@ -135,13 +135,12 @@ dependencies: .venv
 	cd .dependencies && .venv/bin/pytest -q -n 2 --ignore=tests/test_project.py
 
 package: .venv
-	rm -rf dist
-	$(RUN)/uv build -q --sdist
-	$(RUN)/uv build -q --wheel dist/treadle-*.tar.gz
-	$(RUN)/python -m venv --clear dist/venv
-	dist/venv/bin/pip install -q --disable-pip-version-check dist/treadle-*.whl
-	cd dist && venv/bin/treadle demo
-	rm -rf dist/venv
+	$(RUN)/python -m tests.release.build
+
+# Everything that a release needs of the commit: TAG, and SOURCE, the address of the repository, if there are such.
+release-check: .venv
+	UV_PROJECT_ENVIRONMENT=.release $(RUN)/uv sync -q --locked --no-default-groups --only-group release
+	.release/bin/python -m tests.release.check $(if $(TAG),--tag '$(TAG)') $(if $(SOURCE),--source '$(SOURCE)')
 
 lock:
 	$(RUN)/uv lock

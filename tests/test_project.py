@@ -173,14 +173,6 @@ def test_every_tested_python_is_a_classifier_and_every_minor_is_tested():
     assert PROJECT["project"]["requires-python"] == f">={supported[0]}"
 
 
-def test_the_workflow_runs_only_targets_of_the_makefile():
-    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = re.findall(r"run: make ([\w-]+)", workflow)
-    assert targets
-    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
-
-
 def test_the_build_tool_is_pinned_to_the_version_in_the_lock():
     packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
     (locked,) = [package["version"] for package in packages if package["name"] == "uv"]
