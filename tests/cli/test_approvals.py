@@ -180,7 +180,7 @@ def test_a_denial_cancels_the_task_if_asked_to(treadle: Any, desk: Any) -> None:
 
 def test_an_approval_for_always_is_listed_and_revoked(treadle: Any, desk: Any) -> None:
     treadle("run", "one", "go", "--task-id", "order-17")
-    assert "no approval holds" in treadle("policy", "grants").err
+    assert "there are no approvals for later calls" in treadle("policy", "grants").err
     assert treadle("approve", "order-17", "--scope", "always", "--by", "ada").code == 0
     assert treadle("resume", "order-17").code == 0
     assert "approved for all tasks" in treadle("show", "order-17").out

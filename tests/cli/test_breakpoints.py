@@ -74,11 +74,11 @@ def test_a_wrong_value_is_told_all_forms_and_what_is_wrong_with_its_own() -> Non
 @pytest.mark.parametrize(
     ("agents", "pattern", "message"),
     [
-        ([WRITER], "wirte_file", "no tool of agent 'writer' is named so; did you mean tool:write_file?"),
+        ([WRITER], "wirte_file", "no tool of agent 'writer' has that name; did you mean tool:write_file?"),
         ([WRITER], "wirte_*", "did you mean tool:write_file"),
-        ([WRITER], "zzz*", r"named so \(the tools are write_file\)"),
-        ([agent("talker")], "*", r"named so \(it has no tools\)"),
-        ([WRITER, CASHIER], "npa", "of agent 'cashier' and 'writer' is named so.*pay, write_file"),
+        ([WRITER], "zzz*", r"has that name \(the tools are write_file\)"),
+        ([agent("talker")], "*", r"has that name \(it has no tools\)"),
+        ([WRITER, CASHIER], "npa", "of agent 'cashier' and 'writer' has that name.*pay, write_file"),
         ([agent("chooser", tools=[pay, write_file], offer=ToolIndex(top=1))], "buy", "pay, write_file"),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_tool_that_some_agent_has_or_may_have_is_accepted(
 def test_a_wrong_tool_is_named_before_a_task_is_made(treadle: Any, command: tuple[str, ...]) -> None:
     ended = treadle(*command)
     assert ended.code == 2
-    assert "no tool of agent 'math' is named so" in ended.err
+    assert "no tool of agent 'math' has that name" in ended.err
     assert "there is no store" in treadle("tasks").err
 
 
@@ -131,7 +131,7 @@ def test_a_wrong_tool_is_named_before_a_task_goes_on(treadle: Any) -> None:
         ("resume", "--since", "1h", "--yes", "--break", "tool:npa"),
     ):
         ended = treadle(*command)
-        assert (ended.code, "is named so" in ended.err) == (2, True), command
+        assert (ended.code, "has that name" in ended.err) == (2, True), command
     assert treadle("show", "one", "--json").document["task"]["head"] == head
     assert treadle("resume", "--since", "1h", "--yes", "--break", "tool:add").code == 1
     states = {item["task_id"]: item["state"] for item in treadle("tasks", "--json").document["items"]}

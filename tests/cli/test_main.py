@@ -129,7 +129,7 @@ MISTAKES = [
     ("run team:City hello", 2, "team:City is not an Agent", "City()"),
     ("run team:LEDGER hello", 2, "team:LEDGER is not an Agent", "team:math"),
     ("run empty:AGENT hello", 2, "empty:AGENT", "empty holds no agent"),
-    ("run nomodule:AGENT hello", 2, "No module named 'nomodule'", "modules are looked for in"),
+    ("run nomodule:AGENT hello", 2, "No module named 'nomodule'", "Python searches"),
     ("run broken:AGENT hello", 2, "broken:AGENT cannot be imported: RuntimeError: boom", "broken.py, line 2"),
     ("run lacking:AGENT hello", 2, "No module named 'nothing_there'", "lacking.py, line 1"),
     ("run team:math", 2, "INPUT is missing", "treadle run team:math INPUT"),

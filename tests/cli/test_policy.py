@@ -73,7 +73,7 @@ def test_without_the_code_of_an_agent_a_report_says_what_it_lacks(treadle, proje
     assert treadle("run", "math", "go").code == 0
     (project / "pyproject.toml").write_text("")
     ended = treadle("policy", "test", "policy.toml", "--all")
-    assert "of the tools of math only the journal is known" in ended.err
+    assert "the declarations of the tools of math are not known" in ended.err
     assert "allow" in ended.out, "the journal tells that add only reads"
     assert treadle("policy", "test", "policy.toml", "--agent", "team:math").err == ""
     (project / "policy.toml").write_text(POLICY)

@@ -65,10 +65,10 @@ def test_a_waiting_task_is_decided_on_and_stopped_on_a_server(remote: Any) -> No
 def test_a_server_has_its_own_store_and_agents(remote: Any, treadle: Any, address: str) -> None:
     both = remote("tasks", "--store", "x.db")
     assert (both.code, "not both" in both.err) == (2, True)
-    assert "the name of one that the server has" in remote("run", "1 + 2?").err
+    assert "the name of an agent of the server" in remote("run", "1 + 2?").err
     for command in (["chat", "math"], ["replay", "last"], ["doctor"]):
         refused = treadle(*command, "--url", address)
-        assert (refused.code, "works at a store" in refused.err) == (2, True)
+        assert (refused.code, "this command needs a store" in refused.err) == (2, True)
 
 
 def test_a_task_is_watched_on_a_server(remote: Any) -> None:

@@ -240,7 +240,7 @@ def test_show_tells_how_a_task_stood_after_an_event(treadle):
     assert (past["task"]["steps"], past["result"]["final_text"]) == (1, "")
     assert (whole["task"]["steps"], whole["result"]["final_text"]) == (2, "It is 3.")
     shown = treadle("show", "job", "--at", str(end_of_first)).out
-    assert f"as it stood after event {end_of_first} of {whole['task']['head']}" in shown
+    assert f"its state after event {end_of_first} of {whole['task']['head']}" in shown
     assert "add(" in shown
     assert "It is 3." not in shown
     beyond = treadle("show", "job", "--at", "999")

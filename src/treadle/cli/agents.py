@@ -1,4 +1,4 @@
-"""Find an agent's code. Only places that a person names are imported, never a name from a journal."""
+"""Find an agent's code. Imports only modules that a person names, never a name from a journal."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def listed_agents() -> ListedAgents:
 def known_specs(listed: Iterable[Agent[Any]]) -> dict[str, ToolSpec] | None:
     """Return the tools of agents by name, including the known tools of their toolsets.
 
-    None if a toolset was never listed: then any name may belong to a tool.
+    None if a toolset was never listed, since then any name may belong to a tool.
     """
     specs: dict[str, ToolSpec] = {}
     for agent in listed:
@@ -134,10 +134,10 @@ def _settings_in(project: Path) -> dict[str, Any]:
 def listed_context_factory() -> Callable[[Task[Any]], Any] | None:
     """Return the function that makes the contexts of tasks, from pyproject.toml, else from TREADLE_CONTEXT_FACTORY.
 
-    None if neither names one.
+    None if neither names a function.
 
     Raises:
-        ConfigurationError: the function does not exist, or cannot be called with a task.
+        ConfigurationError: the function does not exist or cannot be called with a task.
     """
     project = _project()
     path: Any = _settings_in(project).get("context_factory") if project is not None else None
@@ -152,12 +152,12 @@ def listed_context_factory() -> Callable[[Task[Any]], Any] | None:
         )
     factory = _imported(path, "a context factory", "module:function")
     if factory is None:
-        raise ConfigurationError(f"{path} is None, and no function that makes a context from a task")
+        raise ConfigurationError(f"{path} is None instead of a function that makes a context from a task")
     return checked_factory(factory)
 
 
 def listed_policy(option: str | None) -> Policy | None:
-    """Return the policy in the file of `--policy`, else of pyproject.toml, else of TREADLE_POLICY; None without one.
+    """Return the policy of the file in `--policy`, else pyproject.toml, else TREADLE_POLICY; None without one.
 
     Args:
         option: the value of `--policy`.
@@ -196,7 +196,7 @@ def listed_secrets() -> dict[str, SecretSource]:
     TREADLE_SECRETS lists them as `name=source`, separated by commas.
 
     Raises:
-        ConfigurationError: a source is not valid, or a function cannot be imported; the text shows no source.
+        ConfigurationError: a source is not valid, or a function cannot be imported. The error shows no source.
     """
     project = _project()
     setting: Any = _settings_in(project).get("secrets") if project is not None else None
@@ -261,7 +261,7 @@ def named_agents(paths: Sequence[str], ways: str = WAYS) -> tuple[Agent[Any], ..
 
     Args:
         paths: the places, each as `module:agent`.
-        ways: how a person names an agent, for the error.
+        ways: advice for the error: the ways to name an agent.
 
     Raises:
         ConfigurationError: there is none, or one cannot be imported.
@@ -280,7 +280,7 @@ def callable_at(path: str, description: str) -> Callable[..., Any]:
 
     Args:
         path: the place.
-        what: a description of the needed callable, for messages: `a function that returns the principal of a request`.
+        description: the needed callable, for messages, such as `a function that returns the principal of a request`.
 
     Raises:
         ConfigurationError: the place does not exist, cannot be imported, or is not callable.
@@ -295,7 +295,7 @@ def _imported(path: str, description: str, form: str) -> Any:
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise ConfigurationError(f"{path!r} does not say where {description} is: write {form}")
-    if module.endswith(".py"):  # an import would first run the file as a package
+    if module.endswith(".py"):  # an import would first run the file as a module
         module_path = f"{module[:-3].replace('/', '.')}:{name}"
         raise ConfigurationError(f"{path} cannot be imported: write the module without .py: {module_path}")
     _add_to_path(Path.cwd())
@@ -317,7 +317,7 @@ def _imported(path: str, description: str, form: str) -> Any:
 
 
 def error_without_secrets(error: BaseException) -> str:
-    """Return the text of an error in the user's code; secrets are masked before the text is cut."""
+    """Return the text of an error in the user's code, with secrets masked before the text is cut."""
     environment = secrets_of(frozenset(environment_secrets(os.environ)))
     return hide_named(environment.hide_and_cut(hide_named(whole_error_text(error)), ERROR_CHARS))
 
@@ -330,7 +330,7 @@ def without_secrets(text: str) -> str:
 def _advice(module: str, name: str, error: BaseException) -> str:
     """Return advice on an import error of `name` in `module`, if its cause is visible."""
     if isinstance(error, ModuleNotFoundError) and (error.name or "") in (module, module.partition(".")[0]):
-        return f"; modules are looked for in {Path.cwd()} and among the installed packages"
+        return f"; Python searches {Path.cwd()} and the installed packages"
     if isinstance(error, AttributeError) and module in sys.modules:
         return _agents_in(module)
     return next((f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in _frames_of(error)), "")
@@ -354,7 +354,7 @@ def _agents_in(module: str) -> str:
 
 
 def _call(name: str) -> str:
-    return f"; an agent is needed, not what makes one: write agent = {name}() in the module, and name that"
+    return f"; this is a function that makes an agent: write agent = {name}() in the module, and name that"
 
 
 def to_run(name: str | None, option: str | None, model: str | None) -> Agent[Any]:
@@ -381,7 +381,7 @@ def to_run(name: str | None, option: str | None, model: str | None) -> Agent[Any
 
 
 def of_task(name: str, option: str | None, model: str | None, used_model: str | None) -> Agent[Any] | None:
-    """Return the agent of a task, or None if its code is not available here.
+    """Return the agent of a task; None if its code is not available here.
 
     Args:
         name: the agent's name in the task.
@@ -420,7 +420,7 @@ def _with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:
 
 
 def may_be_found(name: str) -> bool:
-    """Return whether a command may find an agent by its name alone, without importing code."""
+    """Return whether a command may find an agent by its name, without importing code."""
     return name in (DEMO, ASSISTANT) or bool(listed_paths())
 
 
@@ -473,7 +473,7 @@ def usable_model() -> str:
     """Return the name of a model that is usable here.
 
     Raises:
-        ConfigurationError: there is none; the message says how to get one.
+        ConfigurationError: there is none; the error explains the set-up.
     """
     model = available_model()
     if model is None:
@@ -497,7 +497,7 @@ def check_model(agent: Agent[Any]) -> None:
 def declared_tools(listed: Iterable[Agent[Any]]) -> tuple[dict[str, ToolSpec], dict[str, ToolSpec]]:
     """Return the tools of agents by name, and handoff tools by the names of the next agents.
 
-    Both are empty if a toolset was never listed: then any name may belong to a tool.
+    Both are empty if a toolset was never listed, since then any name may belong to a tool.
     """
     tools, handoffs = dict[str, ToolSpec](), dict[str, ToolSpec]()
     listed = [*listed]

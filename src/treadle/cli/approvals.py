@@ -1,4 +1,4 @@
-"""`pending`, `approve`, `deny` and `answer`: what waits for a person, and the decision, from any process."""
+"""`pending`, `approve`, `deny` and `answer`: list open requests and decide them, from any process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RequestArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[REQUEST]",
-        help="Id of the request, as `treadle pending` has it; needed if several are pending.",
+        help="Id of the request in `treadle pending`; needed if several are pending.",
     ),
 ]
 
@@ -36,7 +36,9 @@ async def pending(
         ),
     ] = None,
     thread: Annotated[str | None, typer.Option("--thread", help="Only tasks in this thread.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=200, help="The most requests to list.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=200, help="Maximum number of requests to list.")
+    ] = 100,
     cursor: Annotated[
         str | None, typer.Option("--cursor", help="Continue after the page that ended with this cursor.")
     ] = None,
@@ -81,10 +83,10 @@ async def approve(
     agent: DecidingAgentOption = None,
     by: ByOption = None,
 ) -> int:
-    """Let a call start that waits for an approval; the task goes on at the next resume, or by its driver.
+    """Approve a waiting call; the task goes on at the next resume, or by its driver.
 
     Arguments are checked against the tool's schema if the code of the task's agent is found. With --all, --tool or
-    --agent instead of REQUEST, let all calls start that these options name.
+    --agent instead of REQUEST, approve all calls that match these options.
     """
     value: Any = json_argument(arguments, "approve --arguments") if arguments is not None else None
     if arguments is not None and not isinstance(value, dict):
@@ -116,15 +118,15 @@ async def deny(
     *,
     which: RequestOptions,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="The reason; the model is told, and it is recorded.")
+        str | None, typer.Option("--reason", help="The reason, for the model and the record.")
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Also cancel the task.")] = False,
     agent: Annotated[str | None, option("NAME", "Only requests of tasks of the agent of this name.")] = None,
     by: ByOption = None,
 ) -> int:
-    """Refuse a call that waits for an approval; the task goes on at the next resume, or by its driver.
+    """Deny a waiting call; the task goes on at the next resume, or by its driver.
 
-    With --all, --tool or --agent instead of REQUEST, refuse all calls that these options name.
+    With --all, --tool or --agent instead of REQUEST, deny all calls that match these options.
     """
     async with session.runner() as runner:
         if which.select_any(task, agent) or agent is not None:
@@ -160,7 +162,7 @@ async def answer(
 ) -> int:
     """Answer a question of a tool or a step; the task goes on at the next resume, or by its driver.
 
-    With --all, --tool or --agent instead of REQUEST, give all questions that these options name the same answer.
+    With --all, --tool or --agent instead of REQUEST, give the same answer to all questions that match these options.
     """
     *before, written = words
     task = before[0] if before else None
@@ -201,15 +203,15 @@ def _is_question(item: Pending) -> bool:
 
 
 def _refuse_beside(value: str | None, name: str) -> None:
-    """Raise `ConfigurationError` for an argument that only a single request takes."""
+    """Raise `ConfigurationError` for an argument that is valid for a single request only."""
     if value is not None:
-        raise ConfigurationError(f"{name} is of one request: leave out --all, --tool and --agent, or {name}")
+        raise ConfigurationError(f"{name} is for one request: leave out --all, --tool and --agent, or {name}")
 
 
 async def _answer(
     runner: TaskRunner, task_id: str, request: str | None, values: list[Json], by: str | None
 ) -> None:
-    """Answer with the first value that fits; raise what is wrong with the first one if none does."""
+    """Answer with the first value that fits; if none does, raise the error of the first one."""
     refusal: ConfigurationError | None = None
     for value in values:
         try:

@@ -20,7 +20,7 @@ _TAKES: Final = {"--break": f"{_FORMS}, or none", "--until": f"N (the index of a
 
 
 def breakpoints(texts: Sequence[str]) -> tuple[Breakpoint, ...]:
-    """Return the breakpoints of `--break`, such as `tool:write_*`; raises `ConfigurationError`."""
+    """Return the breakpoints of `--break`, such as `tool:write_*`; raise `ConfigurationError`."""
     return tuple([_breakpoint_of(text, "--break") for text in texts if text != "none"])
 
 
@@ -60,7 +60,7 @@ def check_tools(agents: Iterable[Agent[Any] | None], breakpoints: Iterable[Break
         tools = f"the tools are {', '.join(names[:MOST_LISTED])}{more}" if names else "it has no tools"
         owners = " and ".join(sorted({repr(agent.name) for agent in chosen if agent is not None}))
         raise ConfigurationError(
-            f"{option} tool:{pattern} would never pause: no tool of agent {owners} is named so{hint} ({tools})"
+            f"{option} tool:{pattern} would never pause: no tool of agent {owners} has that name{hint} ({tools})"
         )
 
 
@@ -84,7 +84,7 @@ def _breakpoint_of(text: str, option: str) -> Breakpoint:
 
 
 def _advice(kind: str, value: str, text: str) -> str:
-    """Return the problem with a breakpoint of a kind."""
+    """Return the advice about an invalid breakpoint."""
     match kind:
         case "tool":
             return ": NAME is missing"

@@ -1,7 +1,4 @@
-"""The lines of a timeline about calls: their starts and ends, their changes, and their time in the background.
-
-The lines of a timeline about decisions: those of policies, guardrails and people, and the answers to questions.
-"""
+"""The lines of a timeline about calls, and about the decisions of policies, guardrails and people."""
 
 from __future__ import annotations
 
@@ -202,7 +199,7 @@ class CallLines:
             self._print_host(event)
 
     def _print_host(self, event: e.ToolEnded) -> None:
-        """Print the host of a function that ran outside the driver's process; nothing if it did not run."""
+        """Print the host of a function that ran outside the driver's process; print nothing if it did not run."""
         did_run = event.report is None or event.report.ran
         if did_run and (host := self._hosts.get(event.call)):
             self._lines.line(("    ran in: ", "dim"), host)
@@ -210,8 +207,8 @@ class CallLines:
     def _label(self, event: e.ToolEnded, name: str) -> Iterator[tuple[str, str]]:
         """Yield a result's origin and integrity, for the end of its line.
 
-        A result without a label is untrusted, from its tool. The result of an undo has no label, because no model reads
-        it; nor has a call that never began, because its error text is Treadle's own.
+        A result without a label is untrusted, from its tool. The result of an undo has no label, because no model
+        reads it. Nor has a call that never began, because its error text is Treadle's own.
         """
         has_run = event.outcome == "ok" or event.call in self._start_times
         if not has_run or is_undo(event.call):
@@ -270,7 +267,7 @@ class CallLines:
         self,
         event: e.CallDeferred | e.TicketProgressed | e.TicketCompleted | e.TicketFailed | e.TicketExpired,
     ) -> None:
-        """Print that a call continues in the background, and its ticket's events; its result is printed at its end."""
+        """Print that a call continues in the background, and the events of its ticket. `tool` prints its result."""
         name = f"{self._lines.name_of(event.call)} ({event.call})"
         match event:
             case e.CallDeferred():
@@ -288,7 +285,7 @@ class CallLines:
 
 
 def _seen_part(event: e.ToolEnded) -> str:
-    """Return how much of a long output the model saw."""
+    """Return the note that the model saw a part of a long output."""
     length = len(event.whole if event.whole is not None else as_text(event.output))
     seen_characters = max(0, length - characters_cut(event.observation or (), base_call_id(event.call)))
     return (

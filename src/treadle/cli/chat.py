@@ -44,7 +44,7 @@ from treadle.runner.stream import EventStream
 
 _MARK: Final = "› "
 _CATCH_UP: Final = 100
-"""Most hundredths of a second that a question waits for the printing of its request."""
+"""Maximum number of hundredths of a second that a question waits for the printing of its request."""
 
 
 @command
@@ -91,12 +91,12 @@ async def chat(
 
 
 class _ChatTimeline(Timeline):
-    """The events of an answer: the model's text and the calls. The person's message is already on the screen."""
+    """Prints the model's text and the calls of an answer; the person's message is already on the screen."""
 
     def __init__(self, screen: Screen, *, live: bool) -> None:
         super().__init__(screen, live=live)
         self.requests = set[str]()
-        """the requests that were shown so far: the person is asked about them in place"""
+        """the requests that were shown so far, about which the person is asked in place"""
 
     def show(self, event: e.Event | e.Ephemeral) -> None:
         if isinstance(event, e.ApprovalRequested):
@@ -124,7 +124,7 @@ class Chat:
     """A conversation: its thread, its turns, and the unfinished task of the last message.
 
     Args:
-        screen: where to print.
+        screen: prints the conversation.
         runner: drives the tasks.
         agent: answers the messages.
         thread: the thread.
@@ -152,7 +152,7 @@ class Chat:
         """the unfinished task of the last message"""
 
         self._replaces_input = False
-        """whether the next message replaces the one that was undone"""
+        """whether the next message replaces the undone one"""
 
         self._draft = ""
         """the initial text of the next prompt"""
@@ -160,7 +160,7 @@ class Chat:
         self._spent = ""
         self._working: asyncio.Task[Any] | None = None
         self._is_reporting = False
-        """whether an answer has ended or was interrupted, and its result is being read"""
+        """whether an answer has ended or was interrupted and its result is being read"""
 
         self._prompt: Prompt | None = None
         self._timeline: _ChatTimeline | None = None
@@ -221,7 +221,7 @@ class Chat:
             self._working.cancel()
 
     async def _do(self, text: str) -> None:
-        """Run a command or send a message; Ctrl-C ends this work, but not the conversation."""
+        """Run a command or send a message. Ctrl-C ends this work but not the conversation."""
         name, _, argument = text.partition(" ")
         if name.startswith("/") and name[1:] in self.COMMANDS:
             work = self.COMMANDS[name[1:]][1](self, argument.strip())

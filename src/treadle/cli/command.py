@@ -51,10 +51,10 @@ OUR_BUG: Final = 70
 
 
 def option(metavar: str, text: str, **others: Any) -> Any:
-    """Return an option with a value, which has the name of its parameter.
+    """Return an option with a value; it is named after its parameter.
 
     Args:
-        metavar: how the help calls its value.
+        metavar: the name of its value in the help.
         text: its help.
         **others: further arguments of `typer.Option`.
     """
@@ -72,20 +72,20 @@ UrlOption = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="Do it on the server at this address, in place of a store. Its token: TREADLE_TOKEN, else that of "
+        help="Use the server at this address instead of a store. Its token: TREADLE_TOKEN, else that of "
         ".treadle/server-token for a server of this machine.",
     ),
 ]
 TenantOption = Annotated[
     str | None,
-    typer.Option("--tenant", metavar="NAME", help="Whose tasks these are, in a store of several tenants."),
+    typer.Option("--tenant", metavar="NAME", help="The tenant of the tasks, in a store of several tenants."),
 ]
 JsonOption = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document on standard output, and text on standard error."),
 ]
 AgentOption = Annotated[
-    str | None, typer.Option("--agent", metavar="MODULE:AGENT", help="Where to import the agent from.")
+    str | None, typer.Option("--agent", metavar="MODULE:AGENT", help="The place to import the agent from.")
 ]
 ModelOption = Annotated[
     str | None,
@@ -116,7 +116,7 @@ AT_THE_STORE: Final = frozenset(
         "threads.compact",
     }
 )
-"""The commands that need the store itself, or code of agents: they have no `--url`."""
+"""The commands that need the store or code of agents, and so have no `--url`."""
 
 OF_ALL_TENANTS: Final = frozenset(
     (
@@ -124,14 +124,14 @@ OF_ALL_TENANTS: Final = frozenset(
         *("mcp.list_servers", "mcp.approve"),
     )
 )
-"""The commands for a whole store, or for none: they have no `--tenant`."""
+"""The commands for a whole store or for none, which have no `--tenant`."""
 
 
 class Session:
     """One invocation of a command.
 
     Args:
-        screen: where the command writes.
+        screen: prints the output of the command.
         store: the value of `--store`, or None.
         url: the value of `--url`, or None.
         tenant: the value of `--tenant`, or None.
@@ -166,7 +166,7 @@ class Session:
         Args:
             agents: agents whose code this process has.
             make: create the store if it does not exist.
-            drives: the command drives tasks: make their contexts by the project's function.
+            drives: the command drives tasks, whose contexts the project's function makes.
             observers: observers of the runner's tasks.
             policy: the policy's file, instead of the project's, for a command that drives tasks.
             on_pending: called with requests for approval of the runner's tasks.
@@ -199,7 +199,7 @@ class Session:
         return runner if self.tenant is None else _in_tenant(runner, self.tenant)
 
     def run(self, work: Coroutine[Any, Any, int]) -> int:
-        """Run a coroutine in an event loop and return its exit code; Ctrl-C ends it unless it handles Ctrl-C."""
+        """Run a coroutine in an event loop and return its exit code. Ctrl-C ends it unless it handles Ctrl-C."""
         try:
             return asyncio.run(work)
         except KeyboardInterrupt:
@@ -215,14 +215,14 @@ def store_at(
 ) -> JournalStore:
     """Return the store of `--store` or TREADLE_STORE, else the project's; it is opened at first use.
 
-    A new file is made only in an existing folder, and a note reports it. The only folder that is made is `.treadle`:
-    any other missing folder is a mistake in the path, and would lead to an empty store.
+    A new file is made only in an existing folder, and a note reports it. Only `.treadle` is made as a folder. Any
+    other missing folder is a mistake in the path, and would lead to an empty store.
 
     Args:
         screen: prints the note.
         option: the value of `--store`, or None.
         make: create the store if it does not exist.
-        lease: the duration of its leases, in seconds; None for its URL's.
+        lease: the duration of its leases, in seconds; None for that in its URL.
 
     Raises:
         NotFound: the store does not exist, and `make` is false or its folder is missing.
@@ -326,7 +326,7 @@ def text_argument(text: str) -> str:
 
 
 def json_argument(text: str, option: str) -> Json:
-    """Return the value of a JSON argument; raises `ConfigurationError` that explains how to quote text."""
+    """Return the value of a JSON argument; raise a `ConfigurationError` that shows how to quote text."""
     try:
         return json_format.loads(text)
     except ValueError:
@@ -349,7 +349,7 @@ def _user_only(match: re.Match[str]) -> str:
 
 
 def _program() -> str:
-    """Return the name to type for this program: a path if it was started by a path that is not on PATH."""
+    """Return the name to type for this program, or its path if it is not on PATH."""
     called = Path(sys.argv[0])
     if called.name != "treadle" or shutil.which("treadle") is not None:
         return "treadle"

@@ -1,6 +1,6 @@
-"""`pause`, `interrupt`, `cancel`, `edit`, `settle`: commands to a task, whichever process drives it.
+"""Commands to a task that any process drives, and to its calls in the background.
 
-`complete`, `fail` and `progress`: what the holder of a ticket tells of a call that goes on in the background.
+`pause`, `interrupt`, `cancel`, `edit` and `settle` take a task; `complete`, `fail` and `progress` take a ticket.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ReasonOption = Annotated[str | None, typer.Option("--reason", help="The reason; 
 
 
 def _stopping(verb: str, target: Target, purpose: str) -> Callable[..., int]:
-    """Return the command that calls a verb which stops tasks; its help begins with the purpose."""
+    """Return the command for a verb that stops tasks; its help begins with `purpose`."""
 
     async def stop(
         session: Session,
@@ -78,33 +78,31 @@ def _stopping(verb: str, target: Target, purpose: str) -> Callable[..., int]:
             return await each(session, tasks, lambda item: act(item.task_id), lambda state: state == target)
 
     stop.__name__ = verb
-    stop.__doc__ = (
-        f"{purpose}\n\nWithout TASK, do that to all tasks that the options name and that have not ended."
-    )
+    stop.__doc__ = f"{purpose}\n\nWithout TASK, do that to all unfinished tasks that match the options."
     return command(stop)
 
 
 pause = _stopping(
     "pause",
     "paused",
-    "Let running calls end and start none; returns when the task has stopped (0 if it is paused).",
+    "Let running calls end and start none; return when the task has stopped, with 0 if it is paused.",
 )
 interrupt = _stopping(
     "interrupt",
     "interrupted",
-    "Stop running calls now; returns when the task has stopped (0 if it is interrupted). `resume` goes on.",
+    "Stop running calls now; return when the task has stopped, with 0 if it is interrupted. `resume` goes on.",
 )
 cancel = _stopping(
     "cancel",
     "cancelled",
-    "End a task for good; returns when its last call has ended (0 if it is cancelled).",
+    "End a task for good; return when its last call has ended, with 0 if it is cancelled.",
 )
 
 
 async def _stop(session: Session, runner: TaskRunner, task: str, act: Stop, target: Target) -> int:
-    """Stop a task and print how it stands; return 0 if it reached the wanted state, else the code of its state.
+    """Stop a task and print its state; return 0 if it reached the wanted state, else the code of its state.
 
-    A completed task exits as wrong usage: it is not what was asked for.
+    A completed task exits as wrong usage, since it could not be stopped.
     """
     row = await find_task(runner, task)
     root = await root_of(runner, row)
@@ -112,7 +110,7 @@ async def _stop(session: Session, runner: TaskRunner, task: str, act: Stop, targ
         result = await act(row.task_id)
     except asyncio.CancelledError:
         show = session.command_line("show", row.task_id)
-        session.screen.note(f"not waited for: the command to the task stands; {show} shows its state")
+        session.screen.note(f"stopped waiting; the command to the task stays, and {show} shows its state")
         raise
     code = print_outcome(session, result, printed=result.final_text, root=root)
     if result.state == target:
@@ -131,18 +129,16 @@ async def edit(
     task: TaskArgument,
     call: Annotated[
         str | None,
-        typer.Argument(metavar="[CALL]", help="Id of a call that has not begun, as `treadle show` has it."),
+        typer.Argument(metavar="[CALL]", help="Id of a call that has not begun, from `treadle show`."),
     ] = None,
     arguments: Annotated[
         str | None, typer.Argument(metavar="[JSON]", help="With CALL: its new arguments, all of them.")
     ] = None,
-    input: Annotated[
-        str | None, option("TEXT", "What the next step reads in place of what it would read.")
-    ] = None,
+    input: Annotated[str | None, option("TEXT", "A new input for the next step.")] = None,
     agent: AgentOption = None,
     by: ByOption = None,
 ) -> int:
-    """Change what a task does next: the arguments of a call, or the input of the next step.
+    """Change the arguments of a call that has not begun, or the input of the next step.
 
     Arguments are checked against the tool's schema if the code of the task's agent is found.
     """
@@ -166,19 +162,17 @@ async def edit(
 async def settle(
     session: Session,
     task: TaskArgument,
-    request: Annotated[
-        str, typer.Argument(metavar="REQUEST", help="Id of the call, as `treadle show` has it.")
-    ],
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the call, from `treadle show`.")],
     output: Annotated[
-        str | None, typer.Argument(metavar="JSON", help="With --happened: what the call returned.")
+        str | None, typer.Argument(metavar="JSON", help="With --happened: the result of the call.")
     ] = None,
     happened: Annotated[bool, typer.Option("--happened", help="The call took effect.")] = False,
     not_happened: Annotated[
-        bool, typer.Option("--not-happened", help="The call did not take effect: it may start again.")
+        bool, typer.Option("--not-happened", help="The call did not take effect, and may start again.")
     ] = False,
     by: ByOption = None,
 ) -> int:
-    """State whether a call whose outcome is unknown took effect; the task goes on at the next resume."""
+    """State whether a call with an unknown outcome took effect; the task goes on at the next resume."""
     if happened == not_happened or (not_happened and output is not None):
         raise ConfigurationError("settle takes one of --happened [JSON] and --not-happened")
     value = json_argument(output, "settle --happened") if output is not None else None
@@ -193,10 +187,10 @@ async def settle(
 async def register_agents(
     session: Session, runner: TaskRunner, row: FoundTask, option: str | None = None
 ) -> None:
-    """Register the agents that the project lists, and that of a task, so that the runner checks new arguments."""
+    """Register the project's agents and that of a task, so that the runner checks new arguments."""
     if isinstance(runner, Client):
         return  # the server has its agents
-    from treadle.cli import run  # commands that change no arguments do not need what it imports
+    from treadle.cli import run  # other commands do not need its imports
 
     for agent in run.agents.listed_agents().agents.values():
         driver_of(runner).agents.register(agent)
@@ -206,7 +200,7 @@ async def register_agents(
 
 
 async def print_recorded(session: Session, runner: TaskRunner, row: FoundTask) -> None:
-    """Print that the command is durable, and how the task stands."""
+    """Print that the command is durable, and the state of the task."""
     session.screen.line(("recorded", "green"))
     result = await runner.result(row.task_id)
     root = await root_of(runner, row)
@@ -214,14 +208,14 @@ async def print_recorded(session: Session, runner: TaskRunner, row: FoundTask) -
 
 
 TicketArgument = Annotated[
-    str, typer.Argument(metavar="TICKET", help="What the tool handed out; `-` reads it from standard input.")
+    str, typer.Argument(metavar="TICKET", help="The ticket from the tool; `-` reads it from standard input.")
 ]
 TaskOption = Annotated[
     str | None,
     typer.Option(
         "--task",
         metavar="TASK",
-        help="The task. With it, TICKET may be the id of a call of a tool that its caller runs.",
+        help="The task. With it, TICKET may be the id of a call of a caller tool.",
     ),
 ]
 
@@ -242,7 +236,7 @@ async def complete(
 async def fail(
     session: Session,
     ticket: TicketArgument,
-    error: Annotated[str, typer.Argument(metavar="ERROR", help="What went wrong; the model reads it.")],
+    error: Annotated[str, typer.Argument(metavar="ERROR", help="The error message, which the model reads.")],
     task: TaskOption = None,
     by: ByOption = None,
 ) -> int:
@@ -254,17 +248,17 @@ async def fail(
 async def progress(
     session: Session,
     ticket: TicketArgument,
-    value: Annotated[str, typer.Argument(metavar="JSON", help="How far the work is.")],
+    value: Annotated[str, typer.Argument(metavar="JSON", help="The progress, such as 0.5 or a text.")],
     by: ByOption = None,
 ) -> int:
-    """Report how far a call in the background is."""
+    """Report the progress of a call in the background."""
     return await _report(session, "progress", ticket, json_argument(value, "progress"), None, by)
 
 
 async def _report(
     session: Session, verb: str, ticket: str, value: Json, task: str | None, by: str | None
 ) -> int:
-    """Call a verb that takes a ticket and a value, and print how the task stands."""
+    """Call a verb that takes a ticket and a value, and print the state of the task."""
     async with session.runner() as runner:
         ticket = text_argument(ticket).strip()
         task_id = None if task is None else (await find_task(runner, task)).task_id

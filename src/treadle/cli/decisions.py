@@ -26,7 +26,7 @@ DecidingAgentOption = Annotated[
         "--agent",
         metavar="NAME",
         help="Without TASK, and with --all or --tool: only requests of tasks of the agent of this name. With TASK: "
-        "where to import its agent from, as MODULE:AGENT.",
+        "the place to import its agent from, as MODULE:AGENT.",
     ),
 ]
 
@@ -47,7 +47,7 @@ class RequestOptions:
     ] = False
 
     def select_any(self, task: str | None, agent: str | None) -> bool:
-        """Return whether the options select requests; raise if neither they nor TASK select any."""
+        """Return whether the options select requests; raise `ConfigurationError` if TASK does not either."""
         if self.all or self.tool:
             return True
         if task is None and agent is None:
@@ -93,7 +93,6 @@ async def decide_each(
 
     Returns:
         0 if all were decided, else 1.
-        0 if each was decided, else 1.
 
     Raises:
         ConfigurationError: no person can be asked, and `yes` is false.

@@ -44,13 +44,13 @@ EXTRAS: Final = {
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "testing": ("starlette", "uvicorn"),
 }
-"""The packages of each extra, which is installed if all of them can be imported."""
+"""The packages of each extra; an extra is installed if all of them can be imported."""
 
 _FINDINGS: Final = 5
-"""Most lost members of threads that are named."""
+"""Maximum number of lost members of threads that are named."""
 
 _LISTED: Final = 400
-"""Most characters of an agent's tools in a line."""
+"""Maximum number of characters of an agent's tools in a line."""
 
 VARIABLES: Final = (
     *dict.fromkeys(
@@ -75,14 +75,14 @@ class Diagnosis:
     environment: dict[str, bool]
     model: str | None
     sandboxes: dict[str, str | None]
-    """for each sandbox mechanism the parts that this machine lacks; None if it is complete"""
+    """the parts that this machine lacks for each sandbox mechanism; None if it is complete"""
 
     agents: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     policy: str | None = None
     """the project's policy, in short"""
 
     secrets: dict[str, str] = field(default_factory=dict[str, str])
-    """for each secret of the project its source, and whether it is set; never its value"""
+    """the source of each secret of the project, and whether it is set; never its value"""
 
     hints: list[str] = field(default_factory=list[str])
     problems: list[str] = field(default_factory=list[str])
@@ -90,7 +90,7 @@ class Diagnosis:
 
 @command
 def doctor(session: Session) -> int:
-    """Check versions, store, keys (names only) and agents. Exits with 1 if something should be fixed."""
+    """Check versions, store, names of keys, and agents. Exit with 1 if there is a problem to fix."""
     diagnosis = Diagnosis(
         versions=_versions(),
         store={},
@@ -154,7 +154,7 @@ def _check_store(diagnosis: Diagnosis, store_option: str | None) -> None:
 
 
 def _check_threads(diagnosis: Diagnosis, store: JournalStore) -> None:
-    """Report threads that have lost tasks or messages: an import would refuse their backup."""
+    """Report threads that have lost tasks or messages, since an import would refuse their backup."""
 
     async def findings() -> list[Finding]:
         async with store.snapshot() as reader:
@@ -165,7 +165,7 @@ def _check_threads(diagnosis: Diagnosis, store: JournalStore) -> None:
     except StoreError as error:
         diagnosis.problems.append(str(error))
         return
-    diagnosis.problems += [f"{finding}; `treadle verify` says more" for finding in lost[:_FINDINGS]]
+    diagnosis.problems += [f"{finding}; `treadle verify` has details" for finding in lost[:_FINDINGS]]
     if len(lost) > _FINDINGS:
         diagnosis.problems.append(
             f"{len(lost) - _FINDINGS} more threads have lost a task: `treadle verify` names them"
@@ -228,7 +228,7 @@ def _check_server(diagnosis: Diagnosis, url: str) -> None:
     ):
         if diagnosis.store[name] == "off":
             diagnosis.problems.append(
-                f"{name} is off on this server: a {promise} would lose what was acknowledged"
+                f"{name} is off on this server: a {promise} would lose acknowledged commits"
             )
 
 
@@ -236,7 +236,7 @@ def _check_server(diagnosis: Diagnosis, url: str) -> None:
 
 
 def _check_agents(diagnosis: Diagnosis) -> list[Agent[Any]]:
-    """Report on the project's agents, and return them."""
+    """Report the project's agents, and return them."""
     listed = agents.listed_agents()
     diagnosis.problems += listed.problems.values()
     middleware: tuple[ToolMiddleware, ...] = ()
@@ -255,7 +255,7 @@ def _check_agents(diagnosis: Diagnosis) -> list[Agent[Any]]:
 
 
 def _check_policy(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
-    """Report on the project's policy, and on its rules that match no tool of the agents."""
+    """Report the project's policy, and its rules that match no tool of the agents."""
     try:
         policy = agents.listed_policy(None)
     except ConfigurationError as error:
@@ -279,7 +279,7 @@ def _check_sandboxes(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
 
 
 def _check_secrets(diagnosis: Diagnosis, listed: list[Agent[Any]]) -> None:
-    """Report the sources of the project's secrets, and declared secrets that have none or cannot be read."""
+    """Report the sources of the project's secrets, and declared secrets without a readable source."""
     try:
         sources = checked_sources("secrets", agents.listed_secrets())
     except ConfigurationError as error:

@@ -32,10 +32,10 @@ LeaseOption = Annotated[
     float | None,
     option(
         "SECONDS",
-        "How long this process owns a task without a heartbeat, before others may take it over.",
+        "Seconds without a heartbeat after which other processes may take over the tasks of this one.",
     ),
 ]
-GraceOption = Annotated[float, option("SECONDS", "How long running calls may take to end at SIGTERM.")]
+GraceOption = Annotated[float, option("SECONDS", "Seconds that running calls get to end at SIGTERM.")]
 
 
 @command
@@ -43,16 +43,16 @@ def drive(
     session: Session,
     *,
     agent: Annotated[
-        list[str] | None, option("MODULE:AGENT", "Where to import an agent from; may be repeated.")
+        list[str] | None, option("MODULE:AGENT", "The place to import an agent from; may be repeated.")
     ] = None,
-    at_most: Annotated[int, option("N", "The most tasks to drive at the same time.")] = AT_MOST,
-    per_tenant: Annotated[int | None, option("N", "The most of them that may be of one tenant.")] = None,
+    at_most: Annotated[int, option("N", "Maximum number of tasks to drive at the same time.")] = AT_MOST,
+    per_tenant: Annotated[int | None, option("N", "Maximum number of these for one tenant.")] = None,
     lease: LeaseOption = None,
     policy: PolicyOption = None,
     grace: GraceOption = GRACE,
     tracing: TraceOptions,
     json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document a line for each thing that happens.")
+        bool, typer.Option("--json", help="Print one JSON document a line for each action.")
     ] = False,
 ) -> int:
     """Drive tasks whose driver crashed or released them, until SIGTERM or Ctrl-C; then release all tasks."""
@@ -98,7 +98,7 @@ async def _drive(
     errors: list[OSError | StoreFormatError] = []
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A background job of a script ignores SIGINT from the start: Ctrl-C in its terminal is not meant for it.
+        # A background job of a script ignores SIGINT from the start, since Ctrl-C in its terminal is not meant for it.
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, stops.put_nowait, None)
 
@@ -132,7 +132,7 @@ async def _drive(
 
 
 def print_adoption(screen: Screen, adoption: Adoption) -> None:
-    """Print an event of the adopter; raises `OSError` if it cannot be written."""
+    """Print an event of the adopter; raise `OSError` if it cannot be written."""
     mark = _MARKS.get(adoption.kind, ("● ", STYLES.get(adoption.state or "", "")))
     screen.entry(adoption)
     screen.line(mark, adoption.text, (f"  {adoption.agent or ''}", "dim"))

@@ -14,14 +14,14 @@ from treadle.core.observation import as_text
 from treadle.results.usage import content_text as engine_text
 
 DATA_SHOWN: Final = 300
-"""Most characters of arguments and results in a line."""
+"""Maximum number of characters of arguments and results in a line."""
 
 _INPUT_SHOWN: Final = 10_000
-"""Most characters of an input: a terminal needs seconds for millions, and the driver waits for it."""
+"""Maximum number of characters of an input; a terminal needs seconds for millions, and the driver waits for it."""
 
 
 def content_text(parts: Iterable[Content]) -> str:
-    """Return content parts as text; a long text is cut, and other parts are named by their kind."""
+    """Return content parts as text; a long text is cut, and other parts appear by their kind."""
     text = engine_text(parts)
     return text if len(text) <= _INPUT_SHOWN else f"{text[:_INPUT_SHOWN]}… ({len(text):,} characters)"
 
@@ -49,7 +49,7 @@ class EventLines:
         """the step whose name was printed last"""
 
     def line(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line, below the name of its step if that was not printed yet."""
+        """Print a line, after the name of its step if that was not printed yet."""
         self.print_step_name(self.step)
         self._screen.line(*parts)
 

@@ -1,7 +1,4 @@
-"""Options that select tasks: those of `tasks`, and of the commands that act on several tasks.
-
-Find a task by its name on the command line.
-"""
+"""Find a task by its name on the command line, and select tasks by options."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from treadle.results.tasks import TaskSummary
 from treadle.runner.runner import TaskRunner
 
 PREFIX: Final = 6
-"""Fewest characters of an id's beginning that name a task: ids begin with their time."""
+"""Minimum number of characters of an id's beginning that name a task, since ids begin with their time."""
 _MANY: Final = 100
 
 TaskArgument = Annotated[
@@ -36,12 +33,13 @@ TaskArgument = Annotated[
 
 
 async def find_task(runner: TaskRunner, name: str) -> FoundTask:
-    """Return the row of a task by its id, a unique end or beginning (6 characters) of it, or `last`.
+    """Return the row of a task by its id, a unique end or beginning of it, or `last`.
 
-    A beginning that a task shares with its children names the task. `last` is the newest task without a parent.
+    A beginning has at least 6 characters; one that a task shares with its children names the task. `last` is the newest
+    task without a parent.
 
     Raises:
-        TaskNotFound: no task matches, or the name is a thread's.
+        TaskNotFound: no task matches, or the name is that of a thread.
         ConfigurationError: several tasks match.
     """
     if not name:
@@ -54,7 +52,7 @@ async def find_task(runner: TaskRunner, name: str) -> FoundTask:
 
 
 async def find_row(runner: TaskRunner, name: str) -> TaskRow:
-    """Return the row of a task in a store: `find_task` for names that are not empty."""
+    """Return the row of a task in a store; see `find_task`. The name must not be empty."""
     store = runner.store
     await store.open()
     if name == NEWEST:
@@ -75,7 +73,7 @@ async def find_row(runner: TaskRunner, name: str) -> TaskRow:
         )
     if not rows:
         try:
-            await runner.get_task(name)  # raises the error that explains the name's problem
+            await runner.get_task(name)  # raises the error that explains the problem
         except TaskNotFound as error:
             raise TaskNotFound(
                 f"{error}; `treadle tasks` lists the tasks, and `last` is the newest"
@@ -128,10 +126,10 @@ class TaskOptions:
     label: Annotated[list[str] | None, option("KEY=TEXT", "Only tasks with this label; may be repeated.")] = (
         None
     )
-    since: Annotated[str | None, option("TIME", "Created then or later: 2h, 03:15, today, 2026-11-22.")] = (
-        None
-    )
-    until: Annotated[str | None, option("TIME", "Created before that, written likewise.")] = None
+    since: Annotated[
+        str | None, option("TIME", "Created at this time or later: 2h, 03:15, today, 2026-11-22.")
+    ] = None
+    until: Annotated[str | None, option("TIME", "Created before this time, written likewise.")] = None
     search: Annotated[
         str | None, option("TEXT", "Text in the beginning of the input, the answer or the error.")
     ] = None
@@ -139,7 +137,7 @@ class TaskOptions:
     roots: Annotated[bool, typer.Option("--roots", help="Only tasks that no other task called.")] = False
     forked_from: Annotated[str | None, option("TASK", "Only the forks of this task.")] = None
     updated_since: Annotated[
-        str | None, option("TIME", "Created, stopped or taken up then or later, or driven now.")
+        str | None, option("TIME", "Created, stopped or taken up at this time or later, or driven now.")
     ] = None
 
     @property
@@ -175,7 +173,7 @@ class TaskOptions:
 async def selected_tasks(
     runner: TaskRunner, which: TaskOptions, agent: str | None, can: Callable[[TaskSummary], bool]
 ) -> list[TaskSummary]:
-    """Return the selected tasks on which a command can act, newest first; children go with their parents.
+    """Return the selected tasks on which a command can act, newest first; children follow their parents.
 
     Raises:
         ConfigurationError: no option selects tasks.
@@ -221,7 +219,7 @@ async def each(
     is_reached: Callable[[str], bool],
     at_once: int = 8,
 ) -> int:
-    """Act on tasks, several at a time, and print the state of each; return 0 if all reach the wanted state, else 1."""
+    """Act on several tasks at a time and print their states; return 0 if all reach the wanted state, else 1."""
     screen, gate = session.screen, asyncio.Semaphore(at_once)
     shown = short_ids([item.task_id for item in tasks]) if screen.out.is_terminal else {}
     states: dict[str, str] = {}
@@ -261,7 +259,7 @@ async def all_tasks(runner: TaskRunner, filters: dict[str, Any]) -> AsyncGenerat
 
 
 def label(item: str) -> tuple[str, str]:
-    """Return the key and the text of `KEY=TEXT`; raises `ConfigurationError`."""
+    """Return the key and the text of `KEY=TEXT`; raise `ConfigurationError`."""
     key, equals, value = item.partition("=")
     if not equals or not key:
         raise ConfigurationError(f"--label takes KEY=TEXT, not {item!r}")

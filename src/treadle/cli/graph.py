@@ -25,7 +25,7 @@ _MARKS: Final = {
 
 
 class StepNames:
-    """The named steps of a task, folded from its events; empty unless the first event was seen."""
+    """The named steps of a task, from its events; empty unless the first event was seen."""
 
     def __init__(self) -> None:
         self._state: TaskState | None = None
@@ -60,7 +60,7 @@ def why_skipped(event: e.StepSkipped) -> str:
 
 
 def draw(screen: Screen, steps: Sequence[TaskStepOutput], upcoming: Sequence[StepInfo]) -> None:
-    """Draw the graph of dependent steps, each one level below the deepest that it depends on; else draw nothing."""
+    """Draw the graph of dependent steps, each one level below its deepest dependency; draw nothing without one."""
     outputs = {output.step.step_id: output for output in steps}
     infos = {info.step_id: info for info in (*[output.step for output in steps], *upcoming)}
     if not any(info.after for info in infos.values()):

@@ -29,11 +29,11 @@ from treadle.results.wire import to_wire
 from treadle.runner.runner import TaskRunner
 
 _WIDE: Final = 100
-"""Fewest columns of a terminal that give times and labels columns of their own."""
+"""Minimum width of a terminal, in columns, for separate columns of times and labels."""
 
 _NAME: Final = 20
 _SHORT_NAME: Final = 10
-"""Most characters of an agent's name, on a wide and on a narrow screen."""
+"""Maximum number of characters of an agent's name, on a wide and on a narrow screen."""
 
 _EVERY: Final = 1.0
 """Seconds between two reads of the store."""
@@ -45,7 +45,9 @@ async def tasks(
     *,
     which: TaskOptions,
     agent: NameOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="The most tasks to list.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1_000, help="Maximum number of tasks to list.")
+    ] = 20,
     cursor: Annotated[
         str | None, typer.Option("--cursor", help="Continue after the page that ended with this cursor.")
     ] = None,
@@ -85,7 +87,7 @@ async def tasks(
 
 
 async def _watch(session: Session, runner: TaskRunner, filters: dict[str, Any], limit: int) -> int:
-    """List tasks repeatedly: in place on a terminal, else a line for each task whose state changed."""
+    """List tasks repeatedly: in place on a terminal, else one line for each task whose state changed."""
     screen = session.screen
     if screen.out.is_terminal and not screen.json:
         room = max(1, min(limit, screen.out.height - 4))
@@ -136,7 +138,7 @@ class _Row:
 
     @classmethod
     async def read(cls, runner: TaskRunner, item: TaskSummary) -> _Row:
-        """Read facts that the summary lacks: for owned and waiting tasks, fresh forks, and tasks of older versions."""
+        """Read facts that the summary lacks, for owned and waiting tasks, new forks, and tasks of older versions."""
         waits = item.state == "waiting"
         if item.steps is not None and item.driver is None and not waits:
             return cls(item, None)
@@ -212,7 +214,7 @@ class _Page:
                 return cls(rows, cursor, await runner.count_tasks(**filters))
 
     def lines(self, screen: Screen) -> list[Text]:
-        """Return the page as lines that fit the screen: the input gets the space that the other columns leave."""
+        """Return the page as lines that fit the screen; the input gets the space that the other columns leave."""
         is_wide = screen.out.width >= _WIDE
         shown = short_ids([row.item.task_id for row in self.rows])
         header = ["task", "state", "agent", "cost", "created" if is_wide else "age"]

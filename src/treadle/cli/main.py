@@ -1,7 +1,4 @@
-"""The command `treadle`: its commands, and the exit codes.
-
-Messages for command lines that the parser refuses: the problem, the likely intention, and the usage.
-"""
+"""The command `treadle`: its commands, the exit codes, and the messages for command lines that the parser refuses."""
 
 from __future__ import annotations
 
@@ -100,7 +97,7 @@ def usage_message(error: Any) -> str:
     """Return the message for an error of the parser, in one or two lines.
 
     Args:
-        error: click's `UsageError`, with the context of the command it is about.
+        error: click's `UsageError`, with the context of its command.
     """
     message = str(error.format_message())
     ctx: Any = error.ctx
@@ -126,10 +123,12 @@ def _unknown_command(name: str, message: str) -> str:
 def _unknown_option(ctx: Any, option: str, message: str) -> str:
     """Return the message for an unknown option, with its counterpart if the command has one."""
     if option == "--url" and ctx.parent:
-        return "No such option: --url: this command works at a store, and not on a server"
+        return "No such option: --url: this command needs a store"
     has = {name for parameter in ctx.command.params for name in parameter.opts}
     if not ctx.parent and option in ("--store", "--url", "--tenant", "--json", "--agent", "--model"):
-        return f"No such option: {option} before the command: write it behind, as in `treadle tasks {option} ...`"
+        return (
+            f"No such option: {option} before the command: write it after, as in `treadle tasks {option} ...`"
+        )
     instead = OPTIONS.get(option)
     arguments = " ".join(str(parameter.metavar) for parameter in ctx.command.params)
     if instead and (instead.split()[0] in has or (instead[0] != "-" and instead.split(",")[0] in arguments)):
@@ -206,16 +205,16 @@ _COMMANDS: Final[dict[str, str | Callable[..., int]]] = {
     "import": "maintenance.import_",
     "demo": demo,
 }
-"""The function of each command; as `module.function` if only this command needs its module.
+"""The function of each command, as `module.function` if only this command needs its module.
 
-The plain commands are in the table of verbs: see `cli.plain`.
+The table of verbs has the plain commands: see `cli.plain`.
 """
 
 
 def app(command: str | None = None) -> typer.Typer:
     """Return the application with one command, with none for `--version`, or else with all.
 
-    Building a command costs its imports and the reading of its parameters, so `treadle` builds at most one at start.
+    A command costs its imports and the reading of its parameters, so `treadle` builds at most one at start.
     """
     application = typer.Typer(
         name="treadle",
@@ -249,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 completed, or done; 1 failed; 2 usage; 3 degraded; 4 waiting; 5 paused; 6 interrupted; 7 cancelled; 70 our bug.
     """
     if arguments is None:
-        # The process ends with the command: the system frees its memory, so Python need not visit each object.
+        # The process ends with the command. The system frees its memory, so Python need not visit each object.
         atexit.register(gc.freeze)
     command_arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = (
@@ -268,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except OSError as error:
-        # The reader of the output has gone, or the disk is full: Python must not write its buffer at exit.
+        # The reader of the output has gone or the disk is full, so Python must not write its buffer at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not code and not isinstance(error, BrokenPipeError):
             screen.note(("error: ", "red"), _system_message(error))
@@ -276,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Cleaned(logging.Formatter):
-    """Formats log records for a terminal: texts of tools and models cannot control it."""
+    """Formats log records for a terminal, so that texts of tools and models cannot control it."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text of a record, with control characters visible."""

@@ -23,7 +23,7 @@ async def verify(
     session: Session,
     task: Annotated[str | None, typer.Argument(metavar="TASK", help="A task. Default: all tasks.")] = None,
 ) -> int:
-    """Check journals from first to last event. Exits with 1 if one is damaged, and names task and event."""
+    """Check journals from first to last event. Exit with 1 if one is damaged, and name task and event."""
     async with session.runner() as runner:
         task_id = None if task is None else (await find_task(runner, task)).task_id
         report = await runner.verify(task_id)
@@ -42,7 +42,7 @@ async def verify(
 
 
 class _Shown:
-    """A terminal for JSON text; control and invisible characters are written as escapes."""
+    """A terminal for JSON text that writes control and invisible characters as escapes."""
 
     def __init__(self, terminal: BinaryIO) -> None:
         self._terminal = terminal
@@ -94,7 +94,7 @@ async def import_(
     session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export; `-` is standard input.")],
 ) -> int:
-    """Import tasks from an export file. Refuses a file that was cut or changed, and runs nothing."""
+    """Import tasks from an export file. Refuse a file that was cut or changed, and run nothing."""
     with tempfile.TemporaryDirectory(prefix="treadle-import-") as folder:
         path = Path(file)
         if file == "-":

@@ -1,4 +1,4 @@
-"""`mcp`: the MCP servers of agents: list how their tools changed since they were pinned, and approve the changes."""
+"""`mcp`: list the changes of MCP servers' tools since they were pinned, and approve the changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from treadle.tools.mcp.server import MCPServer
 from treadle.wiring import open_store
 
 _SHOWN: Final = 2_000
-"""Most characters shown of a line of a definition."""
+"""Maximum number of characters shown of a line of a definition."""
 
 mcp = typer.Typer(
     no_args_is_help=True, help="MCP servers: list their tools, approve changed ones.", add_completion=False
@@ -37,7 +37,7 @@ AgentOption = Annotated[
 @mcp.command("list")
 @command
 async def list_servers(session: Session, agent: AgentOption = None) -> int:
-    """Start the servers of agents and list their tools: which are pinned, and which have changed since."""
+    """Start the servers of agents and list their tools: pinned ones, and those that have changed since."""
     code, items = 0, list[dict[str, Any]]()
     for server in _servers(agent or []).values():
         connection = ServerConnection(server, _store_file(session))
@@ -88,7 +88,7 @@ async def approve(
     agent: AgentOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Pin without a question.")] = False,
 ) -> int:
-    """Show the changes of a server's tools, and pin them: changed tools are called again, and new ones are offered."""
+    """Show the changes of a server's tools, and pin them, so that agents may call them."""
     servers = _servers(agent or [])
     if name not in servers:
         used_names = f"; they use {', '.join(sorted(servers))}" if servers else ""
@@ -136,13 +136,13 @@ def _command(session: Session, server: str, places: list[str] | None) -> str:
 
 
 def _store_file(session: Session) -> Path | None:
-    """Return the store's file, beside which a runner pins servers' tools; None if the store has no file."""
+    """Return the store's file, beside which a runner stores pinned tools; None if the store has no file."""
     path = getattr(open_store(session.store), "path", None)
     return path if isinstance(path, Path) else None
 
 
 def _servers(places: list[str]) -> dict[str, MCPServer]:
-    """Return the servers of the agents at some places; without places, those of the project's agents and its own."""
+    """Return the servers of the agents at some places; without places, those of the project and its agents."""
     chosen = [each for place in places for each in agents.at_or_named(place)]
     servers: dict[str, MCPServer] = {}
     if not places:

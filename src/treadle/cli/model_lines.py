@@ -1,4 +1,4 @@
-"""The lines of a timeline about requests to models: their answers, streamed or whole, and their failures."""
+"""The lines of a timeline about requests to models: answers, streamed or whole, and failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ModelLines:
     """Prints the events of requests to models.
 
     Args:
-        screen: where to print.
+        screen: prints streamed text.
         lines: prints the lines.
         live: print the text while it is streamed.
         undone: ids of undone steps, which are left out.
@@ -46,7 +46,7 @@ class ModelLines:
         """the text of the model's newest answer"""
 
     def started(self, event: e.ModelStarted) -> None:
-        """Print that a model is asked again or for the last time, or the tools that it is offered."""
+        """Print that a model is asked again or for the last time, or the tools that the request offers."""
         before = self._model_requests.get(event.call or event.step)
         self._model_requests[event.call or event.step] = event
         if event.final:
@@ -74,7 +74,7 @@ class ModelLines:
         self.flow.write(clean(delta.text), style)
 
     def restarted(self, event: e.ModelRestarted) -> None:
-        """Print that the answer starts again: the streamed text is not part of it."""
+        """Print that the answer starts again, without the streamed text."""
         self.end()
         self._streamed = ""
         if self._live:
@@ -121,7 +121,7 @@ class ModelLines:
         self._lines.line((f"  … the request was stopped ({event.reason})", "yellow"), spent)
 
     def routed(self, event: e.RouteChosen) -> None:
-        """Print a router's message in place of the model's; nothing if it left the step to the model."""
+        """Print a router's message instead of the model's; print nothing if it left the step to the model."""
         if event.message is not None:
             self._lines.calls.update({call.id: call for call in event.message.tool_calls})
             self._lines.line(("  the router, in place of the model:", "dim"))

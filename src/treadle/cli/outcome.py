@@ -37,7 +37,7 @@ def print_outcome(
         agent: the value of `--agent`, for the command that continues the task.
         printed: the model's text that is already on the screen.
         root: for a child, the task to resume instead of it.
-        limit: the last limit that was reached: a paused task continues with a higher one.
+        limit: the last limit that was reached; a paused task continues with a higher one.
     """
     screen = session.screen
     screen.document(result)
@@ -58,7 +58,7 @@ def print_next(
     root: str | None = None,
     limit: LimitReached | None = None,
 ) -> None:
-    """Print the command that continues a task, if it can continue; takes the arguments of `print_outcome`."""
+    """Print the command that continues a task, if it can continue; the arguments are those of `print_outcome`."""
     screen = session.screen
     raised = _raised_limit(limit) if limit is not None and result.state == "paused" else {}
     task = screen.short(root or result.task_id)
@@ -103,7 +103,7 @@ def print_pending(session: Session, result: RunResult) -> None:
 
 
 def print_pending_items(session: Session, items: Sequence[Pending]) -> None:
-    """Print pending requests with the commands that decide them; those for several approvals only once, at the end."""
+    """Print pending requests with the commands that decide them; commands for several approvals follow once."""
     approvals = [item for item in items if item.kind == "approval"]
     many = {item.task_id for item in approvals if sum(each.task_id == item.task_id for each in approvals) > 1}
     for item in items:

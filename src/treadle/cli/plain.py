@@ -1,11 +1,11 @@
-"""Plain commands: a verb on one task and its arguments, made from the row that names the command.
+"""Plain commands: a verb on one task and its arguments, made from the row of the command.
 
     row      body=("message", "role")  command="send"
     verb     send(task, message, *, role="user", by=None, ...)
     command  treadle send TASK TEXT [--role ROLE] [--by NAME]
 
-A required argument is an argument of the command; any other is an option. Text may be `-`, for standard input. A value
-that is neither text, a number, a flag nor one of some words is JSON.
+A required argument is an argument of the command; any other is an option. Text may be `-`, for standard input. Values
+of other types than text, numbers, flags and choices are JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from treadle.verbs.operation import Operation, function_of
 from treadle.verbs.table import OPERATIONS
 
 _MESSAGES: Final = frozenset(("input", "message"))
-"""Arguments that a request may bring as text."""
+"""Arguments that may be content parts, and are text on the command line."""
 
 
 def plain_commands() -> dict[str, Callable[..., int]]:
@@ -62,7 +62,7 @@ def _plain_command(row: Operation) -> Callable[..., int]:
 
 
 def _kind(name: str, hint: Any) -> Any:
-    """Return the type of an argument for typer; None for one that is written as JSON."""
+    """Return the type of an argument for typer; None for JSON."""
     if name in _MESSAGES:
         return str
     options = [option for option in get_args(hint) if option is not type(None)]

@@ -45,13 +45,13 @@ _SAYS: Final = {
     "none": "not concerned",
 }
 _ARGUMENTS: Final = 200
-"""Most characters of a call's arguments in a line; `--json` prints all of them."""
+"""Maximum number of characters of a call's arguments in a line; `--json` prints all of them."""
 
 
 @policy.command()
 @command
 def show(session: Session, file: FileArgument = None) -> int:
-    """Show the rules of a policy, the strongest first; or all mistakes in its file."""
+    """Show the rules of a policy, the strongest first, or all mistakes in its file."""
     file = _file(file)
     loaded = Policy.from_file(file)
     rules = [
@@ -83,7 +83,9 @@ async def judge_past(
         list[str] | None,
         option("AGENT", "An agent, as MODULE:AGENT or by its name in the project; may be repeated."),
     ] = None,
-    limit: Annotated[int, option("N", "The most tasks to test the policy on.", min=1, max=10_000)] = 100,
+    limit: Annotated[
+        int, option("N", "Maximum number of tasks to test the policy on.", min=1, max=10_000)
+    ] = 100,
     every: Annotated[
         bool, typer.Option("--all", help="Also list the effects that would have been allowed.")
     ] = False,
@@ -108,7 +110,7 @@ async def judge_past(
     for name in sorted(unknown):
         session.screen.note(
             ("note: ", "yellow"),
-            f"of the tools of {name} only the journal is known, not what they declare: --agent names its code",
+            f"the declarations of the tools of {name} are not known, only the journal: --agent names its code",
         )
     return 0
 
@@ -117,12 +119,10 @@ async def judge_past(
 @command
 async def grants(
     session: Session,
-    thread: Annotated[
-        str | None, typer.Option("--thread", help="Only those that hold in this thread alone.")
-    ] = None,
-    revoked: Annotated[bool, typer.Option("--all", help="Also those that were revoked.")] = False,
+    thread: Annotated[str | None, typer.Option("--thread", help="Only those for this thread.")] = None,
+    revoked: Annotated[bool, typer.Option("--all", help="Include revoked ones.")] = False,
 ) -> int:
-    """List the approvals that hold for later calls, in a thread or in all tasks."""
+    """List the approvals for later calls, in a thread or in all tasks."""
     async with session.runner() as runner:
         items = await runner.list_grants(thread_id=thread, revoked=revoked)
     screen = session.screen
@@ -142,7 +142,7 @@ async def grants(
     if rows:
         screen.table(("id", "tool", "rule", "holds", "given", "by", ""), rows)
     else:
-        screen.note("no approval holds for later calls")
+        screen.note("there are no approvals for later calls")
     return 0
 
 
@@ -150,10 +150,10 @@ async def grants(
 @command
 async def revoke(
     session: Session,
-    grant: Annotated[str, typer.Argument(metavar="GRANT", help="Its id, as `treadle policy grants` has it.")],
+    grant: Annotated[str, typer.Argument(metavar="GRANT", help="Its id, from `treadle policy grants`.")],
     by: ByOption = None,
 ) -> int:
-    """Revoke an approval for later calls: a person is asked about these again."""
+    """Revoke an approval for later calls, which then ask a person again."""
     async with session.runner() as runner:
         await runner.revoke(grant, by=by)
         (revoked,) = [item for item in await runner.list_grants(revoked=True) if item.grant_id == grant]
@@ -163,7 +163,7 @@ async def revoke(
 
 
 async def _rows(runner: TaskRunner, names: list[str], options: TaskOptions, limit: int) -> list[TaskRow]:
-    """Return the named tasks; without names, the newest that the options select."""
+    """Return the named tasks; without names, the newest ones that match the options."""
     if names:
         options.refuse_beside(names[0])
         return [await find_row(runner, name) for name in names]

@@ -35,7 +35,7 @@ class Prompt(Protocol):
         ...
 
     async def answer(self, mark: str, default: str = "") -> str:
-        """Return the answer to a question; earlier keys are dropped, and the answer enters no history.
+        """Return the answer to a question. Earlier keys are dropped, and the answer does not enter the history.
 
         Raises:
             EOFError: the input has ended.
@@ -48,11 +48,11 @@ class Prompt(Protocol):
         ...
 
     def interrupt(self) -> bool:
-        """End the current question at Ctrl-C; return False if there is none."""
+        """End the current question as Ctrl-C does; return False if there is none."""
         ...
 
     async def typed(self) -> None:
-        """Wait until a person begins to write while something else runs; for ever without a terminal."""
+        """Wait until a person begins to write while a task runs; without a terminal, wait for ever."""
         ...
 
 
@@ -77,7 +77,7 @@ class LinePrompt:
     """Reads lines unedited; a line that ends with a backslash continues with the next.
 
     Args:
-        echo: input is not a terminal: print each line, so that a transcript contains it.
+        echo: print each line, since input is not a terminal, so that a transcript contains it.
     """
 
     def __init__(self, *, echo: bool) -> None:
@@ -117,13 +117,13 @@ class LinePrompt:
         return await self.ask(mark, default)
 
     async def typed(self) -> None:
-        """Wait until a line was written; until then the terminal itself echoes and edits it."""
+        """Wait until a line was written, which the terminal itself echoes and edits."""
         if self._echo:
             await asyncio.Event().wait()
         await readable()
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Change nothing: without a line editor the terminal itself echoes keys."""
+        """Change nothing, since without a line editor the terminal itself echoes keys."""
         return nullcontext()
 
 
@@ -184,7 +184,7 @@ class _Editor:
         return await self._questions.prompt_async([("bold", mark)], **options)
 
     def interrupt(self) -> bool:
-        """Return False: questions receive Ctrl-C as a key, not as a signal."""
+        """Return False, since questions receive Ctrl-C as a key, not as a signal."""
         return False
 
     async def typed(self) -> None:
@@ -192,7 +192,7 @@ class _Editor:
         await readable()
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Turn off the terminal's echo for a block: keys would appear within printed text."""
+        """Turn off the terminal's echo for a block, since keys would appear within printed text."""
         return echoing(False)
 
 

@@ -37,7 +37,7 @@ def client_of(url: str) -> Client:
         ConfigurationError: that file belongs to another user, or other users may read it.
     """
     token = os.environ.get(TOKEN) or None
-    # The whole host name is compared: a token of this machine must not reach localhost.attacker.example.
+    # The whole host name is compared, since a token of this machine must not reach localhost.attacker.example.
     if token is None and _host_of(url) in _LOOPBACK and TOKEN_FILE.is_file():
         token = private_token(TOKEN_FILE, f"write the token of your server to {TOKEN}")
     return Client(url, token=token)
@@ -58,12 +58,12 @@ async def task_of(runner: TaskRunner, task_id: str) -> FoundTask:
 
 
 async def will_continue(runner: TaskRunner, task_id: str, decided: Collection[str]) -> bool:
-    """Return whether a driver is or will be at work on a task: nothing is open, or a command is unread.
+    """Return whether a driver works or will work on a task: no request is open, or a command is unread.
 
     Args:
         runner: a runner or a client.
         task_id: the task.
-        decided: ids of requests that were decided here, perhaps not read by a driver yet.
+        decided: ids of requests that were decided here; a driver may not have read them yet.
     """
     if isinstance(runner, Client):
         task = await runner.get_task(task_id)

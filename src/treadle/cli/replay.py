@@ -1,4 +1,4 @@
-"""`replay`: a recorded task as a regression test: run it again, or write it as a test."""
+"""`replay`: run a recorded task again as a regression test, or write it as a test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def replay(
         bool, typer.Option("--run-tools", help="Run the tools instead of returning recorded results.")
     ] = False,
 ) -> int:
-    """Run a recorded task again with its recorded answers and results. Exits with 1 if anything differs."""
+    """Run a recorded task again with its recorded answers and results. Exit with 1 if anything differs."""
     file = Path(task)
     if file.suffix == ".jsonl" and file.is_file():  # noqa: ASYNC240  one look, before anything runs
         if out is not None:

@@ -81,14 +81,14 @@ class DriveOptions:
     ] = None
     on_limit: Annotated[
         Literal["final_answer", "fail", "pause"] | None,
-        typer.Option("--on-limit", help="What happens when a limit is reached."),
+        typer.Option("--on-limit", help="The action at a limit."),
     ] = None
     on_busy_thread: Annotated[
         OnBusyThread | None,
-        typer.Option("--on-busy-thread", help="What to do while another task of the thread is driven."),
+        typer.Option("--on-busy-thread", help="The action while another task of the thread is driven."),
     ] = None
     context_tokens: Annotated[
-        int | None, typer.Option("--context-tokens", help="The most tokens that a request may hold.")
+        int | None, typer.Option("--context-tokens", help="Maximum number of tokens in a request.")
     ] = None
     interaction: Annotated[
         Literal["external", "interactive", "headless"] | None,
@@ -155,7 +155,7 @@ def run(
         typer.Option(
             "--untrusted",
             metavar="ORIGIN",
-            help="A stranger may have written the input: a mail, say, or web:HOST.",
+            help="The origin of an input that a stranger may have written, such as mail or web:HOST.",
         ),
     ] = None,
     by: ByOption = None,
@@ -203,7 +203,7 @@ def _run_on_server(
     """Run an agent on a server."""
     if len(arguments) != 2 or code is not None:
         raise ConfigurationError(
-            "run --url takes AGENT INPUT: AGENT is the name of one that the server has. Leave out --agent: "
+            "run --url takes AGENT INPUT, where AGENT is the name of an agent of the server. Leave out --agent: "
             "the code is on the server"
         )
     name: Any = arguments[0]
@@ -240,9 +240,9 @@ def resume(
     drive: DriveOptions,
     tracing: TraceOptions,
 ) -> int:
-    """Drive a task on to its next stop: after a crash, a pause, a failure or a limit.
+    """Drive a task to its next stop, after a crash, a pause, a failure or a limit.
 
-    Without TASK, drive on all tasks that match the options and can go on.
+    Without TASK, resume all tasks that match the options and can go on.
     """
     options, observers = drive.run_options(), tracing.observers()
     if task is not None:
@@ -271,7 +271,7 @@ async def _resume_many(
     *,
     yes: bool,
 ) -> int:
-    """Drive on all selected tasks that can continue; return 0 if all complete, else 1."""
+    """Resume all selected tasks that can continue; return 0 if all complete, else 1."""
     going_on = {"created", "running", "answered", "failed", "paused", "waiting", "interrupted"}
     if options is not None:
         going_on.add("degraded")
@@ -312,7 +312,7 @@ def step(
     by: ByOption = None,
     tracing: TraceOptions,
 ) -> int:
-    """Run one step of a task (with --until several), or the first of a new task of AGENT on INPUT."""
+    """Run one step of a task, or several with --until, or the first of a new task of AGENT on INPUT."""
     goal = goal_of(until)
     if len(arguments) > 2:
         raise ConfigurationError("step takes TASK, or AGENT and INPUT (in quotes)")
@@ -412,7 +412,7 @@ async def drive_on(
 async def agent_of(
     runner: TaskRunner, row: FoundTask, screen: Screen, option: str | None, model: str | None
 ) -> Agent[Any] | None:
-    """Return a task's agent, or None if its code is not available here: the runner raises if it needs the code."""
+    """Return a task's agent; None if its code is not available here. The runner raises if it needs the code."""
     if isinstance(runner, Client):
         if option is not None or model is not None:
             raise ConfigurationError(CODE_IS_ON_SERVER)
@@ -426,7 +426,7 @@ async def agent_of(
 
 
 async def _model_used(runner: TaskRunner, task_id: str) -> str | None:
-    """Return the model of a task's last request: the plain assistant continues with the model it began with."""
+    """Return the model of a task's last request, with which the plain assistant continues."""
     events = await events_of(runner, task_id)
     return next((event.model for event in reversed(events) if isinstance(event, ModelStarted)), None)
 
@@ -475,13 +475,13 @@ class ResumeStream(EventStream):
 
 
 async def _leave(runner: TaskRunner) -> None:
-    """Release the tasks of this process, which is about to end; tasks of a server continue."""
+    """Release the tasks of this process before it ends; tasks of a server continue."""
     if not isinstance(runner, Client):
         await runner.drain()
 
 
 class _DrivenTask:
-    """A task that this command drives: prints its events as they happen, then its state.
+    """Prints the events of a task that this command drives, then its state.
 
     Args:
         runner: drives the task.
@@ -500,7 +500,7 @@ class _DrivenTask:
         """Print a task's events to its next stop, then its state; return the exit code."""
         if await self._watch(stream):
             code = self._print(stream.result)
-            # After an undo by another process the task is between two steps: the run did not succeed.
+            # After an undo by another process the task is between two steps, so the run did not succeed.
             return CODES["interrupted"] if stream.result.state == "running" else code
         try:
             result = await self._runner.result(stream.task_id)
@@ -512,7 +512,7 @@ class _DrivenTask:
     async def follow_steps(
         self, step: Callable[[str | None], StepStream], input: str | None, last: int
     ) -> int:
-        """Print the events of one step, or of all up to index `last`; return the task's exit code."""
+        """Print the events of one step, or of all steps up to index `last`; return the task's exit code."""
         stream = step(input)
         document: Any = None
         code = None
@@ -543,7 +543,7 @@ class _DrivenTask:
         )
 
     async def _watch(self, stream: TaskStream[Any]) -> bool:
-        """Print a stream's events to its end; return False if Ctrl-C interrupted the task, which is then durable.
+        """Print a stream's events to its end; return False if Ctrl-C interrupted the task, durably.
 
         SIGTERM releases the task for adoption by another driver, and the stream ends by itself.
         """

@@ -1,8 +1,7 @@
 """The output of commands: text for people, or one JSON document for programs.
 
-Text from models, tools and journals may hold escape sequences and markup: it is printed as text, never interpreted.
-
-A moving line on a terminal during waits, so that a wait does not look like a hang.
+Text from models, tools and journals may have escape sequences and markup. It is printed as text, never interpreted. A
+spinner on a terminal shows that a wait is not a hang.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from treadle.results.wire import plain_wire
 
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 DELAY: Final = 0.3
-"""Seconds of silence before it appears: quick calls show none."""
+"""Seconds of silence before the spinner appears; quick calls show none."""
 
 _INTERVAL: Final = 0.1
 
 
 class Spinner:
-    """The moving line. A thread draws it; only the printing thread calls its methods.
+    """The moving line of a wait. A thread draws it; only the printing thread calls its methods.
 
     Args:
-        out: the console; nothing is drawn unless it is a terminal that can erase a line.
+        out: the console; the line is drawn only on a terminal that can erase a line.
     """
 
     def __init__(self, out: Console) -> None:
@@ -84,7 +83,7 @@ class Spinner:
             file.write("\r\x1b[K")
             file.flush()
         except (OSError, ValueError):
-            return  # the terminal has gone: the next print reports it
+            return  # the terminal has gone, and the next print reports it
 
 
 STYLES: Final = {
@@ -99,11 +98,11 @@ STYLES: Final = {
     "between steps": "blue",
     "answered": "blue",
 }
-"""The colour of each task state, as people read it."""
+"""The colour of each task state."""
 
 
 SHORTEST_ID: Final = 7
-"""Fewest characters of an id's end that are shown: enough for some thousand tasks."""
+"""Minimum number of characters of an id's end that are shown, enough for some thousand tasks."""
 
 _MADE_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WHOLE_ID: Final = 24
@@ -130,8 +129,8 @@ def short(text: str, limit: int = 300) -> str:
 def short_ids(task_ids: Iterable[str]) -> dict[str, str]:
     """Return for each id its shortest end that is unique on the screen.
 
-    Treadle's ids begin with their time and end at random, so the ids of a batch begin alike. An id that the caller
-    chose is shown whole unless it is long.
+    Treadle's ids begin with their time and end at random, so the ids of a batch begin alike. An id of the caller is
+    shown whole unless it is long.
     """
     ids = set(task_ids)
     size = SHORTEST_ID
@@ -179,12 +178,12 @@ class Screen:
         self.out.print(_fitted(styled(parts), self.out))
 
     def note(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line on standard error: it is not a part of the result."""
+        """Print a line on standard error, since it is not a part of the result."""
         self.spinner.stop()
         self.err.print(_fitted(styled(parts), self.err))
 
     def command(self, label: str, command: str) -> None:
-        """Print a command to type, never wrapped: on a separate line if it does not fit beside its label."""
+        """Print a command to type, never wrapped; on a separate line if it does not fit beside its label."""
         self.spinner.stop()
         line = styled(((label, "dim"), command))
         if self.out.is_terminal and cell_len(line.plain) > self.out.width:
@@ -193,7 +192,7 @@ class Screen:
         self.out.print(line)
 
     def short(self, task_id: str) -> str:
-        """Return a task's id for people: its end on a terminal, all of it elsewhere."""
+        """Return a task's id for people: its end on a terminal, the whole id elsewhere."""
         return short_ids([task_id])[task_id] if self.out.is_terminal else task_id
 
     def table(
@@ -229,7 +228,7 @@ class Screen:
         self.out.quiet = self.json
 
     def entry(self, value: Any) -> None:
-        """With `--json`, print a document on its own line now: for commands that run until a signal."""
+        """With `--json`, print a document on its own line now, for commands that run until a signal."""
         if self._lines is not None:
             self._lines.write(_line_of(value))
             self._lines.flush()

@@ -47,16 +47,16 @@ class ListenOptions:
     )
     allow_host: Annotated[
         list[str] | None,
-        option("NAME", "A name by which clients call the server, besides those of loopback."),
+        option("NAME", "A host name of the server for clients, in addition to those of loopback."),
     ] = None
     allow_origin: Annotated[
         list[str] | None, option("URL", "The origin of a site whose pages may call the server.")
     ] = None
-    public_url: Annotated[str | None, option("URL", "Where the server is seen from outside.")] = None
+    public_url: Annotated[str | None, option("URL", "The URL of the server for clients.")] = None
     tls_cert: Annotated[Path | None, option("FILE", "The certificate of the server, to serve HTTPS.")] = None
     tls_key: Annotated[Path | None, option("FILE", "The key of the certificate.")] = None
     behind_proxy: Annotated[
-        list[str] | None, option("CIDR", "The network of a reverse proxy that stands before it.")
+        list[str] | None, option("CIDR", "The network of a reverse proxy in front of the server.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -124,17 +124,18 @@ class AccessOptions:
         Path | None, option("FILE", "The file of the token. Default: .treadle/server-token.")
     ] = None
     new_token: Annotated[
-        bool, typer.Option("--new-token", help="Make a new token first: the former one ends.")
+        bool, typer.Option("--new-token", help="Make a new token first; the old one becomes invalid.")
     ] = False
     auth: Annotated[
-        str | None, option("MODULE:CALLABLE", "What tells the principal of a request, in place of a token.")
+        str | None,
+        option(
+            "MODULE:CALLABLE", "The function that returns the principal of a request, instead of a token."
+        ),
     ] = None
 
     def __post_init__(self) -> None:
         if self.auth is not None and (self.token_file is not None or self.new_token):
-            raise ConfigurationError(
-                "--auth takes the place of a token: leave out --token-file and --new-token"
-            )
+            raise ConfigurationError("--auth replaces the token: leave out --token-file and --new-token")
 
     def authenticate(self) -> tuple[Callable[..., Any], Path | None]:
         """Return the function that authenticates a request, and the token's file, if there is one."""
@@ -153,9 +154,11 @@ class DriveOptions:
     """How the server drives tasks."""
 
     no_drive: Annotated[
-        bool, typer.Option("--no-drive", help="Drive no task: `treadle drive` processes do that.")
+        bool, typer.Option("--no-drive", help="Drive no task, and leave that to `treadle drive` processes.")
     ] = False
-    at_most: Annotated[int, option("N", "The most tasks of one tenant to drive at the same time.")] = AT_MOST
+    at_most: Annotated[
+        int, option("N", "Maximum number of tasks of one tenant to drive at the same time.")
+    ] = AT_MOST
     lease: LeaseOption = None
     grace: GraceOption = GRACE
 
@@ -173,7 +176,7 @@ def serve(
     agent: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODULE:AGENT]...", help="Where to import agents from. Default: those the project lists."
+            metavar="[MODULE:AGENT]...", help="The places to import agents from. Default: the project's list."
         ),
     ] = None,
     listen: ListenOptions,
@@ -182,7 +185,7 @@ def serve(
     policy: PolicyOption = None,
     tracing: TraceOptions,
     json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document a line for each thing that happens.")
+        bool, typer.Option("--json", help="Print one JSON document a line for each action.")
     ] = False,
 ) -> int:
     """Serve the store over HTTP and drive its tasks, until SIGTERM or Ctrl-C; then release all tasks."""
@@ -224,7 +227,7 @@ def serve(
 
 
 MOST_UNTOLD: Final = 10_000
-"""Most lines that wait for a blocked output; later ones are counted and not printed."""
+"""Maximum number of lines that wait for a blocked output; later ones are counted and not printed."""
 
 TENANTS: Final = 4
 """Ratio of the limit for all tasks to the limit for one tenant's, so that no tenant blocks the others."""
@@ -244,7 +247,7 @@ async def _serve(
     token_file: Path | None,
     names: Sequence[str],
 ) -> int:
-    """Serve until a signal arrives, or output fails; then release all tasks and raise `OSError` in the latter case."""
+    """Serve until a signal arrives or output fails, then release all tasks; raise `OSError` if output failed."""
     from treadle.server.serving import Server, config
 
     store = api.service.runner.store
@@ -267,7 +270,7 @@ class _Telling:
     Events of the adopter are printed in a thread, so that a blocked output does not block an event loop.
 
     Args:
-        screen: where it prints.
+        screen: prints the lines.
         server: the server to end.
         loop: the server's event loop.
     """
@@ -316,7 +319,7 @@ class _Telling:
                 return
 
     def ended(self, fenced: int) -> None:
-        """Print the counts of finished work; raises the error that ended the server."""
+        """Print the counts of finished work; raise the error that ended the server."""
         self._unprinted.put(None)
         self._thread.join()
         if self._error is not None:
@@ -329,7 +332,7 @@ def _listed() -> tuple[Any, ...]:
 
 
 def _check_reach(listen: ListenOptions, access: AccessOptions) -> None:
-    """Raise `ConfigurationError` if others can reach the server without a decision on authentication and encryption."""
+    """Raise `ConfigurationError` if the server is reachable without a decision on authentication and encryption."""
     if listen.is_local:
         return
     if access.auth is None and access.token_file is None:

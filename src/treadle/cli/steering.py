@@ -1,4 +1,4 @@
-"""A terminal shared by printed events, questions to a person, and the person's own messages.
+"""Share a terminal between printed events, questions to a person, and the person's own messages.
 
 a key is pressed    the prompt opens, and printing waits until the line is sent or dropped
 a question comes    it receives the keys until it is answered or left open
@@ -23,8 +23,8 @@ class Steering:
     """Decides who uses the terminal.
 
     Args:
-        prompt: asks.
-        timeline: prints.
+        prompt: asks the person.
+        timeline: prints the events.
         send: called with each line that the person writes.
     """
 

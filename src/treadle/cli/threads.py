@@ -28,7 +28,9 @@ ThreadArgument = Annotated[str, typer.Argument(metavar="THREAD", help="Id of a t
 @command
 async def list_(
     session: Session,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="The most threads to list.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1_000, help="Maximum number of threads to list.")
+    ] = 100,
     cursor: Annotated[
         str | None, typer.Option("--cursor", help="Continue after the page that ended with this cursor.")
     ] = None,
@@ -68,11 +70,11 @@ async def compact(
     session: Session,
     thread: ThreadArgument,
     keep: Annotated[
-        int, typer.Option("--keep", min=0, help="How many of the newest turns are not summarised.")
+        int, typer.Option("--keep", min=0, help="Number of the newest turns that are not summarised.")
     ] = 4,
     model: Annotated[str | None, option("PROVIDER:NAME", "The model that writes the summary.")] = None,
 ) -> int:
-    """Let models see a summary of a thread's older turns; the messages themselves stay in the store."""
+    """Show models a summary of a thread's older turns; the messages themselves stay in the store."""
     async with session.runner(tuple(agents.listed_agents().agents.values()), drives=True) as runner:
         report = await runner.compact_thread(thread, keep=keep, model=model)
     session.screen.document(report)
@@ -121,7 +123,9 @@ async def prune(
         list[str] | None, typer.Option("--state", help="Only tasks in this state; may be repeated.")
     ] = None,
     label: Annotated[list[str] | None, option("KEY=TEXT", "Only tasks with this label.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the tasks that would be deleted, and delete none.")
+    ] = False,
 ) -> int:
     """Delete old tasks: whole threads, and tasks without messages in their threads."""
     seconds, labels = seconds_of(older_than, "AGE"), dict(label_of(item) for item in label or [])

@@ -1,4 +1,4 @@
-"""A task's events as lines for people, both while a task runs and from its journal."""
+"""Print a task's events as lines for people, while it runs or from its journal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Timeline:
     """Prints events in the order of arrival.
 
     Args:
-        screen: where to print.
+        screen: prints the lines.
         live: print the model's text while it is streamed.
         undone: ids of undone steps, which are left out.
     """
@@ -52,7 +52,7 @@ class Timeline:
         """current work by step or call, in the spinner's words"""
 
         self._last_traceback = ""
-        """the last printed traceback: the events after an error repeat it"""
+        """the last printed traceback, which the events after an error repeat"""
 
         self.limit: e.LimitReached | None = None
         """the last limit that was reached since the task continued"""
@@ -92,12 +92,12 @@ class Timeline:
             self._screen.spinner.show(" · ".join(self._current_work.values()))
 
     def pause(self) -> None:
-        """Leave the screen to a person who writes; streamed text continues below."""
+        """Leave the screen to a person who writes; streamed text continues below that."""
         self._model.flow.end()
         self._screen.spinner.stop()
 
     def stop(self) -> None:
-        """Finish printing: no more events follow."""
+        """Finish printing, since no more events follow."""
         self._model.end()
         self._current_work.clear()
         self._screen.spinner.stop()
@@ -331,5 +331,5 @@ class Timeline:
 
 
 def _input(parts: Iterable[Content]) -> str:
-    """Return an input with its further lines indented below the first."""
+    """Return an input, with later lines indented below the first."""
     return content_text(parts).replace("\n", "\n  ")

@@ -1,4 +1,4 @@
-"""Times on the command line, in people's forms; programs use microseconds since 1970, UTC."""
+"""Times on the command line, in forms for people; programs use microseconds since 1970, UTC."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def now() -> float:
 
 
 def seconds_of(text: str, option: str) -> float:
-    """Return an age such as `30d`, `12h` or `45m` in seconds; raises `ConfigurationError` that names `option`."""
+    """Return an age such as `30d`, `12h` or `45m` in seconds; raise a `ConfigurationError` that names `option`."""
     match = _AGE.fullmatch(text.strip())
     if match is None:
         units = ", ".join(_UNITS)
@@ -87,7 +87,7 @@ def local_time(microseconds: int) -> str:
 
 
 def short_time(microseconds: int) -> str:
-    """Return a time for a column: only the time of day in the last 20 hours, else date and time."""
+    """Return a time for a column: the time of day in the last 20 hours, else date and time."""
     is_recent = abs(now() - microseconds / 1e6) < 20 * 3_600
     return _local(microseconds).strftime("%H:%M:%S" if is_recent else "%Y-%m-%d %H:%M")
 

@@ -17,7 +17,7 @@ class TraceOptions:
 
     trace: Annotated[
         list[str] | None,
-        option("console|jsonl:PATH|otel", "Also send what happens to this trace; may be repeated."),
+        option("console|jsonl:PATH|otel", "Also send events to this trace; may be repeated."),
     ] = None
     trace_content: Annotated[
         bool,

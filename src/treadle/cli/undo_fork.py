@@ -38,12 +38,12 @@ async def undo(
         typer.Option("--force", help="Also undo calls that have no compensation; the report names them."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing, and report what the undo would do.")
+        bool, typer.Option("--dry-run", help="Change nothing, and report the effects of the undo.")
     ] = False,
     agent: AgentOption = None,
     by: ByOption = None,
 ) -> int:
-    """Undo the last step, or all after --to: compensate its calls, then rewind. Reports each call."""
+    """Undo the last step, or all after --to: compensate its calls, then rewind. Report each call."""
     screen = session.screen
     async with session.runner(drives=True) as runner:
         row = await find_task(runner, task)
@@ -64,7 +64,7 @@ async def undo(
             return 0
         result = await runner.result(row.task_id)
         print_pending(session, result)
-        # Settling a call may complete the undo; another `undo` would then take back a further step.
+        # Settling a call may complete the undo. Another `undo` would then take back a further step.
         verb = "resume" if result.pending else "undo"
         screen.command("  go on with: ", session.command_line(verb, screen.short(row.task_id), agent=agent))
         return CODES["waiting"]
@@ -107,10 +107,10 @@ async def fork(
         str | None, option("MODULE:AGENT", "Another agent, or the name of a listed one.")
     ] = None,
     instructions: Annotated[
-        str | None, typer.Option("--instructions", help="In place of the agent's, kept with the fork.")
+        str | None, typer.Option("--instructions", help="Replace the agent's, stored with the fork.")
     ] = None,
     model: Annotated[
-        str | None, option("PROVIDER:MODEL", "In place of the agent's, kept with the fork.")
+        str | None, option("PROVIDER:MODEL", "Replace the agent's, stored with the fork.")
     ] = None,
     by: ByOption = None,
     run: Annotated[bool, typer.Option("--run", help="Drive the fork at once.")] = False,

@@ -1,7 +1,4 @@
-"""`show` and `diff`: commands that only read; they need no agent's code.
-
-`usage` and `agents`: the spending of tasks, and the available agents. Both only read.
-"""
+"""Commands that only read: `show`, `diff`, `usage` and `agents`."""
 
 from __future__ import annotations
 
@@ -38,11 +35,11 @@ _COLUMNS: Final = ("tasks", "tokens", "cost", "without a price")
 @command
 async def usage(
     session: Session,
-    by: Annotated[str, option("agent|day|label:NAME", "What the lines are sums of.")] = "agent",
+    by: Annotated[str, option("agent|day|label:NAME", "The key of the sums.")] = "agent",
     since: Annotated[
-        str | None, option("TIME", "Created then or later: 2h, 03:15, today, 2026-11-22.")
+        str | None, option("TIME", "Created at this time or later: 2h, 03:15, today, 2026-11-22.")
     ] = None,
-    until: Annotated[str | None, option("TIME", "Created before that, written likewise.")] = None,
+    until: Annotated[str | None, option("TIME", "Created before this time, written likewise.")] = None,
     agent: NameOption = None,
     labels: Annotated[
         list[str] | None,
@@ -83,7 +80,7 @@ async def agents(
     session: Session,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only the agent of this name.")] = None,
 ) -> int:
-    """List the agents that this project lists, or that a server has: their models, tools and subagents."""
+    """List the agents of this project or of a server, with their models, tools and subagents."""
     screen = session.screen
     infos = await _agents_of(session)
     if name is not None:
@@ -111,7 +108,7 @@ async def agents(
 
 
 async def _agents_of(session: Session) -> list[AgentInfo]:
-    """Return the agents of the server of `--url`, or else the project's; a note names those that failed to import."""
+    """Return the agents of the server in `--url`, else the project's; a note names those that failed to import."""
     if session.url is not None:
         async with session.runner() as runner:
             assert isinstance(runner, Client), "a command with --url has a client"
@@ -123,7 +120,7 @@ async def _agents_of(session: Session) -> list[AgentInfo]:
 
 
 _STATE_SHOWN: Final = 2_000
-"""Most characters of a task's extra state; `--json` prints all of it."""
+"""Maximum number of characters of a task's extra state; `--json` prints all of it."""
 
 
 @command
@@ -132,7 +129,7 @@ async def show(
     task: TaskArgument,
     events: Annotated[bool, typer.Option("--events", help="With --json: include every event.")] = False,
     at: Annotated[
-        int | None, option("SEQ", "How the task stood just after the event of this number.", min=1)
+        int | None, option("SEQ", "The state of the task just after the event of this number.", min=1)
     ] = None,
 ) -> int:
     """Show a task: its steps, calls and results, its spending and its pending requests."""
@@ -178,7 +175,7 @@ async def _show_past(session: Session, task: str, at: int, *, events: bool) -> i
     if events:
         document["events"] = past
     screen.document(document)
-    screen.line((f"as it stood after event {at} of {journal[-1].seq}", "magenta"))
+    screen.line((f"its state after event {at} of {journal[-1].seq}", "magenta"))
     _print_header(screen, snapshot, past)
     timeline = Timeline(screen, undone=undone_steps(past))
     for event in past:
@@ -275,7 +272,7 @@ async def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A task.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The task to compare it with.")],
 ) -> int:
-    """Show the first step in which two tasks differ, with both values."""
+    """Show the first step in which two tasks differ, with both versions."""
     screen = session.screen
     async with session.runner() as runner:
         first, second = (await find_task(runner, a)).task_id, (await find_task(runner, b)).task_id
@@ -294,7 +291,7 @@ async def diff(
 
 
 def value_text(value: Any) -> str:
-    """Return one side of a difference on one line."""
+    """Return a value of a difference on one line."""
     if isinstance(value, str):
         return short(value)
     if isinstance(value, tuple):

@@ -1,6 +1,6 @@
 """`watch`: follow a task that another process or a server drives.
 
-On a terminal a person decides its requests, steers it and undoes steps.
+On a terminal a person can decide its requests, steer it and undo steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOK: Final = 0.05
 """Seconds between two checks whether a driver continues the task."""
 
 PATIENCE: Final = 10.0
-"""Seconds in which a driver must continue a task after a decision, before watching ends."""
+"""Seconds after a decision in which a driver must continue the task; then watching ends."""
 
 
 @command
@@ -62,7 +62,7 @@ class Watch:
         session: the command's session.
         runner: reads the task and sends commands to it.
         task: the task.
-        prompt: asks the person; None without a terminal: then the task is only followed.
+        prompt: asks the person; None without a terminal, when the task is only followed.
         by: the name of the person, for the record.
     """
 
@@ -140,7 +140,7 @@ class Watch:
                 return result
 
     async def _will_continue(self) -> bool:
-        """Return whether a driver will soon continue the task, because of an unread command or a decision."""
+        """Return whether a driver will soon continue the task after an unread command or a decision."""
         if not await will_continue(self._runner, self._task_id, self._decided_requests):
             return await self._has_continued()  # the task may have ended since its result was read
         self._screen.spinner.show("waiting for a driver process")
@@ -170,7 +170,7 @@ class Watch:
                 await self._ask()
 
     async def _ask(self) -> None:
-        """Ask for decisions on pending requests that were not asked about here."""
+        """Ask for decisions on the pending requests that are new here."""
         steering, prompt = self._steering, self._prompt
         if steering is None or prompt is None:
             return
@@ -184,7 +184,7 @@ class Watch:
                     self._decided_requests.add(item.request_id)
 
     async def _is_open(self, item: Pending) -> bool:
-        """Return whether a request is still open: another question may have taken a while."""
+        """Return whether a request is still open, since another question may have taken a while."""
         pending = [other.request_id async for other in await self._runner.list_pending(item.task_id)]
         return item.request_id in pending
 

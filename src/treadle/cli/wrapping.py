@@ -1,4 +1,4 @@
-"""Wrap lines to the terminal's width, between words; a word is broken only if it is wider than a line."""
+"""Wrap lines to the terminal's width between words. A word is broken only if it is wider than a line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HELD: Final = "\ue000"
 """Placeholder for a blank at which a line must not be broken."""
 
 _WORDS: Final = r"\n|[^\S\n]+|[\u2e80-\uffff]|[^\s\u2e80-\uffff]+"
-"""A line end, blanks, a wide character (text of these has no blanks), or a word. Slow to compile."""
+"""A line end, blanks, a wide character, or a word; text of wide characters has no blanks. Slow to compile."""
 
 
 def wrapped(line: Text, console: Console) -> Text:
@@ -41,7 +41,7 @@ def wrapped(line: Text, console: Console) -> Text:
 
 
 def _broken(line: Text, console: Console, width: int) -> list[Text]:
-    """Return a line as several; a line of short facts separated by dots is broken at the dots."""
+    """Return a line as several lines; short facts separated by dots are broken at the dots."""
     facts = line.plain.split(" · ")
     if len(facts) == 1 or any(cell_len(fact) > width for fact in facts):
         return [*line.wrap(console, width)]
@@ -57,7 +57,7 @@ class WordFlow:
     """Print text that arrives in pieces; a word is printed when it is complete.
 
     Args:
-        out: where to print.
+        out: prints the text.
         indent: the indent of each line.
     """
 
@@ -67,10 +67,10 @@ class WordFlow:
         self._column = 0
         self._blank = self._word = self._style = ""
         self.is_open = False
-        """whether a line was begun and not ended"""
+        """whether a line has begun and not ended"""
 
     def write(self, text: str, style: str = "") -> None:
-        """Print a piece of text; its last word follows with the next piece, or at the end."""
+        """Print a piece of text; its last word is printed with the next piece or at the end."""
         if not self.is_open:
             self.is_open, self._column = True, cell_len(self._indent)
             self._print(self._indent)
