@@ -155,7 +155,7 @@ UNSAFE = [
     (["--behind-proxy", "10.0.0.0/99"], "--behind-proxy"),
     (["--behind-proxy", "0.0.0.0/0"], "name the network of the proxy alone"),
     (["--behind-proxy", "::/0"], "name the network of the proxy alone"),
-    (["--auth", "shop:who", "--new-token"], "takes the place"),
+    (["--auth", "shop:who", "--new-token"], "replaces the token"),
     (["--auth", "shop:agent"], "is not a function"),
     (["--port", "70000"], "--port"),
     (["--grace", "-1"], "--grace"),

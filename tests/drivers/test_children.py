@@ -388,7 +388,7 @@ async def test_a_child_whose_result_its_parent_has_is_undone_after_the_step_that
     report = await runner.undo_step(child, to=0)
     assert [item.verdict for item in report.calls] == ["nothing_to_compensate", "compensated"]
     assert booking.booked == []
-    with pytest.raises(ChildTask, match="never alone"):
+    with pytest.raises(ChildTask, match="goes on only with it"):
         await runner.resume(child)
     assert (await runner.resume(root)).final_text == "done"
     assert booking.booked == ["seat 1"]

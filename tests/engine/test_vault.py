@@ -282,7 +282,7 @@ async def test_a_value_was_lost_that_was_kept_under_a_name_with_a_secret() -> No
 
     execution = await only_call(keeps)
     assert (execution.outcome, ran) == ("error", [])
-    assert "the name given to once(...) holds a secret" in execution.error.message
+    assert "the name for once(...) contains a secret" in execution.error.message
     assert TOKEN not in execution.error.message
 
 
