@@ -76,7 +76,7 @@ def test_only_calls_have_arguments_to_replace():
         ({"verdict": "ask", "excluded": [5]}, "excluded: must be a list of names"),
         ({"verdict": "ask", "arguments": {"x": 1}}, "arguments: belongs to the verdict 'replace'"),
         ({"verdict": "replace"}, "arguments: must name the new values"),
-        ({"verdict": "replace", "arguments": {"a.": 1}}, "arguments: 'a.' is no name of an argument"),
+        ({"verdict": "replace", "arguments": {"a.": 1}}, "arguments: 'a.' is not the name of an argument"),
         ({"verdict": "replace", "arguments": {"a": object()}}, "arguments: 'a' must be JSON data"),
         (
             {"verdict": "replace", "arguments": {"a": 1}, "model": "*"},

@@ -95,9 +95,7 @@ async def test_a_request_is_listed_and_decided_at_each_task_above(
             assert "pay waits for an approval" in waits.text
         await runner.handle(ids[decided_at]).approve(by="ann")
         (waits,) = (await runner.result(root)).pending
-        assert waits.text.endswith(
-            f"clerk{decided_at} (task {ids[-1]}) has what it waited for: `resume` goes on"
-        )
+        assert waits.text.endswith(f"clerk{decided_at} (task {ids[-1]}) no longer waits: `resume` goes on")
         assert (await runner.resume(root)).state == "completed"
     assert ledger.lines == [f"clerk{n}" for n in range(levels + 1)]
     await audited(runner)

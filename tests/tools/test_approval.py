@@ -43,7 +43,7 @@ def test_a_tool_that_says_nothing_of_approvals_needs_none() -> None:
     ("options", "message"),
     [
         ({"needs_approval": "yes"}, "needs_approval: must be True, False or a function, not 'yes'"),
-        ({"needs_approval": lambda total: True}, "takes 'total', which is no argument of the tool"),
+        ({"needs_approval": lambda total: True}, "takes 'total', which is not an argument of the tool"),
         ({"preview": lambda *values: ""}, "takes 'values' by position"),
         ({"preview": True}, "preview: must be a function"),
     ],

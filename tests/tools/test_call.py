@@ -202,7 +202,7 @@ def raising(error: BaseException) -> Callable[[], Any]:
         (raising(asyncio.CancelledError()), ToolError, "the tool raised CancelledError"),
         (raising(BaseExceptionGroup("g", [SystemExit(1)])), ToolError, "the tool raised BaseExceptionGroup"),
         (raising(MemoryError()), MemoryError, ""),
-        (lambda: float("nan"), ToolError, "nan is no JSON number"),
+        (lambda: float("nan"), ToolError, "nan is not a JSON number"),
         (lambda: b"\xff" and object(), ToolError, "a value of type object"),
         (Speechless, ToolError, "a value of type Speechless"),
         (lambda: "\ud800", ToolError, "lone surrogate"),

@@ -118,7 +118,7 @@ def test_a_declared_command_line_is_run_and_others_do_not_start() -> None:
     assert made.spec.description == "Run one of these programs:\n  ls [-l] [PATH ...]\n  missing-program"
     refused = only_call(made, command=["ls", "/etc"])
     assert refused.outcome == "invalid"
-    assert "'/etc' is no path relative to the working folder" in str(refused.error)
+    assert "'/etc' is not a path relative to the working folder" in str(refused.error)
     stricter = tool(made, needs_approval=True, name="run")
     assert only_call(stricter, command=["ls", "/etc"]).outcome == "invalid"
     assert only_call(made, command=["missing-program"]).output["exit_code"] == 127

@@ -44,11 +44,11 @@ def test_a_declared_command_line_is_allowed(line: str) -> None:
         ("git push", "git: 'push' is none of log, diff"),
         ("git log ../x", "'../x' leads out of the working folder"),
         ("git log a/../../x", "leads out of the working folder"),
-        ("git log /etc/passwd", "is no path relative to the working folder"),
-        ("git log ~/x", "is no path relative"),
+        ("git log /etc/passwd", "is not a path relative to the working folder"),
+        ("git log ~/x", "is not a path relative"),
         ("git log --output=x", "the option '--output' is not allowed"),
         ("git log -nx", "the option '-nx' is not allowed"),
-        ("git log -n x", "the value 'x' of '-n' is no whole number"),
+        ("git log -n x", "the value 'x' of '-n' is not a whole number"),
         ("git log -n --output", "the value '--output' of '-n' begins with '-'"),
         ("git log -n", "lacks its value"),
         ("git log --author=-x", "begins with '-'"),
@@ -58,14 +58,14 @@ def test_a_declared_command_line_is_allowed(line: str) -> None:
             "curl https://evil.test/",
             "is a URL of evil.test, and those of api.example.com, *.example.org are allowed",
         ),
-        ("curl https://api.example.com@evil.test/", "is no plain URL"),
-        ("curl https://evil.test\\@api.example.com/", "is no plain URL"),
+        ("curl https://api.example.com@evil.test/", "is not a plain URL"),
+        ("curl https://evil.test\\@api.example.com/", "is not a plain URL"),
         ("curl https://example.org/", "is a URL of example.org"),
         ("curl https://xapi.example.com/", "is a URL of xapi.example.com"),
         ("curl https://xexample.org/", "is a URL of xexample.org"),
-        ("curl file:///etc/passwd", "is no plain URL"),
-        ("curl api.example.com", "is no plain URL"),
-        ("curl https://api.example.com:x/", "is no URL"),
+        ("curl file:///etc/passwd", "is not a plain URL"),
+        ("curl api.example.com", "is not a plain URL"),
+        ("curl https://api.example.com:x/", "is not a URL"),
         ("curl -s -o x https://api.example.com", "the option '-o' is not allowed"),
         ("curl https://api.example.com x", "is one argument too many"),
         ("echo " + "x " * 200, "more than 200 words"),
@@ -87,11 +87,11 @@ def test_of_several_commands_of_one_program_one_has_to_allow_a_line() -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: Command(""), "is no name of a program"),
-        (lambda: Command("git", "log"), "'log' is no role: write TEXT"),  # pyright: ignore[reportArgumentType]
-        (lambda: Command("git", options={"n": None}), "'n' is no option"),
-        (lambda: Command("git", options={"--": None}), "is no option"),
-        (lambda: Command("git", options={"-n": int}), "is no role"),  # pyright: ignore[reportArgumentType]
+        (lambda: Command(""), "is not the name of a program"),
+        (lambda: Command("git", "log"), "'log' is not a role: write TEXT"),  # pyright: ignore[reportArgumentType]
+        (lambda: Command("git", options={"n": None}), "'n' is not an option"),
+        (lambda: Command("git", options={"--": None}), "is not an option"),
+        (lambda: Command("git", options={"-n": int}), "is not a role"),  # pyright: ignore[reportArgumentType]
         (OneOf, "name words"),
         (lambda: OneOf("--all"), "as that is an option"),
         (Url, "name hosts"),
@@ -114,5 +114,5 @@ def test_a_command_is_told_to_the_model_as_a_line() -> None:
 )
 def test_a_host_that_a_program_reads_as_another_was_allowed(host: str) -> None:
     allowed = [Command("curl", Url("*.example.org"))]
-    assert "is no plain URL" in str(command_problem(allowed, ["curl", f"https://{host}/"]))
+    assert "is not a plain URL" in str(command_problem(allowed, ["curl", f"https://{host}/"]))
     assert command_problem(allowed, ["curl", "https://A.example.org:8443/{x,y}"]) is None

@@ -146,8 +146,8 @@ class Trap:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (math.nan, "nan is no JSON number"),
-        ({"a": [1, {"b": math.inf}]}, "inf is no JSON number at .a[1].b"),
+        (math.nan, "nan is not a JSON number"),
+        ({"a": [1, {"b": math.inf}]}, "inf is not a JSON number at .a[1].b"),
         ("\ud800", "lone surrogate at character 0"),
         ({"\udc00": 1}, "lone surrogate"),
         ([Path("\ud800")], "lone surrogate"),

@@ -220,7 +220,7 @@ async def test_a_name_with_one_address_inside_the_network_is_not_reached(
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
     async with http_client("*") as client:
-        with pytest.raises(ConnectionRefused, match=r"127\.0\.0\.2, which is no part of the internet"):
+        with pytest.raises(ConnectionRefused, match=r"127\.0\.0\.2, which is not part of the internet"):
             await client.get(f"http://mixed.example:{sink.port}/")
 
 
@@ -349,9 +349,9 @@ async def test_no_proxy_of_the_environment_is_used(
     ("hosts", "more", "told"),
     [
         ((), {}, "name at least one host"),
-        (("https://x.com",), {}, "is no host"),
-        (("x.com/a",), {}, "is no host"),
-        (("",), {}, "is no host"),
+        (("https://x.com",), {}, "is not a host"),
+        (("x.com/a",), {}, "is not a host"),
+        (("",), {}, "is not a host"),
         (("*",), {"networks": ["10.0.0.1/8"]}, "networks"),
         (("*",), {"proxy": "http://x"}, "proxy would decide where"),
         (("*",), {"trust_env": True}, "trust_env would decide where"),

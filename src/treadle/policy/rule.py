@@ -205,7 +205,7 @@ def _misplaced(rule: Rule) -> Iterator[Mistake]:
         return
     for name, value in cast("Mapping[Any, Any]", arguments).items():
         if not isinstance(name, str) or not all(name.split(".")):
-            yield Mistake(f"{name!r} is no name of an argument", "arguments")
+            yield Mistake(f"{name!r} is not the name of an argument", "arguments")
             continue
         try:
             exact_copy(value)

@@ -144,7 +144,7 @@ def stop_text(name: str, child: TaskState, below: Mapping[str, TaskState] = NO_T
     reason = "; ".join(item.text for item in pending_of(child, below)) or child.stop_reason
     if reason or state in ("paused", "interrupted", "waiting"):
         return f"{task} is {state}{f': {reason}' if reason else ''}"
-    return f"{task} has {'ended' if child.ended is not None else 'what it waited for'}: `resume` goes on"
+    return f"{task} {'has ended' if child.ended is not None else 'no longer waits'}: `resume` goes on"
 
 
 def pending_of(state: TaskState, below: Mapping[str, TaskState] = NO_TASKS) -> tuple[Pending, ...]:

@@ -267,9 +267,7 @@ class _Measures:
         )
         self._model_calls = meter.create_counter(names.MODEL_CALLS, "{request}", "Requests to models.")
         self._tool_calls = meter.create_counter(names.TOOL_CALLS, "{call}", "Calls of tools that ended.")
-        self._cost = meter.create_counter(
-            names.COST, "USD", "What requests to models cost, where that is known."
-        )
+        self._cost = meter.create_counter(names.COST, "USD", "The known cost of requests to models.")
         self.tasks = meter.create_counter(names.TASKS, "{task}", "Tasks that ended.")
         self.steps = meter.create_counter(names.STEPS, "{step}", "Steps that ended.")
         self.missed = meter.create_counter(

@@ -30,7 +30,7 @@ def names_taken(fn: Callable[..., Any], argument_names: Collection[str]) -> tupl
             names.append(parameter.name)
         elif parameter.default is parameter.empty:
             allowed = ", ".join(sorted(argument_names))
-            return f"takes {parameter.name!r}, which is no argument of the tool: it may take {allowed}"
+            return f"takes {parameter.name!r}, which is not an argument of the tool: it may take {allowed}"
     return tuple(names)
 
 

@@ -51,7 +51,7 @@ class Number:
         return "NUMBER"
 
     def problem(self, word: str) -> str | None:
-        return None if _NUMBER.fullmatch(word) else "is no whole number"
+        return None if _NUMBER.fullmatch(word) else "is not a whole number"
 
 
 @frozen
@@ -63,7 +63,7 @@ class RelativePath:
 
     def problem(self, word: str) -> str | None:
         if word.startswith(("/", "~")):
-            return "is no path relative to the working folder"
+            return "is not a path relative to the working folder"
         return "leads out of the working folder" if ".." in word.split("/") else None
 
 
@@ -108,14 +108,14 @@ class Url:
             parts = urlsplit(word)
             host, _ = parts.hostname or "", parts.port
         except ValueError:
-            return "is no URL"
+            return "is not a URL"
         # Programs parse these in different ways: a user name, a backslash, and characters that some of them strip.
         if (
             parts.scheme not in ("http", "https")
             or (parts.netloc and not _PLACE.fullmatch(parts.netloc))
             or re.search(r"[\\\s\x00-\x20\x7f]", word)
         ):
-            return "is no plain URL of http or https"
+            return "is not a plain URL of http or https"
         for allowed in self.hosts:
             if host == allowed or (allowed.startswith("*.") and host.endswith(allowed[1:])):
                 return None
@@ -157,13 +157,13 @@ class Command:
         options: Mapping[str, Role | None] | None = None,
     ) -> None:
         if not program or not isinstance(program, str) or program.startswith("-"):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"Command: {program!r:.80} is no name of a program")
+            raise ConfigurationError(f"Command: {program!r:.80} is not the name of a program")
         label = f"Command({program!r})"
         for role in (*arguments, *(() if rest is None else (rest,))):
             _check_role(role, label)
         for name, role in (options or {}).items():
             if not name.startswith("-") or name in ("-", "--") or "=" in name:
-                raise ConfigurationError(f"{label}: {name!r} is no option such as '-n' or '--lines'")
+                raise ConfigurationError(f"{label}: {name!r} is not an option such as '-n' or '--lines'")
             if role is not None:
                 _check_role(role, f"{label}, option {name}")
         object.__setattr__(self, "program", program)
@@ -211,7 +211,7 @@ class Command:
 def _check_role(role: Any, label: str) -> None:
     if not isinstance(role, (Text, Number, RelativePath, OneOf, Url)):
         raise ConfigurationError(
-            f"{label}: {role!r:.80} is no role: write TEXT, NUMBER, PATH, OneOf(...) or Url(...)"
+            f"{label}: {role!r:.80} is not a role: write TEXT, NUMBER, PATH, OneOf(...) or Url(...)"
         )
 
 

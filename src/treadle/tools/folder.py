@@ -272,7 +272,7 @@ class FolderPath:
         except IsADirectoryError:
             raise ToolError(f"cannot {verb} {self}: it is a folder") from None
         except NotADirectoryError:
-            raise ToolError(f"cannot {verb} {self}: a part of it is no folder") from None
+            raise ToolError(f"cannot {verb} {self}: a part of it is not a folder") from None
         except OSError as error:
             raise ToolError(f"cannot {verb} {self}: {os.strerror(error.errno or 0)}") from None
 
@@ -282,9 +282,9 @@ def _parts(text: str) -> tuple[str, ...]:
     if len(text) > PATH_MAX:
         raise PathRefused(f"the path has {len(text)} characters; at most {PATH_MAX} are taken")
     if any(ord(sign) < 32 or ord(sign) == 127 for sign in text) or not _is_encodable(text):
-        raise PathRefused("the path has a control character, or one that is no character")
+        raise PathRefused("the path has a control character, or a code point that is not a character")
     if not text or text.startswith("/"):
-        raise PathRefused(f"{text!r} is no path relative to the folder")
+        raise PathRefused(f"{text!r} is not a path relative to the folder")
     parts = tuple([part for part in text.split("/") if part not in ("", ".")])
     if ".." in parts:
         raise PathRefused(f"{text!r} leads out of the folder: a path has no part '..'")

@@ -504,7 +504,7 @@ def _name(fn: Any, options: ToolOptions) -> str:
         description = f"the class {fn.__name__}" if isinstance(fn, type) else _an_object(fn)
         advice = "; give the function itself, without calling it"
         if hasattr(fn, "spec"):
-            advice = ", which is a tool already: list it as it is; what it waits for, a policy says (Rule(..., 'ask'))"
+            advice = ", which is a tool already: list it as it is; a policy says when its calls wait (Rule(..., 'ask'))"
         elif isinstance(fn, (str, type)):
             is_name = isinstance(fn, str)
             advice = (

@@ -307,7 +307,7 @@ def _int(value: int) -> int:
 
 def _float(value: float) -> float:
     if not math.isfinite(value):
-        raise _NotJson(f"{value} is no JSON number")
+        raise _NotJson(f"{value} is not a JSON number")
     return value
 
 

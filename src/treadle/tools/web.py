@@ -134,7 +134,7 @@ class Reach:
         for host in self.hosts:
             if not _HOST.fullmatch(host):
                 example = "`api.example.com`, `*.example.org` or `*`"
-                raise ConfigurationError(f"http_client: {host!r} is no host: write {example}")
+                raise ConfigurationError(f"http_client: {host!r} is not a host: write {example}")
         try:
             self.networks: tuple[_Network, ...] = tuple([ipaddress.ip_network(each) for each in networks])
         except ValueError as error:
@@ -156,7 +156,7 @@ class Reach:
         for address in ip_addresses:
             if not any(address in network for network in self.networks) and not is_of_internet(address):
                 raise ConnectionRefused(
-                    f"the host {host!r} has the address {address}, which is no part of the internet"
+                    f"the host {host!r} has the address {address}, which is not part of the internet"
                 )
         if not ip_addresses:
             raise ConnectionRefused(f"the host {host!r} has no address")

@@ -280,7 +280,7 @@ async def test_the_id_of_the_call_is_given(ctx: Ctx) -> None:
 def test_what_is_no_tool_is_refused_with_what_to_write() -> None:
     with pytest.raises(ConfigurationError, match=r"argument 0 is a list: write langchain_tools\(\*tools\)"):
         langchain_tools([forecast])
-    with pytest.raises(ConfigurationError, match="argument 0, the function run, is no tool of LangChain"):
+    with pytest.raises(ConfigurationError, match="argument 0, the function run, is not a tool of LangChain"):
         langchain_tools(run)
 
 

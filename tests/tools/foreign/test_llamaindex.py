@@ -89,7 +89,7 @@ def test_what_is_no_tool_is_refused_with_what_to_write() -> None:
     engine = index().as_query_engine(llm=MockLLM())
     with pytest.raises(ConfigurationError, match=r"has no name: write QueryEngineTool.from_defaults\(engine"):
         llamaindex_tools(engine)
-    with pytest.raises(ConfigurationError, match="argument 0, the function add, is no tool of LlamaIndex"):
+    with pytest.raises(ConfigurationError, match="argument 0, the function add, is not a tool of LlamaIndex"):
         llamaindex_tools(add)
 
 

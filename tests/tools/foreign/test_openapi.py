@@ -178,7 +178,7 @@ def test_hidden_characters_of_a_document_reach_no_model() -> None:
         ({"openapi": "4.0"}, "must be OpenAPI 3, and is openapi '4.0'"),
         ([], "must be an object, its path or its URL, got a list"),
         ("/nowhere/at/all.json", "/nowhere/at/all.json cannot be read: No such file"),
-        ({"openapi": "3.1.0", "paths": []}, "its paths are no object"),
+        ({"openapi": "3.1.0", "paths": []}, "its paths are not an object"),
         ({"openapi": "3.1.0", "paths": {}}, "choose none"),
         (
             {"openapi": "3.1.0", "paths": {"/a": {"$ref": "https://evil.example/a.json"}}},
@@ -222,7 +222,7 @@ for _ in range(100):
             {"parameters": [{"name": "q", "in": "query", "schema": {"enum": ["x" * 300_000]}}]},
             "more than 200,000 characters",
         ),
-        ({"parameters": [{"name": "q", "in": "query", "schema": []}]}, "one of its schemas is no object"),
+        ({"parameters": [{"name": "q", "in": "query", "schema": []}]}, "one of its schemas is not an object"),
         ({"parameters": [{"name": "c", "in": "cookie", "required": True}]}, "it needs the cookie c"),
         ({"parameters": [{"name": "q", "in": "matrix"}]}, "its parameter q is in 'matrix'"),
         ({"parameters": [{"name": "q", "in": "query", "style": "matrix"}]}, "is written in the style matrix"),
@@ -345,7 +345,7 @@ def test_a_document_is_read_from_json_and_yaml_where_words_stay_words(tmp_path: 
 def test_a_document_is_fetched_from_the_url_that_the_caller_names(shop: Shop) -> None:
     assert "getPet" in tools_of(shop, f"{shop.url}/openapi.json")
     with pytest.raises(
-        ConfigurationError, match=r"openapi.json cannot be read: .*which is no part of the internet"
+        ConfigurationError, match=r"openapi.json cannot be read: .*which is not part of the internet"
     ):
         tools_of(shop, f"{shop.url}/openapi.json", networks=[])
     with pytest.raises(ConfigurationError, match=r"nowhere.json cannot be read: .*404"):
@@ -687,7 +687,7 @@ async def test_a_redirect_says_where_it_leads(shop: Shop, ctx: Ctx) -> None:
 
 
 async def test_an_address_inside_the_network_is_not_reached(shop: Shop, ctx: Ctx) -> None:
-    with pytest.raises(ToolError, match=r"GET /pets/{pet_id} was not sent: .*no part of the internet"):
+    with pytest.raises(ToolError, match=r"GET /pets/{pet_id} was not sent: .*not part of the internet"):
         await run(tools_of(shop, networks=[])["getPet"], ctx, pet_id="1")
     assert shop.requests == []
 

@@ -117,7 +117,7 @@ def test_a_declaration_is_a_toolset_whose_facts_tell_it_from_another() -> None:
 
 def test_what_is_no_toolset_is_refused_with_what_to_write() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"'desk': a function is no toolset of Pydantic AI: write FunctionToolset"
+        ConfigurationError, match=r"'desk': a function is not a toolset of Pydantic AI: write FunctionToolset"
     ):
         PydanticAIToolset("desk", shelf)
     with pytest.raises(ConfigurationError, match="name must be at most 32"):

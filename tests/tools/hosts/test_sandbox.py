@@ -45,7 +45,7 @@ def only_call(made: Any, **arguments: Any) -> ToolInvocation:
         ({"read": "src"}, "takes a list of paths, such as read=['data'], not 'src'"),
         ({"read": [3]}, "takes paths, not 3"),
         ({"read": ["missing"]}, "there is no "),
-        ({"write": [sys.executable]}, "is no folder"),
+        ({"write": [sys.executable]}, "is not a folder"),
         ({"read": ["/"]}, "/ holds or is part of /proc"),
         ({"read": ["/proc/self"]}, "is part of /proc"),
         ({"write": ["/run"]}, "is part of /run"),

@@ -28,8 +28,8 @@ def block(text: str) -> str:
 LEFT_OUT = "[the server's data was left out: the tool returned something that cannot be stored as JSON: "
 
 CASES = {  # what the server answers to a call; the state of the task, and what it has of the call
-    "not a number": (data("NaN"), "completed", f"{LEFT_OUT}nan is no JSON number at .v]"),
-    "infinity": (data("1e400"), "completed", f"{LEFT_OUT}inf is no JSON number at .v]"),
+    "not a number": (data("NaN"), "completed", f"{LEFT_OUT}nan is not a JSON number at .v]"),
+    "infinity": (data("1e400"), "completed", f"{LEFT_OUT}inf is not a JSON number at .v]"),
     "deep": (data("[" * 150 + "]" * 150), "completed", LEFT_OUT),
     "half a pair": (block(r'"cut \ud83d"'), "completed", "cut \ufffd"),
     "a pair": (block(r'"\ud83d\ude00"'), "completed", "\U0001f600"),
@@ -38,7 +38,7 @@ CASES = {  # what the server answers to a call; the state of the task, and what 
     "no result": ("null", "waiting", "it sent an answer that is none"),
     "no object": ("[]", "waiting", "it sent an answer that is none"),
     "too deep to parse": (data("[" * 400 + "]" * 400), "waiting", "it sent an answer that is none"),
-    "nothing in it": ("{}", "waiting", "answered say with what is no result"),
+    "nothing in it": ("{}", "waiting", "answered say with an invalid result"),
     "many parts": (
         json.dumps({"content": [{"type": "text", "text": ""}] * 20_000}),
         "waiting",

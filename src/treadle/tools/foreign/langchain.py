@@ -64,7 +64,7 @@ def langchain_tools(
 def _wrong(tool: Any) -> str | None:
     if is_of(tool, _LIBRARY) and hasattr(tool, "tool_call_schema"):
         return None
-    return "is no tool of LangChain: give objects of subclasses of BaseTool"
+    return "is not a tool of LangChain: give objects of subclasses of BaseTool"
 
 
 def _foreign_tool(tool: Any, terms: Terms) -> ForeignTool:

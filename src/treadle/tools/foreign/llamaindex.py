@@ -65,7 +65,7 @@ def _wrong(tool: Any) -> str | None:
         return None
     if is_of(tool, _ENGINES):
         return "has no name: write QueryEngineTool.from_defaults(engine, name=..., description=...)"
-    return "is no tool of LlamaIndex: give objects of subclasses of BaseTool"
+    return "is not a tool of LlamaIndex: give objects of subclasses of BaseTool"
 
 
 def _foreign_tool(tool: Any, terms: Terms) -> ForeignTool:
@@ -157,7 +157,7 @@ def _part(block: Any) -> Content:
         try:
             data = base64.b64decode(block.image, validate=True)
         except (binascii.Error, ValueError):
-            return Text("[an image that is no base64]")
+            return Text("[an image that is not base64]")
         return Image(data=data, media_type=block.image_mimetype or "image/png")
     if kind == "image" and block.url is not None:
         return Image(url=str(block.url), media_type=block.image_mimetype)

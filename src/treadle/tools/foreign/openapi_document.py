@@ -60,7 +60,7 @@ def read_document(source: Any, fetch: Callable[[str], bytes]) -> Mapping[str, An
         )
         refuse(f"{label} must be OpenAPI 3, and is {older}")
     if not isinstance(document.get("paths", {}), Mapping):
-        refuse(f"{label}: its paths are no object")
+        refuse(f"{label}: its paths are not an object")
     return document
 
 
@@ -190,7 +190,7 @@ class Schemas:
         if isinstance(value, bool):
             return value
         if not isinstance(value, Mapping):
-            raise Unsupported("one of its schemas is no object")
+            raise Unsupported("one of its schemas is not an object")
         facts = cast("Mapping[str, Any]", value)
         reference: Any = facts.get("$ref")
         if isinstance(reference, str):

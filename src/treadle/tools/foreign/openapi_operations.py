@@ -218,7 +218,7 @@ def operation_of(entry: Listed, document: Mapping[str, Any]) -> Operation:
     try:
         size = len(json.dumps(schema))
     except (TypeError, ValueError, RecursionError):
-        raise Unsupported("one of its schemas is no JSON data") from None
+        raise Unsupported("one of its schemas is not JSON data") from None
     if size > MAX_SCHEMA:
         raise Unsupported(f"its schemas have more than {MAX_SCHEMA:,} characters")
     texts = [str(facts[key]) for key in ("summary", "description") if facts.get(key)]

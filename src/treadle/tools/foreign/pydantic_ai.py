@@ -90,7 +90,7 @@ class PydanticAIToolset:
         is_toolset = is_of(toolset, "pydantic_ai") and hasattr(toolset, "get_tools")
         if not is_toolset or not hasattr(toolset, "call_tool"):
             raise ConfigurationError(
-                f"PydanticAIToolset {name!r}: a {type(toolset).__name__} is no toolset of Pydantic AI: write "
+                f"PydanticAIToolset {name!r}: a {type(toolset).__name__} is not a toolset of Pydantic AI: write "
                 "FunctionToolset([...]) of functions and tools"
             )
         self._name, self.toolset, self.listed_with = name, toolset, listed_with

@@ -64,17 +64,17 @@ def output_from_json(document: Any) -> ToolOutput:
         ToolError: the document is not a result.
     """
     if type(document) is not dict:
-        raise ToolError("the tool's process sent a result that is no object")
+        raise ToolError("the tool's process sent a result that is not an object")
     fields = cast("dict[str, Any]", document)
     observation, display, origin = (fields.get(name) for name in ("observation", "display", "origin"))
     sources, artifacts = fields.get("sources", []), fields.get("artifacts", [])
     if not isinstance(origin, (str, type(None))):
-        raise ToolError("the tool's process sent an origin that is no text")
+        raise ToolError("the tool's process sent an origin that is not text")
     if not isinstance(display, (str, type(None))) or type(sources) is not list or type(artifacts) is not list:
         raise ToolError("the tool's process sent a result whose display, sources or artifacts are none")
     files = _parts(cast("list[Any]", artifacts))
     if not all(isinstance(file, (File, Image)) for file in files):
-        raise ToolError("the tool's process sent artifacts that are no files")
+        raise ToolError("the tool's process sent artifacts that are not files")
     return ToolOutput(
         fields.get("output"),
         observation if observation is None or isinstance(observation, str) else _parts(observation),
@@ -126,5 +126,5 @@ def _parts(documents: Any) -> list[Content]:
     if any(getattr(part, "path", None) is not None for part in parts):
         raise ToolError("the tool's process sent a part that names a local file")
     if not all(isinstance(part, (Text, Image, File)) for part in parts):
-        raise ToolError("the tool's process sent a part that is no text, image or file")
+        raise ToolError("the tool's process sent a part that is not text, an image or a file")
     return parts

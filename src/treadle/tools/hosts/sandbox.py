@@ -407,7 +407,7 @@ def _declared(name: str, paths: Any) -> tuple[str, ...]:
         if not Path(path).exists():
             raise ConfigurationError(f"Sandbox({name}=...): there is no {path}")
         if name != "read" and not Path(path).is_dir():
-            raise ConfigurationError(f"Sandbox({name}=...): {path} is no folder")
+            raise ConfigurationError(f"Sandbox({name}=...): {path} is not a folder")
         for never in () if path.startswith("/dev/shm/") else _NEVER:  # noqa: S108  files in memory, and no devices
             if path == never or path.startswith(never + "/") or never.startswith(path.rstrip("/") + "/"):
                 raise ConfigurationError(

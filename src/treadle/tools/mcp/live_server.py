@@ -285,7 +285,7 @@ class LiveServer:
             raise ToolError(f"the MCP server {self._server.name} {error}") from None
 
     def _unreadable(self, operation: str, error: ValidationError) -> ToolOutcomeUnknown:
-        what = f"with what is no result ({error.error_count()} mistakes)"
+        what = f"with an invalid result ({error.error_count()} mistakes)"
         return ToolOutcomeUnknown(f"the MCP server {self._server.name} answered {operation} {what}")
 
     async def _input_answers(self, requests: dict[str, types.InputRequest], questions: CallQuestions) -> Any:

@@ -86,7 +86,7 @@ def _media(data: str, kind: str, name: str = "") -> Content:
     try:
         size = len(raw := base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
-        return Text(f"[{kind} that is no base64]")
+        return Text(f"[{kind} that is not base64]")
     if kind in IMAGES:
         return Image(data=raw, media_type=kind)
     return Text(f"[{kind}{f' {name}' if name else ''}, {size:,} bytes]")

@@ -120,7 +120,7 @@ class Traffic:
         self._noise += 1
         self._bytes += size
         if self._noise > MAX_NOISE or self._bytes > MAX_UNANSWERED:
-            raise Flooded(f"wrote {self._noise:,} lines that are no JSON-RPC messages")
+            raise Flooded(f"wrote {self._noise:,} lines that are not JSON-RPC messages")
 
 
 # ------------------------------------------------------------------------------------------ one message
