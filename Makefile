@@ -1,10 +1,10 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: prose, full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# tool-faults, keys, injection, aimock, foreign, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, release-check, lock.
+# tool-faults, keys, injection, aimock, foreign, local-model, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, release-check, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign local-model docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
 	soak coverage dependencies package release-check lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -79,6 +79,11 @@ aimock: .venv aimock-package
 foreign: .venv
 	UV_PROJECT_ENVIRONMENT=.foreign $(RUN)/uv sync -q --locked --all-extras --no-default-groups --group test --group foreign
 	TREADLE_FOREIGN=1 .foreign/bin/pytest -q -n 2 tests/tools/foreign
+
+# Programs against a real llama.cpp server with a small model, in an environment of their own: 205 MB of packages.
+local-model: .venv
+	UV_PROJECT_ENVIRONMENT=.local-model $(RUN)/uv sync -q --locked --all-extras --no-default-groups --group test --group local-models
+	TREADLE_LOCAL_MODEL=1 .local-model/bin/pytest -q -n 0 tests/llm/local_model
 
 docs: .venv
 	$(RUN)/pytest -q tests/docs

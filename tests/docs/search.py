@@ -60,6 +60,8 @@ WORDS = {
         "LM Studio",
         "local server",
         "jinja",
+        "tool_choice",
+        "xllamacpp",
     ],
     "guide/undo-and-fork.md": ["rollback", "rewind", "time travel", "checkpoint"],
     "guide/model-layers.md": ["rate limit", "retry", "fallback", "cache"],

@@ -23,6 +23,8 @@ BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
 REASONS = {
     "another library's code",
     "make foreign runs it",
+    "make local-model installs them",
+    "make local-model runs it",
     "needs a Langfuse project",
     "needs a fresh clone",
     "needs a provider key",

@@ -25,7 +25,7 @@ from treadle.core.model_answer import (
     plain_usage,
     with_places,
 )
-from treadle.engine import model_requests
+from treadle.engine import model_requests, task_log
 from treadle.engine.answer_deltas import AnswerDeltas, ModelItem
 from treadle.engine.effect_in_flight import EffectInFlight
 from treadle.engine.journal_writer import Recorder
@@ -259,6 +259,8 @@ class ModelCallInFlight(EffectInFlight[CallModel]):
         text_calls: tuple[str, ...] = ()
         if call_id is None and message.parts and type(message.parts[-1]) is Text:
             text_calls = text_calls_of(context, message, typed)
+            if request.tool_choice not in ("auto", "none") and not (text_calls or message.tool_calls):
+                task_log.tell_ignored_choice(context.state, request.tool_choice)
         usage = answer.usage
         if usage is NO_USAGE:
             usage = self._estimated(request, message)

@@ -79,6 +79,16 @@ def tell_text_calls(state: TaskState, tools: tuple[str, ...]) -> None:
         _tell(state, logging.WARNING, "text_calls", text_calls_warning(tools))
 
 
+def tell_ignored_choice(state: TaskState, choice: str) -> None:
+    """Log that an answer calls no tool, although the request demanded a call."""
+    if is_heard():
+        text = (
+            f"the answer calls no tool, although tool_choice={choice!r} demands it: the server or the model ignored it"
+            '; start the server with a template for tools, or use Agent(worker="react")'
+        )
+        _tell(state, logging.WARNING, "ignored_choice", text)
+
+
 def tell_stopped(state: TaskState, word: str) -> None:
     """Log that a task has stopped in a state."""
     level = _STATES.get(word, logging.INFO)
