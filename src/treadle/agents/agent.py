@@ -582,7 +582,6 @@ def checked_model(where: str, model: Any) -> str | Model:
 
 
 def _checked_tools(name: str, tools: Any) -> tuple[tuple[Tool, ...], tuple[Toolset, ...]]:
-    """Return the tools in a list, and its toolsets."""
     if isinstance(tools, (str, bytes)) or not isinstance(tools, Sequence):
         raise ConfigurationError(f"Agent {name!r}: tools must be a list, got {tools!r}")
     checked: dict[str, Tool] = {}

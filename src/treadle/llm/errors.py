@@ -172,7 +172,6 @@ def shortened(message: str, secrets: Secrets = NO_SECRETS) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and its causes."""
     seen_ids: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen_ids:

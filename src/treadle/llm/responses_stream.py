@@ -54,7 +54,6 @@ class _OrderedEvents:
         return self._events.__anext__()
 
     async def close(self) -> None:
-        """Close the stream."""
         await self._stream.close()
 
     async def _in_order(self) -> AsyncGenerator[ResponseStreamEvent]:

@@ -97,7 +97,6 @@ def newest_calls(state: TaskState) -> Iterator[CallState]:
 
 
 def _description(call: CallState, times: int, calls: int) -> str:
-    """Return the description of the repeated calls."""
     arguments = dumps(call.arguments, ensure_ascii=False)
     shown_arguments = arguments if len(arguments) <= _SHOWN else f"{arguments[:_SHOWN]}..."
     came = "with the same result" if call.outcome == "ok" else f"and failed ({call.outcome})"

@@ -145,7 +145,6 @@ class Rule:
 
 
 def _mistakes(rule: Rule) -> Iterator[Mistake]:
-    """Yield the mistakes in the fields of a rule."""
     unchecked: Any = rule
     if not isinstance(unchecked.id, str) or not _ID.fullmatch(rule.id) or rule.id == "default":
         yield Mistake(

@@ -66,7 +66,6 @@ class Page(Displayed, Generic[Item_co, Cursor]):
             page = await page.turn(page.cursor)
 
     def _table(self) -> Table:
-        """Return the items as a table."""
         raise NotImplementedError
 
     def _view(self) -> View:

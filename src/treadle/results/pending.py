@@ -220,7 +220,6 @@ def caller_of(state: TaskState, call_id: str) -> str:
 
 
 def _agent_at(state: TaskState, step_id: str) -> str:
-    """Return the agent that a step belongs to."""
     if state.team is None:
         return state.created_for
     step = next((step for step in all_steps(state) if step.id == step_id), None)

@@ -315,7 +315,6 @@ def from_wire(cls: type[T], document: Json, *, strict: bool = False) -> T:
 
 @cache
 def _reader(hint: Any) -> _Reader:
-    """Return the reader of a type."""
     if _is_any(hint):
         return _read_any
     if hint in _PLAIN_READERS:

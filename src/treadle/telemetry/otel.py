@@ -252,8 +252,6 @@ def _planned_ids(tracer: Any) -> PlannedIds | None:
 
 
 class _Measures:
-    """The metrics."""
-
     def __init__(self, provider: MeterProvider | None, library_version: str) -> None:
         meter = metrics.get_meter("treadle", library_version, provider, schema_url=names.SCHEMA_URL)
         self._tokens, self._durations, self._tool_durations, self._waits = (

@@ -278,7 +278,6 @@ class FolderPath:
 
 
 def _parts(text: str) -> tuple[str, ...]:
-    """Return the parts of a relative path."""
     if len(text) > PATH_MAX:
         raise PathRefused(f"the path has {len(text)} characters; at most {PATH_MAX} are taken")
     if any(ord(sign) < 32 or ord(sign) == 127 for sign in text) or not _is_encodable(text):

@@ -161,7 +161,6 @@ class _Caller:
             self._channel.send(message)
 
     def context(self, document: dict[str, Any]) -> ToolContext[Any]:
-        """Return the context of the call."""
         fields = dict(document)
         kind = fields.pop("context_type", None)
         if "context" not in fields:

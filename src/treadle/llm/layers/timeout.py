@@ -111,7 +111,6 @@ class _Watchdog(CancelScope):
         self.cancel()
 
     def stop(self) -> None:
-        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
         self.take_back()  # the model may have answered in spite of the cancellation

@@ -319,7 +319,6 @@ class _OperationCall:
         self._operation = operation.without(hidden)
 
     def as_tool(self, prefix: str, terms: Terms, *, trusted: bool) -> ForeignTool:
-        """Return the operation as a tool."""
         operation = self._operation
         spec = terms.spec(
             f"{prefix}__{operation.name}",

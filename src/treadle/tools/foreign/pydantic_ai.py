@@ -234,7 +234,6 @@ class _OneTool:
         self._may_ask = self._always_asks or _asks_for_approvals(declared.toolset)
 
     def as_tool(self) -> ForeignTool:
-        """Return it as a tool of an agent."""
         declared, definition = self._declared, self._listed.tool_def
         if definition.kind not in ("function", "unapproved"):
             raise ConfigurationError(
@@ -425,7 +424,6 @@ def _settle(future: Future[Any], task: asyncio.Task[Any]) -> None:
 
 
 def _output(value: Any) -> ToolOutput:
-    """Convert a tool's return value."""
     if not (is_of(value, "pydantic_ai.messages") and hasattr(value, "return_value")):
         return to_output(_parts(value) or value)
     returned = to_output(_parts(value.return_value) or value.return_value)

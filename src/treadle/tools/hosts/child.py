@@ -154,7 +154,6 @@ def _reap(worker: int) -> int | None:
 
 
 def _kill_all(worker: int) -> None:
-    """Kill the worker and its group."""
     for kill in (os.killpg, os.kill):  # the worker may not lead its group yet
         try:
             kill(worker, signal.SIGKILL)
