@@ -1,7 +1,7 @@
 """Treadle: LLM agents as durable tasks made of steps.
 
-An `Agent` says what should run, a `Runner` runs it as a task: stepped or freely, streamed, paused, fed back to,
-cancelled, resumed, undone, forked. Each task is an append-only journal of events; its state is what they add up to.
+An `Agent` describes the work, and a `Runner` runs it as a task. You can step, stream, pause, steer, cancel, resume,
+undo and fork a task. Each task is an append-only journal of events, from which its state follows.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {  # a name is imported when it is first used, and with it only what it needs
+_HOMES = {  # a name is imported on first use, with its own imports only
     "Agent": "treadle.model_names",
     "AgentWorker": "treadle.agents.workers.worker",
     "Allow": "treadle.policy.verdicts",

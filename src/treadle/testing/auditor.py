@@ -1,4 +1,4 @@
-"""The auditor as a program: audit a store and a ledger of another process.
+"""The auditor as a program: audit the store and the ledger of another process.
 
     python -m treadle.testing.auditor STORE [--ledger FILE] [--ended] [--secret TEXT]... [--file FILE]...
 
@@ -36,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("store", help="path or URL of the store")
     parser.add_argument("--ledger", help="the file of a treadle.testing.ledger.Ledger")
-    parser.add_argument("--ended", action="store_true", help="every task must have come to its end")
+    parser.add_argument("--ended", action="store_true", help="every task must have ended")
     parser.add_argument("--secret", action="append", default=[], help="a text that must be in no record")
-    parser.add_argument("--file", action="append", default=[], help="a file in which no secret may be either")
+    parser.add_argument("--file", action="append", default=[], help="another file that must have no secret")
     options = parser.parse_args(argv)
     ledger = Ledger(options.ledger).for_audit() if options.ledger else []
     evidence = Evidence(ledger=ledger, secrets=options.secret, ended=options.ended)

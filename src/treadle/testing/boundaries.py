@@ -3,9 +3,9 @@
     report = crash_at_every_boundary("shop:agent", "How much is tea?")
     assert not report.broken, report
 
-The agent runs once to learn its boundaries: before, inside and after each write, and around each model request and tool
-call. Then, for each boundary, a process runs the agent and is killed there by SIGKILL, and new processes resume the
-task to its end. This process is never killed. It audits each task, and compares its result with that of the first task.
+The agent runs once to learn its boundaries: before, inside and after each write, and around each model request and
+tool call. Then, for each boundary, SIGKILL kills a process that runs the agent, and new processes resume the task to
+its end. This process is never killed. It audits each task, and compares its result with that of the first task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from treadle.testing.ledger import Ledger
 from treadle.wiring import open_store
 
 TRIES: Final = 8
-"""Most tasks that may miss a boundary before it counts as missed: the order of parallel calls may differ."""
+"""Number of tasks after which a boundary counts as missed, since the order of parallel calls may differ."""
 
 Kills: TypeAlias = tuple[str, ...]
 """The places at which the processes of a task were killed, in order."""
@@ -48,10 +48,10 @@ class CrashReport:
     Args:
         answer: the task's state and text without a kill.
         places: the boundaries, in the order they were first passed.
-        hits: how often a process was killed at each; the writes of one transaction share their boundaries.
+        hits: the number of kills at each boundary; the writes of one transaction share their boundaries.
         kills: the number of killed processes.
         tasks: the number of tasks that were driven to their end.
-        broken: each broken promise in one line; the task's name tells where it was killed.
+        broken: each broken promise in one line, with the places at which its processes were killed.
     """
 
     answer: tuple[str, str] = ("", "")
@@ -93,19 +93,20 @@ def crash_at_every_boundary(
     """Kill a task of an agent at each of its boundaries, resume and audit it; return a report.
 
     Args:
-        agent: `module:name` of an agent; its model should be a script or answer alike each time.
+        agent: `module:name` of an agent; its model should be a script, or answer equal requests equally.
         input: the message that each task begins with.
-        store: path or URL of the store to use, which the tasks stay in; by default a SQLite file that is deleted.
-        script: `module:function`, a `Script`, to do more with the task than to run it to its end.
-        kills_per_task: how many processes of one task are killed before it may end; a higher number takes less time.
+        store: path or URL of the store to use, in which the tasks stay; by default a SQLite file that is deleted.
+        script: `module:function`, a `Script`, that does more with the task than to run it to its end.
+        kills_per_task: the number of processes of one task that are killed before it may end; a higher number takes
+            less time.
         recovery: also kill at the boundaries that only a resumed task passes.
-        only: returns by its name whether a boundary is one to kill at.
-        cwd: working directory of the processes, also on their import path.
+        only: returns whether to kill at the boundary of a name.
+        cwd: the working directory of the processes, also on their import path.
         env: variables added to their environment.
 
     Raises:
         ConfigurationError: `agent` or `script` cannot be imported, or is of another type.
-        RuntimeError: the task does not come to an end without any kill, or a process ended in another way.
+        RuntimeError: the task does not end without kills, or a process ended in another way.
     """
     for name in filter(None, (agent, script)):
         if not all(name.partition(":")):
@@ -141,10 +142,10 @@ class _Trials:
     only: Callable[[str], bool]
     report: CrashReport = field(default_factory=CrashReport)
     kills_before: dict[str, Counter[Kills]] = field(default_factory=dict[str, Counter[Kills]])
-    """for each boundary that only a resumed task passes: after which kills a process reached it, and how often"""
+    """the kills after which a process reached each boundary that only a resumed task passes, with their counts"""
 
     tried: Counter[str] = field(default_factory=Counter[str])
-    """how many tasks aimed at a boundary without hitting a new one"""
+    """number of tasks for each boundary that hit no new boundary"""
 
     killed: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     before: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -173,14 +174,14 @@ class _Trials:
         self.report.places = list(filter(self.only, dict.fromkeys(places_in(task / "places")[0])))
 
     def _new_task(self) -> Path:
-        """Make the folder of a task; its name is the task's id."""
+        """Create the folder of a task, named after its id."""
         self.report.tasks += 1
         task = self.folder / f"{self.series}-{self.report.tasks:03}"
         task.mkdir()
         return task
 
     def _run_process(self, task: Path, at: Iterable[str]) -> int:
-        """Run a process that drives a task and is killed at the first place it reaches; return its exit status."""
+        """Run a process that drives a task and is killed at the first of some places; return its exit status."""
         (task / "places").unlink(missing_ok=True)
         child = self.child
         args = (str(task), task.name, sorted(at), child.agent, child.input, child.store, child.script or "")
@@ -227,7 +228,7 @@ class _Trials:
         raise RuntimeError(f"killed at {killed}, the task is not at its end after {MAX_PROCESSES} processes")
 
     def _kills_to_reach(self, goal: str) -> Kills:
-        """Return kills after which a process reached a boundary before; alternatives are tried in turn."""
+        """Return earlier kills after which a process reached a boundary; alternatives are tried in turn."""
         kills = [earlier for earlier, _ in self.kills_before.get(goal, Counter()).most_common()]
         return kills[self.tried[goal] % len(kills)] if kills else ()
 
@@ -240,7 +241,7 @@ class _Trials:
         return missed & self.kills_before.keys() if goal in self.kills_before else {goal}
 
     def _note_recovery(self, passed: list[str], kills: Kills) -> None:
-        """Record the boundaries that only a resumed task passes, and the kills after which it reached them."""
+        """Record the boundaries that only a resumed task passes, with the kills before them."""
         passed_points = {*self.report.places}
         for point in passed if self.recovery else ():
             if point not in passed_points and " #" not in point and self.only(point):

@@ -1,4 +1,4 @@
-"""Virtual time: it passes only while all coroutines wait, so a timeout of an hour is over in milliseconds.
+"""Virtual time, which passes only while all coroutines wait: a timeout of an hour takes milliseconds.
 
     from treadle.testing import clock
 
@@ -9,9 +9,9 @@
     clock.run(test_it())
 
 `VirtualTimeLoop` is an ordinary event loop, for `asyncio.run` and for anyio's pytest plugin. When all coroutines wait,
-its time jumps to the next timer. A runner made by `runner` also takes the time of its events from it.
+its time jumps to the next timer. The events of a runner made by `runner` have its time too.
 
-Work in threads and other processes takes real time, and virtual time does not pass meanwhile. The loop counts tools and
+Work in threads and other processes takes real time, during which virtual time stands still. The loop counts tools and
 policies in threads, calls of its own executor, and calls of the store of `runner`.
 """
 
@@ -36,7 +36,7 @@ BEGIN: Final = 1_767_225_600_000_000
 """The start of virtual time: 2026-01-01, in microseconds since 1970, UTC."""
 
 SLICE: Final = 0.05
-"""Real seconds between checks whether work outside the loop has ended."""
+"""Real seconds between two checks for the end of work outside the loop."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -47,7 +47,7 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
-        # Work wakes the loop before it stops being counted, so work that is not counted now has already woken the loop.
+        # Work wakes the loop before its count ends, so work without a count has already woken the loop.
         at_work = self.loop.outside or threads.at_work() or step_threads.at_work()
         ready = super().select(0)
         if ready:
@@ -90,13 +90,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, as `asyncio.run` does, in virtual time."""
+    """Run a coroutine to its end in virtual time, like `asyncio.run`."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(work)
 
 
 def now() -> int:
-    """Return the virtual time, in microseconds since 1970, UTC; requires a running `VirtualTimeLoop`."""
+    """Return the virtual time in microseconds since 1970, UTC; requires a running `VirtualTimeLoop`."""
     return BEGIN + int(asyncio.get_running_loop().time() * 1e6)
 
 
@@ -110,7 +110,7 @@ class SystemClock:
         return now() + self._offset
 
     def set_forward(self, seconds: float) -> None:
-        """Set the clock forward by seconds, or back if they are negative."""
+        """Set the clock forward by a number of seconds, or back by a negative one."""
         self._offset += int(seconds * 1e6)
 
 

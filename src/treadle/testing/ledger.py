@@ -1,7 +1,7 @@
 """A ledger of effects: a record of each tool's real effects, in a file that survives crashes of the runner.
 
-A test's tool records its start and its end here. The ledger, not the journal, then proves how often the tool ran, under
-which key and in which process. An audit compares the two.
+A test's tool records its start and its end here. The ledger, not the journal, then proves the number of runs of the
+tool, their keys and their processes. An audit compares the two.
 
     ledger = Ledger("effects.jsonl")
 
@@ -81,7 +81,7 @@ class Ledger:
 
     Args:
         path: the file; the first line creates it.
-        crash: where the process may be killed; each call passes the places `enter`, `start` and `done`.
+        crash: kills the process at a place; each call passes the places `enter`, `start` and `done`.
         durable: False for a ledger that may lose lines in a power cut, which is much faster.
     """
 
@@ -96,7 +96,7 @@ class Ledger:
     def call(
         self, tool: str, ctx: ToolContext[Any], *, effect: EffectClass = "write", pid: int | None = None
     ) -> Generator[Noted]:
-        """Record that a tool began and, unless the block raises, that its effect has happened.
+        """Record that a tool began and, unless the block raises, that its effect happened.
 
         Args:
             tool: the tool's name.
@@ -114,12 +114,12 @@ class Ledger:
         self.crash.reach(f"done {name}")
 
     def note(self, name: str, text: str = "", *, call: str = "", task: str = "") -> None:
-        """Record another fact, and the call that it concerns."""
+        """Record another fact and the call that it concerns."""
         now = time.time_ns() // 1000
         self._write(LedgerLine("note", name, call, pid=os.getpid(), text=text, task=task, time=now))
 
     def entries(self) -> list[LedgerLine]:
-        """Return all lines, oldest first, without lines that a crash cut off: their effects did not begin."""
+        """Return all lines, oldest first, without lines that a crash cut off, whose effects did not begin."""
         lines: list[LedgerLine] = []
         for line in self.path.read_text().splitlines() if self.path.exists() else ():
             with suppress(json.JSONDecodeError):
@@ -143,7 +143,7 @@ class Ledger:
 
 
 def append_line(path: Path, line: str, *, durable: bool = True) -> None:
-    """Append a line to a file in one write; a line that a crash cut off before it stays separate."""
+    """Append a line to a file in one write; an earlier line that a crash cut off stays separate."""
     # O_APPEND keeps the lines of concurrent processes apart; O_DSYNC returns once the line is on the disk.
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_DSYNC if durable else 0)
     descriptor = os.open(path, flags, 0o600)

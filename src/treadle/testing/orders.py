@@ -1,9 +1,9 @@
-"""Run a task once for each order in which its parallel calls can end, and require the same result from all.
+"""Run a task once for each order in which its parallel calls can end, and require the same result of all runs.
 
     orders = await every_order(agent, "Tea and cake?")
     print(len(orders), orders.result.final_text)
 
-The calls of one answer are independent: in each order the model must see the same results in the same places.
+The calls of one answer are independent. So in each order the model must see the same results in the same places.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ async def every_order(agent: Agent[Any], input: str, *, step: str | None = None,
         agent: its model must answer equal conversations equally, as a script does; its tools really run.
         input: the first message of the task.
         step: the id of the step, such as `s1`; by default the step with the most calls.
-        most: most parallel calls that the step may have: 4 calls have 24 orders, 6 have 720.
+        most: maximum number of parallel calls of the step; 4 calls have 24 orders, 6 have 720.
 
     Raises:
-        AssertionError: two orders had different results, or a conversation was ill-formed; the text names the place.
+        AssertionError: two orders had different results, or a conversation was ill-formed; the error names the place.
         ConfigurationError: the step has no parallel calls, or too many.
     """
     first = await _run(agent, input, ())
@@ -114,7 +114,7 @@ def _fact(event: e.Event) -> str:
 
 
 async def _run(agent: Agent[Any], input: str, order: tuple[str, ...]) -> _Run:
-    """Run the task; its calls end in the given order, or without one in their natural order."""
+    """Run the task; its calls end in `order`, or in their natural order if it is empty."""
     gate, model = _Gate(order), _RecordingModel(agent)
     async with Runner("memory:") as runner:
         gated = agent.replace(model=model, tools=[_GatedTool(tool, gate) for tool in agent.tools])
@@ -164,7 +164,7 @@ class _Gate:
 
 
 class _GatedTool(WrappedTool):
-    """A tool whose calls take effect at once, and end when the gate opens."""
+    """A tool whose calls take effect at once and end when the gate opens."""
 
     def __init__(self, tool: Tool, gate: _Gate) -> None:
         super().__init__(tool)

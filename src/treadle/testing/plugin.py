@@ -1,6 +1,6 @@
 """Pytest fixtures for tests of agents. Put `from treadle.testing.plugin import *` into a `conftest.py`.
 
-This module needs pytest; in `treadle.testing`, only the conformance suites need it too.
+Only this module and the conformance suites of `treadle.testing` need pytest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from treadle.testing.boundaries import CrashReport
 __all__ = ["crash_at_every_boundary"]
 
 CrashAtEveryBoundary: TypeAlias = Callable[..., CrashReport]
-"""`treadle.testing.boundaries.crash_at_every_boundary`, which also fails the test for a broken promise."""
+"""`treadle.testing.boundaries.crash_at_every_boundary`, which also fails the test after a broken promise."""
 
 
 @pytest.fixture

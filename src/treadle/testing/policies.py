@@ -1,10 +1,11 @@
-"""Test policies on recorded tasks: the verdicts of a policy on calls that were made without it.
+"""Test policies on recorded tasks: compute the verdicts of a policy on calls that were made without it.
 
     for effect in await judged(Policy.from_file("policy.toml"), recording, agent):
         assert effect.verdict != "deny", effect.text
 
 Each call is judged as it was proposed, with the task's usage and content at that time. Nothing runs, and nothing is
-written. With the policy the task would have gone another way after the first refusal: later verdicts are only hints.
+written. With the policy the task would have taken another path after the first refusal, so later verdicts are only
+hints.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ class JudgedEffect:
     """A policy's verdict on an effect of a recorded task.
 
     Args:
-        task_id, step, call: where it happened; a model request has no call.
+        task_id, step, call: the place of the effect; a model request has no call.
         kind: the kind of effect.
         name: the name of the tool or the model.
         arguments: the arguments of the call, as the model wrote them.
         verdict: `allow`, `ask`, `deny`, `replace`, or `none` if no rule applies. `replace` means that the call would
-            run with changed arguments; if these are asked about or denied, the verdict is `ask` or `deny`.
+            run with changed arguments. If these are asked about or denied, the verdict is `ask` or `deny`.
         rule: the id of the deciding rule; several are joined by `+`.
         rules: the ids of all rules that apply.
         text: the reason, in one sentence.
@@ -82,7 +83,7 @@ async def judged(
     Args:
         policy: the policy; its functions are called.
         recording: the task, from `record` or `load`.
-        agent: its agent, whose tools declare their effects; without it, only the journal's facts about a tool count.
+        agent: its agent, whose tools declare their effects; without it, only the facts in the journal count.
         labels: the labels of the task.
     """
     state = TaskState(recording.task_id)
@@ -174,7 +175,7 @@ def _handoffs_of(recording: Recording, agent: Agent[Any] | None) -> dict[str, st
 
 
 def _tools_of(recording: Recording, agent: Agent[Any] | None) -> tuple[dict[str, ToolSpec], frozenset[str]]:
-    """Return specifications of tools by name, and the names of agent tools; without an agent, from the journal."""
+    """Return specifications of tools by name, and the names of agent tools, from the agent or else the journal."""
     if agent is not None:
         return {tool.spec.name: tool.spec for tool in agent.tools}, frozenset(agent.subagents_by_tool)
     state, specs, agents = TaskState(recording.task_id), dict[str, ToolSpec](), set[str]()

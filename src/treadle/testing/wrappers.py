@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     # A base class of type Any passes for a store.
     Port: Any = cast("Any", object)
 else:
-    # Missing methods are forwarded to the wrapped store: the port's empty methods must not hide them.
+    # Missing methods are forwarded to the wrapped store, since the port's empty methods must not hide them.
     Port = object
 
 
@@ -98,7 +98,7 @@ class WrappedToolset(Toolset):
 
 
 class _WrappedConnection(ToolsetConnection):
-    """A connection with wrapped tools: the same objects as long as the wrapped tools are the same."""
+    """A connection with wrapped tools, the same objects as long as the wrapped tools stay the same."""
 
     def __init__(self, connection: ToolsetConnection, wrapped: Callable[[Tool], Tool]) -> None:
         self._connection, self._wrapped = connection, wrapped

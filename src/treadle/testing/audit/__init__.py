@@ -1,4 +1,4 @@
-"""The auditor: checks the invariants of each task, thread and tree of tasks from their journals."""
+"""The auditor: check the invariants of each task, thread and tree of tasks from their journals."""
 
 from treadle.testing.audit.events import Invariant, LedgerEntry, Violation, ledger_agrees, well_formed
 from treadle.testing.audit.external_evidence import Acknowledged, Stream

@@ -21,7 +21,7 @@ def families(journals: Journals, *, clocks_agree: bool = True) -> Iterator[Viola
     """Yield disagreements between journals of parents and children, and exceeded limits of a tree.
 
     Args:
-        journals: of all tasks of a store.
+        journals: the journals of all tasks of a store.
         clocks_agree: whether times order events of different journals.
     """
     for task, events in journals.items():
@@ -67,7 +67,7 @@ def _agrees_with_parent(
     if not begun:
         yield Violation("children", task, 1, f"call {created.parent_call} of its parent is not this task")
         return
-    # After the task has failed another may take its place: the first end after its begin is its own.
+    # After the task has failed another may replace it. The first end after its begin is its own.
     ends = [event for event in calls if isinstance(event, e.ToolEnded) or _is_tried_again(event)]
     end: Any = next((event for event in ends if event.seq > begun[0]), None)
     if end is None:
@@ -116,7 +116,7 @@ def _agrees_with_end(task: str, events: Sequence[e.Event], end: Any) -> Iterator
 def _was_given_up(
     task: str, reopening: e.TaskReopened, parent: Sequence[e.Event], end: Any, *, clocks_agree: bool
 ) -> Iterator[Violation]:
-    """Check that a child is not reopened after its parent has its result, unless the parent has undone that."""
+    """Check that a child is not reopened after its parent has its result, unless the parent has undone the call."""
     undone = [event for event in parent if isinstance(event, e.Rewound) and event.seq > end.seq]
     if clocks_agree:
         undone = [event for event in undone if event.time <= reopening.time]
@@ -131,14 +131,14 @@ def _is_tried_again(event: e.Event) -> bool:
 
 
 def _requests(events: Sequence[e.Event]) -> int:
-    """Return how many requests a task began, including those of layers."""
+    """Return the number of requests that a task began, including those of layers."""
     started = sum(isinstance(event, e.ModelStarted) for event in events)
     ends = [event for event in events if isinstance(event, (e.ModelReturned, e.ModelFailed))]
     return started + sum(len(event.also) for event in ends)
 
 
 def _requests_of_children(events: Sequence[e.Event]) -> int:
-    """Return how many requests the ends of a task's children report."""
+    """Return the number of requests that the ends of a task's children report."""
     ends: list[Any] = [event for event in events if isinstance(event, e.ToolEnded) or _is_tried_again(event)]
     return sum(part.model_calls for event in ends for part in event.spent)
 

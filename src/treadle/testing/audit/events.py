@@ -1,4 +1,4 @@
-"""Invariants of a task's events by themselves: numbering, ends, calls, conversations and the ledger of effects.
+"""Invariants of a task's events: numbering, ends, calls, conversations and the ledger of effects.
 
 Pure functions that return violations. They do not use the engine's fold, so they do not share its mistakes.
 `treadle.testing.audit` runs them.
@@ -149,7 +149,7 @@ class LedgerEntry:
 
 
 def gap_free(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that events are numbered from 1 without a gap, and that the first one creates the task."""
+    """Check that events are numbered from 1 without a gap and the first one creates the task."""
     for expected, event in enumerate(events, 1):
         if event.seq != expected:
             yield Violation("gap_free", task, event.seq, f"event {expected} should be here")
@@ -159,7 +159,7 @@ def gap_free(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def times_go_on(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that times never decrease, even if the clock was set back, and that a fork is not before its fork point."""
+    """Check that times never decrease, even if the clock was set back, and that no fork precedes its fork point."""
     last = 0
     for event in events:
         if event.time < last:
@@ -169,7 +169,7 @@ def times_go_on(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def epochs_grow(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Violation]:
-    """Check that epochs never decrease; a fork starts anew."""
+    """Check that epochs never decrease, except at the start of a fork."""
     last = 0
     for epoch, event in entries:
         if epoch < last and type(event) is not e.TaskForked:
@@ -178,7 +178,7 @@ def epochs_grow(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[V
 
 
 def taken_over(task: str, entries: Iterable[tuple[int, e.Event]]) -> Iterator[Violation]:
-    """Check that a call that an earlier owner left open is marked as lost before any other event of the new owner."""
+    """Check that the new owner first marks the calls that an earlier owner left open as lost."""
     begun: dict[str, int] = {}
     for epoch, event in entries:
         if isinstance(event, (e.CallDeferred, e.SleepStarted)):
@@ -198,7 +198,7 @@ _STARTS = (e.StepStarted, e.ModelStarted, e.ToolStarted)
 
 
 def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that nothing starts after a cancel, and only compensations between a pause or interrupt and the resume."""
+    """Check that no call starts after a cancel, and only compensations start during a pause or interrupt."""
     cancel: e.CancelRequested | None = None
     pause: e.PauseRequested | e.InterruptRequested | None = None
     for event in events:
@@ -219,7 +219,7 @@ def stopped(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def released(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that a task without an owner has no open cancel: its driver carries it out before it releases the task."""
+    """Check that a task without an owner has no open cancel, which its driver must carry out before the release."""
     cancel: e.CancelRequested | None = None
     for event in events:
         if isinstance(event, e.CancelRequested):
@@ -264,11 +264,11 @@ def limits(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 _NEW_TO_A_REQUEST: Final = (
     *(e.InputReceived, e.InputEdited, e.VersionChanged, e.AgentChanged, e.TaskForked, e.Rewound),
 )
-"""Events between two attempts of a request after which the second may offer other tools."""
+"""Events after which a repeated request may offer other tools."""
 
 
 def offers_stay(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that a repeated request offers the same tools, unless a message or a change came in between."""
+    """Check that a repeated request offers the same tools, unless a message or a change came in between them."""
     offered: dict[str, tuple[str, ...]] = {}
     in_background: set[str] = set()
     for event in events:
@@ -313,7 +313,7 @@ _AFTER_THE_END = (e.UnknownEvent, e.TicketProgressed, e.TicketCompleted, e.Ticke
 
 
 def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that an attempt ends exactly once, and that afterwards the task is only reopened, with the next number."""
+    """Check that an attempt ends once, and that afterwards the task is only reopened, with the next number."""
     ended, attempt = False, 1
     for event in events:
         kind = type(event)
@@ -333,7 +333,7 @@ def one_task_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 
 
 def judged_requests(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that a denied request is not answered, and that one that needs approval waits for a pause and a resume."""
+    """Check that a denied request is not answered, and that a request for approval waits for a pause and a resume."""
     awaiting_person: set[str] = set()
     denied: set[str] = set()
     pausing = False
@@ -359,9 +359,9 @@ def judged_requests(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
 
 
 def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that content held or refused by guardrails goes no further, and is settled once, by a person if they ask.
+    """Check that content held or refused by guardrails is not used, and is settled once, by a person if they ask.
 
-    A held answer is answered only once none of its holds is open. Refused input is not acted on.
+    A held answer is used only once all its holds are settled. Refused input has no effect.
     """
     verdicts: dict[str, str] = {}
     attempts: dict[str, int] = {}
@@ -416,7 +416,7 @@ def guarded(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
 def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
     """Check that a call starts only if its newest request for approval was granted, and never after a denial.
 
-    Each request is decided at most once. A task's approvals do not hold for its forks.
+    Each request is decided at most once. A task's approvals do not cover its forks.
     """
     newest_request: dict[str, int] = {}
     decided: dict[tuple[str, int], str] = {}
@@ -460,9 +460,9 @@ def approved_starts(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
 
 
 def answered_questions(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that a question is answered at most once, to its schema, or expires in time, and that its call restarts.
+    """Check that a question is answered at most once and to its schema, or expires in time.
 
-    A value that a call keeps is kept once.
+    Then its call restarts. A value that a call keeps is kept once.
     """
     request_ids: set[str] = set()
     open_: dict[str, e.QuestionAsked] = {}
@@ -523,8 +523,8 @@ def _closes(event: e.Event, question: e.QuestionAsked) -> bool:
 class _CallStatus:
     """The status of a call from its events so far.
 
-    A call is `proposed`, then `begun`, then `ended`. A write whose start was cut off is `lost` until it is settled, as
-    `happened` or as proposed again. A `deferred` call has returned, and continues in the background.
+    A call is `proposed`, then `begun`, then `ended`. A write whose start was cut off is `lost` until it is settled:
+    then it is `happened`, or `proposed` again. A `deferred` call has returned, and continues in the background.
     """
 
     step: str
@@ -532,40 +532,41 @@ class _CallStatus:
     effect: EffectClass = "write"
     starts: int = 0
     undone: int = 0
-    """how many of its starts were settled as not having happened"""
+    """number of its starts that were settled as not having happened"""
 
     doubts: int = 0
-    """how many of its starts were cut off, with an unknown effect"""
+    """number of its starts that were cut off, with an unknown effect"""
 
     outcome: str = ""
     answers: bool = False
-    """it is the typed answer, which never runs"""
+    """whether it is the typed answer, which never runs"""
 
     is_task: bool = False
-    """it is an agent's task, which may be cancelled after it began"""
+    """whether it is an agent's task, which may be cancelled after it began"""
 
     ticket_ended: bool = False
-    """its ticket was completed or failed"""
+    """whether its ticket was completed or failed"""
 
     is_resting: bool = False
-    """its last attempt ended in a question or a sleep"""
+    """whether its last attempt ended in a question or a sleep"""
 
     rests: int = 0
-    """how many of its starts ended in a question or a sleep"""
+    """number of its starts that ended in a question or a sleep"""
 
     halfway: bool = False
-    """one of these starts may have taken effect, and no later one failed: it slept, kept a value, or went past an
-    answer"""
+    """whether one of these starts may have taken effect and no later one failed: it slept, kept a value, or passed an
+    answer
+    """
 
     kept_values: int = 0
-    """how many values it keeps"""
+    """number of values that it keeps"""
 
     offered: bool = True
-    """its tool was in the request, or the request held all tools; a call of another tool never runs"""
+    """whether its request offered its tool or all tools; a call of another tool never runs"""
 
     @property
     def began(self) -> bool:
-        """Return whether a start may have reached the tool, and did not end in a question or a sleep."""
+        """Return whether a start may have reached the tool without ending in a question or a sleep."""
         return self.starts > self.undone + self.rests
 
     @property
@@ -581,7 +582,7 @@ class _Request:
     step: str
     offered: tuple[str, ...] | None
     is_held: bool = False
-    """its answer has arrived and waits for guardrails"""
+    """whether its answer has arrived and waits for guardrails"""
 
 
 _NEVER_RAN = ("invalid", "refused", "denied", "cancelled")
@@ -630,7 +631,7 @@ def one_end(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
             problem = _note_interim_event(event, calls.get(event.call))
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped, e.TaskEnded, e.Rewound)):
             steps = () if isinstance(event, e.TaskEnded) else _steps_of(event)
-            # Background calls outlast their step; `delivered_once` checks that they do not outlast its undo.
+            # Background calls outlast their step. `delivered_once` checks that they do not outlast its undo.
             unended = [call_id for call_id, call in calls.items() if call.status not in ("ended", "deferred")]
             if steps:
                 unended = [call_id for call_id in unended if calls[call_id].step in steps]
@@ -666,7 +667,7 @@ def _note_interim_event(
     | e.TicketFailed,
     call: _CallStatus | None,
 ) -> str | None:
-    """Record that a call asks, keeps a value, sleeps, or continues in the background; return the problem, if any."""
+    """Record that a call asks, keeps a value, sleeps or continues in the background; return the problem, if any."""
     if isinstance(event, (e.TicketCompleted, e.TicketFailed)):
         if call is not None:
             call.ticket_ended = True
@@ -698,7 +699,7 @@ def _note_interim_event(
 
 
 def _steps_of(event: e.StepCompleted | e.StepFailed | e.StepSkipped | e.Rewound) -> tuple[str, ...]:
-    """Return the steps that an event ends; an undo that names none ends all."""
+    """Return the steps that an event ends; an undo without steps ends all."""
     return event.steps if isinstance(event, e.Rewound) else (event.step,)
 
 
@@ -879,8 +880,8 @@ def well_formed(
 def ledger_agrees(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
     """Check that the journal has each start in the ledger, and that a write starts at most as often as allowed.
 
-    A call that was settled as not having happened may start once more. All starts of a call have the same key, no two
-    calls share a key, and a retried call is the same call. Entries from before the task's creation belong to an earlier
+    A call that was settled as not having happened may start once more. All starts of a call have the same key, and no
+    two calls share a key. A retried call is the same call. Entries from before the task's creation belong to an earlier
     task with the same id, with other keys.
     """
     created = events[0].time if events else 0
@@ -923,7 +924,7 @@ def _took_effect(end: e.ToolEnded) -> bool:
 
 
 def ran_as_told(task: str, events: Sequence[e.Event], ledger: Sequence[LedgerEntry]) -> Iterator[Violation]:
-    """Check that the journal never says that a write did not run if the ledger has a start of it.
+    """Check that the journal never denies the run of a write if the ledger has a start of it.
 
     An undo must not report a happened effect as nothing to compensate. Without force it compensates each happened
     effect, or is refused. A tool that raises an error is trusted to have had no effect. If a person or `reconcile=`

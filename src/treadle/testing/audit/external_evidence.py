@@ -1,4 +1,4 @@
-"""Checks of a journal against outside evidence: ledgers, acknowledgements, streams of watchers, earlier copies.
+"""Check a journal against outside evidence: ledgers, acknowledgements, streams of watchers, earlier copies.
 
 Pure functions that return violations, like those of `treadle.testing.audit.events`.
 """
@@ -28,8 +28,8 @@ class Acknowledged:
     Args:
         task: the event's task.
         kind: the event's kind, such as `rewound` once `undo_step` returned.
-        seq: its sequence number, 0 if the caller does not know it.
-        time: when it was acknowledged, in microseconds since 1970; 0 if unknown.
+        seq: its sequence number; 0 if the caller does not know it.
+        time: the time of the acknowledgement, in microseconds since 1970; 0 if unknown.
     """
 
     task: str
@@ -40,7 +40,7 @@ class Acknowledged:
 
 @frozen
 class Stream:
-    """The events that one watcher of a task received: number and kind of each, and the event after which it began."""
+    """The number and kind of each event that one watcher of a task received, and the event after which it began."""
 
     task: str
     seen: Sequence[tuple[int, str]]
@@ -48,10 +48,10 @@ class Stream:
 
 
 KeptTask: TypeAlias = tuple[TaskRow, Sequence[tuple[int, bytes]]]
-"""A task at one moment: its row, and the number and digest of each record."""
+"""The row of a task at one moment, and the number and digest of each record."""
 
 Kept: TypeAlias = Mapping[str, KeptTask]
-"""Each task of a store at one moment, by its id."""
+"""The tasks of a store at one moment, by id."""
 
 
 def acknowledged(
@@ -89,7 +89,7 @@ def stopped_for_good(
 def one_writer(
     task: str, entries: Iterable[tuple[int, e.Event]], ledger: Iterable[LedgerEntry]
 ) -> Iterator[Violation]:
-    """Check that one process started all writes that were begun under one epoch."""
+    """Check that one process started all writes of an epoch."""
     epochs = {
         (event.call, event.attempt): (epoch, event.seq)
         for epoch, event in entries
@@ -97,7 +97,7 @@ def one_writer(
     }
     drivers: dict[int, str] = {}
     for entry in ledger:
-        # A read may start before its begin is durable, and again with the same number under the next owner.
+        # A read may start before its begin is durable, and again with the same number in the epoch of the next owner.
         if entry.phase != "start" or not entry.driver or entry.effect == "read":
             continue
         epoch, seq = epochs.get((entry.call, entry.attempt), (0, 0))
@@ -107,7 +107,7 @@ def one_writer(
 
 
 def stream(task: str, events: Sequence[e.Event], watched: Stream) -> Iterator[Violation]:
-    """Check that a watcher received each event of the journal once, in order, from its first one on."""
+    """Check that a watcher received each event of the journal once and in order, from its first one on."""
     for number, (seq, kind) in enumerate(watched.seen, watched.after + 1):
         expected = events[number - 1].kind if number <= len(events) else "nothing"
         if (seq, kind) != (number, expected):
@@ -145,7 +145,7 @@ def unchanged(before: Kept, after: Kept, touched: Iterable[str]) -> Iterator[Vio
 def tracebacks_in(
     task: str, events: Sequence[e.Event], requests: Iterable[Sequence[Message]]
 ) -> Iterator[Violation]:
-    """Check that no model received a traceback that the journal keeps for people, with or without its first line."""
+    """Check that no model received a traceback of the journal, with or without its first line."""
     tracebacks = dict[str, int]()
     for event in events:
         error: e.Failure | None = getattr(event, "error", None)
@@ -180,7 +180,7 @@ def found_secrets(data: bytes, secrets: Iterable[str]) -> list[str]:
 
 
 _SHORTEST = 10
-"""Fewest letters and digits of a form that is also searched for with other characters in between."""
+"""Minimum number of letters and digits of a form that is also searched for with other characters in between."""
 
 _ESCAPE = re.compile(rb"(?:%|\\+u00|\\+x|&#x)([0-9a-fA-F]{2})")
 _CONTROL = re.compile(rb"\\+[nrt]")
@@ -198,7 +198,7 @@ def _forms(secret: str) -> Iterator[bytes]:
     yield json.dumps(secret)[1:-1].encode()
     yield quote(secret, safe="").encode()
     for offset in range(3):
-        # Preceding bytes shift a secret's base64; its first and last characters mix with its neighbours'.
+        # Preceding bytes shift a secret's base64. Its first and last characters mix with those of its neighbours.
         shifted = b64encode(b"\0" * offset + plain).rstrip(b"=")
         yield shifted[(0, 2, 3)[offset] : -1]
 

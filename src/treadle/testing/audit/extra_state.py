@@ -1,6 +1,6 @@
 """Invariants of extra state: it equals the writes in the events, and `state_overwritten` reports each loss.
 
-The writes are applied here a second time, from the events and the remaining steps, without the engine's `ExtraState`.
+The writes are applied here again, from the events and the remaining steps, without the engine's `ExtraState`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from treadle.testing.audit.events import Violation
 
 @frozen
 class _Write:
-    """A change of one key: who made it and when, in which step, and its position among parallel calls."""
+    """A change of one key: its author, its time, its step, and its position among parallel calls."""
 
     seq: int
     by: str
@@ -37,7 +37,7 @@ class _Write:
 
 @mutable
 class WrittenState:
-    """One task's state according to its events; feed it each event after the event is applied."""
+    """One task's state according to its events; call `check` with each event after it is applied."""
 
     began_with: Any = None
     writes: dict[str, list[_Write]] = field(default_factory=dict[str, "list[_Write]"])
@@ -51,7 +51,7 @@ class WrittenState:
     unreported: list[tuple[str, str, set[str]]] = field(default_factory=list[tuple[str, str, "set[str]"]])
 
     def check(self, task: str, event: e.Event, state: TaskState) -> Iterator[Violation]:
-        """Record an event, and yield where the task's state differs from the writes."""
+        """Record an event, and yield the differences between the task's state and the writes."""
         match event:
             case e.TaskCreated():
                 self.began_with = event.extra_state
@@ -149,7 +149,7 @@ class WrittenState:
 
 
 def _effective_write(writes: list[_Write]) -> _Write:
-    """Return the effective write: each replaces the ones it read, and parallel ones earlier in call order."""
+    """Return the effective write; each one replaces those that it read, and parallel ones earlier in call order."""
     effective = writes[0]
     for write in writes[1:]:
         if write.read(effective) or effective.place <= write.place:

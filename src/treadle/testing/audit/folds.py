@@ -1,8 +1,8 @@
 """Invariants of folded states: each prefix of a journal is a valid task, and an undo restores an earlier state.
 
-Pure functions that return violations, like those of `treadle.testing.audit.events`. These use the engine's own fold:
-`prefixes` applies the events one by one and checks the state after each, `refold` compares the last state with a
-runner's, `fork_equals_parent` compares a fork with its parent up to the fork point.
+Pure functions that return violations, like those of `treadle.testing.audit.events`. These use the engine's own fold.
+`prefixes` applies the events one by one and checks the state after each. `refold` compares the last state with a
+runner's. `fork_equals_parent` compares a fork with its parent up to the fork point.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JournalOf:
     entries: list[tuple[int, e.Event]]
     history: list[Message] = field(default_factory=list[Message])
     history_untrusted: tuple[str, ...] = ()
-    """origins of untrusted content in the tasks that `history` comes from"""
+    """origins of untrusted content in the tasks of `history`"""
 
     history_exposed: tuple[str, ...] = ()
     """declared effects of the tools whose results these tasks have read"""
@@ -81,10 +81,10 @@ class _UndoStates:
     origin: _UndoState | None = None
     after: dict[int, _UndoState] = field(default_factory=dict[int, _UndoState])
     results: set[int] = field(default_factory=set[int])
-    """the numbers of the events that end calls: a background call may be input to a later step"""
+    """the numbers of the events that end calls, since a background call may be input to a later step"""
 
     during_undo: list[e.InputReceived] | None = None
-    """messages that arrived since an undo was requested, which outlast it; None if none was requested"""
+    """messages since the request of an undo, which outlast it; None without such a request"""
 
 
 _CHANGES_CONVERSATION = (
@@ -95,7 +95,7 @@ _CHANGES_CONVERSATION = (
     e.Rewound,
     e.TaskReopened,
 )
-"""Events that change the conversation, except by adding a message that the task received."""
+"""Events that change the conversation, apart from received messages."""
 
 
 _ENDS_OF_STEPS = (e.StepCompleted, e.StepFailed, e.StepSkipped, e.Rewound, e.TaskReopened, e.TaskForked)
@@ -103,7 +103,7 @@ _ENDS_OF_STEPS = (e.StepCompleted, e.StepFailed, e.StepSkipped, e.Rewound, e.Tas
 
 
 def prefixes(journal: JournalOf) -> Iterator[Violation]:
-    """Check that each prefix is a valid task with a well-formed conversation, and that an undo restores its target."""
+    """Check that each prefix is a valid task with a well-formed conversation and an undo restores its target."""
     task = journal.task
     state = start(task, journal.history)
     undo_states, received, extra_state = _UndoStates(), set[int](), WrittenState()
@@ -135,7 +135,7 @@ def prefixes(journal: JournalOf) -> Iterator[Violation]:
 
 
 def _ignores_messages(state: TaskState) -> bool:
-    """Return whether a step that answers now leaves messages unread, though the model may still be asked."""
+    """Return whether a step that answers now leaves messages unread, though another request is allowed."""
     return state.step is not None and not state.step.model_call.final and bool(state.unread)
 
 
@@ -221,7 +221,7 @@ def _adds_up(task: str, seq: int, state: TaskState, graph: Graph) -> Iterator[Vi
 def _note_received(event: e.Event, state: TaskState, received: set[int]) -> None:
     """Maintain the set of messages that the task received, by event number."""
     if isinstance(event, (e.InputEdited, e.MessagesImported)):
-        received.clear()  # messages that a step has read are found in the step
+        received.clear()  # a step has the messages that it read
     if isinstance(event, e.InputReceived):
         received.add(event.seq)
     elif isinstance(event, (e.InputEdited, e.TaskCreated)):
@@ -281,10 +281,10 @@ def _note_end_of_step(event: e.Event, state: TaskState, undo_states: _UndoStates
         undo_state.unread, results
     )
     if isinstance(event, e.TaskReopened) and before is not None and not is_known:
-        undo_state = before  # an undo of the step that reads later messages also removes these
+        undo_state = before  # an undo of the step that reads later messages removes them too
     undo_states.after[index] = undo_state
     if len(state.steps) == state.floor and undo_state is not before:
-        # A fork cannot go back before the end of the step in which it began.
+        # A fork cannot go back to a point before the end of the step in which it began.
         undo_states.origin = undo_state
 
 
@@ -304,7 +304,7 @@ def _restored(task: str, event: e.Rewound, state: TaskState, undo_states: _UndoS
         )
     if expected is None:
         return
-    # Guardrails judge input once: it is read again in their version.
+    # Guardrails judge input once, so it is read again in their version.
     expected = replace(expected, unread=[as_judged(state, received) for received in expected.unread])
     if undo_states.during_undo:
         unread = [*expected.unread, *undo_states.during_undo]
@@ -319,7 +319,7 @@ def _restored(task: str, event: e.Rewound, state: TaskState, undo_states: _UndoS
 
 
 def _disregard_results(expected: _UndoState, actual: _UndoState, results: set[int]) -> None:
-    """Remove the results of background calls, which `delivered_once` checks; they invalidate an answer."""
+    """Remove the results of background calls, which `delivered_once` checks and which invalidate an answer."""
     if any(received.seq in results for received in actual.unread):
         expected.answered, expected.output = False, None
     for each in (expected, actual):
@@ -332,7 +332,7 @@ def _without_results(unread: list[e.InputReceived], results: set[int]) -> list[e
 
 
 def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
-    """Check that a runner's state in memory equals the state that the journal folds to."""
+    """Check that a runner's state in memory equals the folded state of the journal."""
     folded = start(journal.task, journal.history)
     folded.history_untrusted, folded.history_exposed = journal.history_untrusted, journal.history_exposed
     for epoch, event in journal.entries:
@@ -350,7 +350,7 @@ def refold(journal: JournalOf, live: TaskState) -> Iterator[Violation]:
 
 
 def fork_equals_parent(fork: JournalOf, parent: JournalOf) -> Iterator[Violation]:
-    """Check that a fork equals its parent event by event up to its point, and that the next event names the parent."""
+    """Check that a fork equals its parent event by event up to its point, and the next event names the parent."""
     for (_, event), (_, original) in zip(fork.entries[: fork.shared], parent.entries, strict=False):
         if event != original or event.time != original.time:
             yield Violation("fork_equals_parent", fork.task, event.seq, f"{event!r} is not {original!r}")

@@ -30,13 +30,13 @@ class _Moves:
 
         self._indices: dict[str, int] = {}
         self._pending: dict[int, e.NextAgent] = {}
-        """pending moves that steps ended with, by step index"""
+        """moves at the ends of steps that have not happened yet, by step index"""
 
         self._happened: set[str] = set()
         """the calls that succeeded"""
 
     def faults(self, event: e.Event) -> Iterator[str]:
-        """Yield the problems of an event after the events before it."""
+        """Yield the problems of an event in view of the earlier ones."""
         match event:
             case e.StepStarted() if self._pending:
                 (handoff,) = list(self._pending.values())[-1:]

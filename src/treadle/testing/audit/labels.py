@@ -1,8 +1,8 @@
 """Invariants of labels: a task that has read untrusted content counts as untrusted, and so do tasks that it feeds.
 
-Pure functions that return violations, like those of `treadle.testing.audit.events`. The content that a task has read is
-derived from its events alone, and compared with the engine's own account (`core.origins`). Journals of older versions
-without a key of frames do not record the content that a task took over.
+Pure functions that return violations, like those of `treadle.testing.audit.events`. The content that a task has read
+follows from its events alone, and is compared with the engine's own account (`core.origins`). Journals of older
+versions without a key of frames do not record inherited content.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from treadle.testing.audit.events import Violation
 
 
 def labels(journals: Mapping[str, Sequence[e.Event]]) -> Iterator[Violation]:
-    """Yield where untrusted content is forgotten: by a task itself, by a task that it called, or by its caller.
+    """Yield each loss of the label untrusted: by a task itself, by a task that it called, or by its caller.
 
     Args:
         journals: the events of each task of a store.
@@ -49,15 +49,14 @@ def labels(journals: Mapping[str, Sequence[e.Event]]) -> Iterator[Violation]:
 def untrusted_calls(events: Iterable[e.Event]) -> set[str]:
     """Return the calls whose untrusted results a task has read so far and that still count.
 
-    A step whose request offered tools with foreign definitions is named like a call.
-
-    An undo removes a step. A new attempt of a step repeats its failed calls, unless the model has answered the failure.
-    A step function that a limit stopped has not seen the results of the calls that were refused then.
+    A step whose request offered tools with foreign definitions is named like a call. An undo removes a step. A new
+    attempt of a step repeats its failed calls, unless the model has answered the failure. A step function that a limit
+    stopped has not seen the results of the refused calls.
     """
     index, running, functions = dict[str, int](), set[str](), False
     declared: dict[str, Label | None] = {}
     answered, newest = dict[str, set[str]](), dict[str, set[str]]()
-    """by step: the calls of the model's earlier answers, and those of its newest one"""
+    """the calls of the model's earlier answers, and those of its newest one, by step"""
 
     read: dict[str, e.ToolEnded] = {}
     offered = set[str]()
@@ -118,7 +117,7 @@ def _label_for_child(
 def _label_for_caller(
     task: str, event: e.ToolEnded, before: Sequence[e.Event], journals: Mapping[str, Sequence[e.Event]]
 ) -> Iterator[Violation]:
-    """Check that an untrusted task's text answer is untrusted for its caller; a sanitiser's answer is not a text."""
+    """Check that an untrusted task's text answer is untrusted for its caller; a sanitiser answers no text."""
     starts = [each for each in before if isinstance(each, e.ToolStarted) and each.call == event.call]
     name = starts[-1].child if starts else None
     child = journals.get(name or "", ())

@@ -1,9 +1,9 @@
-"""The auditor: all checks of one task, and of all tasks and threads of a store.
+"""The auditor: run all checks of one task, or of all tasks and threads of a store.
 
-Each check is named and belongs to one of the numbered invariants of `invariants`. Checks of events alone are in
-`events`, checks of folded states in `folds`, checks with evidence from outside the journal in `external_evidence`,
-checks between tasks in `children` and `threads`. `audit` runs all checks of one task. `audit_store` audits every task
-of a store, and compares forks with their parents. As a program:
+Each check has a name and belongs to one of the numbered invariants of `invariants`. `events` has the checks of events
+alone, `folds` those of folded states. `external_evidence` uses evidence from outside the journal. `children` and
+`threads` check tasks together. `audit` runs all checks of one task. `audit_store` audits every task of a store, and
+compares forks with their parents. As a program:
 
     python -m treadle.testing.auditor STORE --ledger effects.jsonl
 """
@@ -92,13 +92,13 @@ class Evidence:
     Args:
         ledger: entries that tools wrote; each names its task.
         requests: the conversations sent to each task's model, by task id.
-        acknowledged: events that callers and watchers were told are durable.
+        acknowledged: events that were acknowledged to callers and watchers as durable.
         streams: the events that watchers received, in order.
         secrets: texts that must not be in any record.
         before: the store at an earlier moment, from `kept`.
         touched: the tasks that were changed since then.
         ended: whether every task must have ended.
-        clocks_agree: whether times order events of different tasks: no clock was set.
+        clocks_agree: whether times order events of different tasks, since no clock was set.
     """
 
     ledger: Sequence[LedgerEntry] = ()
@@ -140,7 +140,7 @@ def audit(
     task, events, evidence = journal.task, journal.events, evidence or Evidence()
     violations = [*gap_free(task, events), *one_end(task, events), *one_task_end(task, events)]
     if violations and violations[0].name == "gap_free":
-        return violations  # without valid numbers, other checks are meaningless
+        return violations  # other checks need valid numbers
     violations += [
         *epochs_grow(task, journal.entries),
         *approved_starts(task, events),
@@ -182,7 +182,7 @@ def audit(
 
 
 async def journal_of(store: JournalStore, row: TaskRow) -> JournalOf:
-    """Read a task's journal from the store and check its chain; raises `JournalCorrupt`."""
+    """Read a task's journal from the store and check its chain; raise `JournalCorrupt`."""
     return await _unfolded(store, row, await store.read(row.task_id))
 
 
@@ -202,7 +202,7 @@ async def _unfolded(store: JournalStore, row: TaskRow, records: list[Record]) ->
 
 
 async def all_rows(store: JournalStore) -> list[TaskRow]:
-    """Return the rows of all tasks of a store, newest task id first."""
+    """Return the rows of all tasks of a store, newest first."""
     rows: list[TaskRow] = []
     while True:
         page = await store.rows(TaskFilter(limit=100, cursor=rows[-1].cursor if rows else None))

@@ -1,4 +1,4 @@
-"""Invariants of threads: a thread's messages are those of its members, and each task's history is readable."""
+"""Invariants of threads: a thread has the messages of its members, and each task's history is readable."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Invariants of background calls: each ends once, and its model receives each result once.
 
-Pure functions that return violations, like those of `treadle.testing.audit.folds`, over the state after an event.
+Pure functions that return violations, like those of `treadle.testing.audit.folds`, from the state after an event.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def delivered_once(task: str, seq: int, state: TaskState) -> Iterator[Violation]
 
 
 def told_by_tickets(task: str, events: Iterable[e.Event]) -> Iterator[Violation]:
-    """Check that a ticket is completed at most once, before its call ends, and that the call ends accordingly."""
+    """Check that a ticket is completed at most once, before its call ends, and the call ends accordingly."""
     ticket_ends: dict[str, e.TicketCompleted | e.TicketFailed | e.TicketExpired] = {}
     issued: set[str] = set()
     ended: set[str] = set()

@@ -1,4 +1,4 @@
-"""Conformance suites: an adapter of a port inherits them to show that it keeps the port's contract."""
+"""Conformance suites, which test that an adapter fulfils the contract of its port."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A process that uses a store and is killed: the durability suite runs it as `python -m ... MODE FACTORY ADDRESS REST`.
+"""A process that uses a store and is killed, for the durability suite: `python -m ... MODE FACTORY ADDRESS REST`.
 
 crash K        make the first K scripted calls, acknowledge each, queue the next, end by SIGKILL
 hold TASK      become the owner of TASK and enter its thread, acknowledge, wait for the end of standard input
@@ -65,7 +65,7 @@ def acknowledge(marker: int | str) -> None:
 
 
 async def crash(store: JournalStore, after: int) -> None:
-    """Make some calls of the script, then die with the next call in the queue, or with an empty queue at the end."""
+    """Make some calls of the script, then end by SIGKILL with the next call in the queue, or at the end with none."""
     await store.open()
     calls = script(store)
     for number, call in enumerate(calls[:after], 1):
@@ -73,7 +73,7 @@ async def crash(store: JournalStore, after: int) -> None:
         acknowledge(number)
     queued = [asyncio.ensure_future(call()) for call in calls[after : after + 1]]
     await asyncio.sleep(0)
-    # The store may now be anywhere in its work. A store without asynchronous writes has already written the call.
+    # The store may be in any phase of its work. A store without asynchronous writes has already written the call.
     time.sleep(random.random() * 0.002)  # noqa: ASYNC251, S311
     assert not any(call.done() and call.exception() for call in queued)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -88,7 +88,7 @@ async def hold(store: JournalStore, task_id: str) -> None:
 
 
 async def stall(store: JournalStore, task_id: str) -> None:
-    """Own a task; after a line on standard input continue as if it were still owned, and write the results."""
+    """Own a task; after a line on standard input continue as if it were still owned, and report the results."""
     await store.open()
     claim = await store.claim(task_id)
     acknowledge(claim.epoch)

@@ -6,8 +6,8 @@
         def address(self, place):                  # `?lease=SECONDS` may follow it, see `leased_address`
             return f"mystore://{place}/journal"
 
-Three more methods change a store from outside. Without one of them, the tests that need it are skipped and prove
-nothing; `pytest -rs` lists them.
+Three more methods change a store from outside. Without one of them, the tests that need it are skipped; `pytest -rs`
+lists them.
 
     stored_files        the files to damage, once no process has them open
     lose_last_record    delete the last record of a task in the database itself
@@ -65,7 +65,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         raise NotImplementedError
 
     def leased_address(self, place: Path, seconds: float) -> str:
-        """Return `address(place)` for a store with leases of so many seconds."""
+        """Return `address(place)` for a store with leases of a number of seconds."""
         return f"{self.address(place)}?lease={seconds:g}"
 
     def make(self, place: Path) -> JournalStore:
@@ -85,7 +85,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
     def child(
         self, mode: str, place: Path, *arguments: object, lease: float | None = None
     ) -> subprocess.Popen[str]:
-        """Start a process that uses the store, with leases of so many seconds."""
+        """Start a process that uses the store, with leases of a number of seconds."""
         command = [sys.executable, "-m", CRASHING, mode, self.factory]
         command.append(self.address(place) if lease is None else self.leased_address(place, lease))
         command += map(str, arguments)
@@ -460,7 +460,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
         await store.close()
 
     def flip(self, place: Path, needle: bytes) -> bool:
-        """Flip one bit in the middle of each copy of the needle; False when no file holds one."""
+        """Flip one bit in the middle of each copy of the needle; return False if no file has one."""
         copies = 0
         for file in self.stored_files(place):
             content = bytearray(file.read_bytes()) if file.exists() else bytearray()
@@ -480,7 +480,7 @@ async def _is_orphan(store: JournalStore, task_id: str) -> bool:
 
 @cache
 def _crashing_processes(factory: str) -> ForkServer:
-    """Return a server that starts processes with the store's module imported and no store open."""
+    """Return a server that starts processes with the store's module imported but no store open."""
     server = ForkServer(CRASHING, factory.partition(":")[0])
     atexit.register(server.close)
     return server

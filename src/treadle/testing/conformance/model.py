@@ -6,11 +6,11 @@
         await check(scripted)
 
 where `scripted(script)` is a context manager that returns your model with a script as its provider. A model over HTTP
-gets the script from a `ProviderServer` with `provider_script(script)`. The checks in `PIECEWISE` apply only to models
-that stream their answers; those in `AS_TEXT` to models that receive the arguments of calls as text, not as an object.
-
-`WIRE_CHECKS` are for models that talk to a server: the content of requests, and the masking of keys. Each takes a
-context manager that returns the model, made with the key `SECRET`, and a function that returns the bodies sent so far.
+gets the script from a `ProviderServer` with `provider_script(script)`. The checks in `PIECEWISE` are only for models
+that stream their answers. Those in `AS_TEXT` are for models that receive the arguments of calls as text, not as an
+object. `WIRE_CHECKS` are for models that talk to a server: the content of requests, and the masking of keys. Each
+takes a context manager that returns the model and a function. The model has the key `SECRET`. The function returns the
+bodies sent so far.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Check: TypeAlias = Callable[[Scripted], Awaitable[None]]
 Recorded: TypeAlias = Callable[
     [Sequence["Turn | Fail"]], AbstractContextManager[tuple[Model, Callable[[], Sequence[str]]]]
 ]
-"""Like `Scripted`, plus a function that returns the bodies of the requests so far, as text."""
+"""Like `Scripted`, with a function that returns the bodies of the requests so far, as text."""
 
 WireCheck: TypeAlias = Callable[[Recorded], Awaitable[None]]
 
@@ -86,7 +86,7 @@ PROMPT_SECONDS = 1.0
 
 @frozen(kw_only=True)
 class BrokenStream(Fail):
-    """An answer that breaks off after the text `after`: by a reset, a regular end of the body, or an error event."""
+    """An answer that breaks off after the text `after`, by a reset, a regular end of the body, or an error event."""
 
     cut: Literal["reset", "eof", "error"]
 
@@ -95,7 +95,7 @@ class BrokenStream(Fail):
 
 
 def request(*messages: Message, attempt: int = 1, settings: ModelSettings | None = None) -> ModelRequest:
-    """Return a request over a history, by default one question, that offers the tool `add`."""
+    """Return a request that offers the tool `add`, over a history; by default one question."""
     history = messages or (user("What is 1 + 2?"),)
     return ModelRequest(
         messages=history,
@@ -111,7 +111,7 @@ def request(*messages: Message, attempt: int = 1, settings: ModelSettings | None
 
 
 async def ask(model: Model, request: ModelRequest) -> tuple[list[ModelDelta], ModelAnswer]:
-    """Return the deltas and the answer; fail unless exactly one answer came, last."""
+    """Return the deltas and the answer; fail unless the last item is the only answer."""
     items = [item async for item in model.stream(request)]
     answers = [item for item in items if isinstance(item, ModelAnswer)]
     assert len(answers) == 1, f"{len(answers)} answers came, not one"
@@ -120,7 +120,7 @@ async def ask(model: Model, request: ModelRequest) -> tuple[list[ModelDelta], Mo
 
 
 def identified(message: Message, step: int = 1) -> Message:
-    """Return an answer as the core stores it: each call has an id of Treadle's, from its position."""
+    """Return an answer as the core stores it, in which each call has an id of Treadle from its position."""
     calls = count()
     parts = (
         replace(part, id=f"s{step}.c{next(calls)}") if isinstance(part, ToolCall) else part
@@ -172,7 +172,7 @@ async def a_truncated_call_never_looks_whole(scripted: Scripted) -> None:
     with scripted([script]) as model:
         _, answer = await ask(model, request())
     assert answer.finish == "length"
-    calls = answer.message.tool_calls  # one if arguments are objects, as half of one cannot be sent
+    calls = answer.message.tool_calls  # one if arguments are objects, since half of one cannot be sent
     assert 0 < len(calls) <= 2
     assert [(call.problem, call.arguments) for call in calls] == [("truncated", {})] * len(calls)
 
@@ -181,7 +181,7 @@ _NO_OBJECT = ('{"a": 1', "[1, 2]", "nonsense", '{"a": NaN}', '{"a": 1}}', "null"
 
 
 async def what_is_no_object_never_runs(scripted: Scripted) -> None:
-    """Arguments other than a complete JSON object are marked, or the answer is an error; they are never repaired."""
+    """Arguments other than a complete JSON object are marked or the answer is an error; they are never repaired."""
     for raw in _NO_OBJECT:
         with scripted([turn(calls=[call("add", a=1, b=2), call_raw("add", raw)])]) as model:
             try:
@@ -208,7 +208,7 @@ async def unparsable_arguments_are_marked(scripted: Scripted) -> None:
 
 
 async def a_history_with_results_is_accepted(scripted: Scripted) -> None:
-    """Calls with Treadle's ids, and their results, are accepted; also marked calls and errors."""
+    """Calls with Treadle's ids are accepted with their results; so are marked calls and errors."""
     opening = turn("Hm.", [call("add", a=1, b=2), call("add", a=1)])
     with scripted([opening, call("add", a=3, b=4), text("Seven.")]) as model:
         history = [user("Add."), identified((await ask(model, request(user("Add."))))[1].message)]
@@ -269,14 +269,14 @@ async def pictures_and_files_are_accepted(scripted: Scripted) -> None:
 
 
 async def strange_text_does_not_break_it(scripted: Scripted) -> None:
-    """A lone surrogate, NUL and the like in a question are sent in some form and never crash."""
+    """A lone surrogate or NUL in a question is sent in some form and never crashes."""
     with scripted([text("Fine.")]) as model:
         _, answer = await ask(model, request(user("a\ud800b \x00 \ufeff 🎉", "")))
     assert answer.message.text == "Fine."
 
 
 async def a_failure_is_told_by_its_kind(scripted: Scripted) -> None:
-    """Each HTTP failure has its kind and status, and the wait that the provider requests."""
+    """Each HTTP failure has its kind, its status, and the wait that the provider requests."""
     kinds: dict[int, ModelErrorKind] = {
         400: "invalid_request",
         401: "authentication",
@@ -312,7 +312,7 @@ async def a_stream_without_its_terminal_event_is_no_answer(scripted: Scripted) -
 
 
 async def an_ending_has_its_name(scripted: Scripted) -> None:
-    """A filtered, truncated or refused answer says so in `finish`, and is not complete."""
+    """A filtered, truncated or refused answer has that `finish`, and is not complete."""
     for finish in ("length", "content_filter"):
         with scripted([turn("Half of", finish=finish)]) as model:
             _, answer = await ask(model, request())
@@ -321,7 +321,7 @@ async def an_ending_has_its_name(scripted: Scripted) -> None:
 
 
 async def it_makes_one_attempt(scripted: Scripted) -> None:
-    """A failure is raised without a retry inside the model; the next attempt gets the next item of the script."""
+    """A failure is raised without a retry in the model; the next attempt gets the next item of the script."""
     with scripted([fail(500), fail(503), text("At last.")]) as model:
         failures = [await _error(model, request(attempt=attempt)) for attempt in (1, 2)]
         _, answer = await ask(model, request(attempt=3))
@@ -352,7 +352,7 @@ async def _cancel(scripted: Scripted, script: Turn, *, started: bool) -> None:
 
 
 async def leaving_early_ends_it_at_once(scripted: Scripted) -> None:
-    """Closing the stream after a delta promptly closes the connection, and the model stays usable."""
+    """A stream that is closed after a delta promptly closes the connection, and the model stays usable."""
     with scripted([text("word " * 200, chunk=5, pause=0.1)]) as model:
         stream = cast("AsyncGenerator[ModelDelta | ModelAnswer]", model.stream(request()))
         await anext(stream)
@@ -427,7 +427,7 @@ async def the_request_holds_all_that_was_asked(recorded: Recorded) -> None:
 
 
 async def reasoning_that_was_not_shown_is_not_sent(recorded: Recorded) -> None:
-    """Reasoning marked as unseen is not sent; reasoning from a turn's text with calls goes back as text."""
+    """Reasoning marked as unseen is not sent. Reasoning from a turn's text with calls is sent back as text."""
     with recorded([call("add", a=1, b=2), text("Three.")]) as (model, bodies):
         message = identified((await ask(model, request(user("Add."))))[1].message)
         reasoning = (Reasoning("hidden plan", meta=UNSEEN), Reasoning("open plan", meta=IN_WORDS))
@@ -439,7 +439,7 @@ async def reasoning_that_was_not_shown_is_not_sent(recorded: Recorded) -> None:
 
 
 async def a_key_that_comes_back_is_hidden(recorded: Recorded) -> None:
-    """The request's key (`SECRET`), repeated in a text or an error, becomes `[secret]`."""
+    """The key of the request, `SECRET`, becomes `[secret]` in a text or an error that repeats it."""
     script = [text(f"Your key is {SECRET}, is it not?", chunk=4), fail(400, message=f"No: {SECRET}")]
     with recorded(script) as (model, _):
         deltas, answer = await ask(model, request())

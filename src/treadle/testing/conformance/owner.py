@@ -1,4 +1,4 @@
-"""An owner of a task for the store suite: it appends chained records under an epoch."""
+"""An owner of a task for the store suite, which appends chained records in an epoch."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def item(item_id: str, **data: Any) -> InboxItem:
 
 
 def add(expected: int, thread: str = "talk") -> ThreadChange:
-    """Build a change that puts the task into a thread."""
+    """Build a change that adds the task to a thread."""
     return ThreadChange("add", thread, expected)
 
 
 def remove(thread: str = "talk") -> ThreadChange:
-    """Build a change that takes the task out of a thread."""
+    """Build a change that removes the task from a thread."""
     return ThreadChange("remove", thread)
 
 
@@ -68,7 +68,7 @@ class Owner:
     Args:
         store: the store of its journal.
         task_id: the task.
-        epoch: its ownership.
+        epoch: the epoch of its ownership.
         seq: the last event that it wrote.
         digest: the digest of the last record that it wrote.
     """
@@ -108,7 +108,7 @@ class Owner:
         return Record(seq, count, self.epoch, data, sha256(self.digest + data).digest(), blobs or {})
 
     def commit(self, record: Record | None = None, **fields: Any) -> Commit:
-        """Build a commit under this ownership."""
+        """Build a commit in the epoch of this owner."""
         return Commit(self.task_id, self.epoch, record, **fields)
 
     async def send(self, record: Record | None = None, **fields: Any) -> Committed:
@@ -130,9 +130,9 @@ class Owner:
 
 
 async def last_of(*deeds: Awaitable[Any]) -> Any:
-    """Start several calls in this order, await them, and return the result of the last.
+    """Start several calls in this order, await them, and return the result of the last one.
 
-    Calls that are queued while the first is written are written as one group.
+    Calls that are queued while the first one is written form one group.
     """
     return (await asyncio.gather(*deeds))[-1]
 
@@ -147,7 +147,7 @@ async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> 
 async def dump(store: JournalStore, threads: Iterable[str] = (), tasks: Iterable[str] = ()) -> dict[str, Any]:
     """Return the content of a store: its tasks, the named threads, and named tasks that it does not list.
 
-    Owners, which differ between processes, and tenants are left out.
+    Tenants are left out, and so are owners, which differ between processes.
     """
     content: dict[str, Any] = {}
     for row in await store.rows(TaskFilter(limit=1_000)):

@@ -1,6 +1,6 @@
 """The conformance suite of a `JournalStore`, as tests that any store can inherit.
 
-A `TaskStore` inherits it too: a test that needs a method that the store lacks is skipped.
+A `TaskStore` can inherit it too: tests of methods that it lacks are skipped.
 
 
     class TestMyStore(StoreConformance):
@@ -8,7 +8,8 @@ A `TaskStore` inherits it too: a test that needs a method that the store lacks i
             return MyStore(place / "journal")
 
 A store that outlives its process inherits `PersistentStoreConformance` from `treadle.testing.conformance.durability`
-instead, which adds two instances, several processes, crashes and damage. Needs pytest and its anyio plugin only.
+instead, which adds two instances, several processes, crashes and damage. The suite needs only pytest and its anyio
+plugin.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class StoreConformance(
     RestoringConformance,
     SnapshotConformance,
 ):
-    """The contract of `JournalStore`, one rule a test. Inherit, and define how to `make` a store."""
+    """The contract of `JournalStore`, one rule a test. A subclass defines `make`, which creates a store."""
 
     # ------------------------------------------------------------------------------------------------ listing
 

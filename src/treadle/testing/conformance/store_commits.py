@@ -35,7 +35,7 @@ from treadle.testing.conformance.store_subject import StoreSubject
 
 
 class CommitConformance(StoreSubject):
-    """The permitted commits, and the rule that a refused commit leaves no trace."""
+    """The permitted commits; a refused commit leaves no trace."""
 
     # ---------------------------------------------------------------------------------------- append and read
 
@@ -263,7 +263,7 @@ class CommitConformance(StoreSubject):
                 with pytest.raises(refusal):
                     await send(store, commit)
                 assert await dump(store, ["talk", "new"]) == before
-            # Blobs are shared by digest: if a refused commit had stored one, its bytes would appear here.
+            # Blobs are shared by digest. If a refused commit had stored one, its bytes would appear here.
             await owner.write(blobs={"b": b"mine"})
             assert (await store.read("t"))[-1].blobs == {"b": b"mine"}
 

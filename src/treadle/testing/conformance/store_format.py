@@ -17,7 +17,7 @@ NEWER = events.JOURNAL_FORMAT + 1
 
 
 class FormatConformance(StoreSubject):
-    """A row stores the highest journal format that its task's driver needs; an older version may not claim the task."""
+    """A row has the highest journal format that a driver needs; an older version may not claim the task."""
 
     async def test_the_row_keeps_the_highest_format_of_its_commits(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

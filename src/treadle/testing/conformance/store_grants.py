@@ -20,11 +20,11 @@ IN_TALK = replace(FIRST, grant_id="g-2", thread_id="talk", by=None, created=20)
 """An approval for one thread."""
 
 OTHER = replace(FIRST, grant_id="g-0", tool="look", created=20)
-"""An approval for another tool, given at the same time."""
+"""An approval of the same time for another tool."""
 
 
 class GrantConformance(StoreSubject):
-    """An approval for later calls is stored with the event that gave it, until it is revoked or its thread deleted."""
+    """An approval for later calls is stored with its event, until it is revoked or its thread is deleted."""
 
     async def test_a_grant_is_kept_with_the_record_it_comes_with_or_not_at_all(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

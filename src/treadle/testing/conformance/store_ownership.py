@@ -1,4 +1,4 @@
-"""Conformance of a `JournalStore`: the owner of a task, and the writes that the store refuses to all others."""
+"""Conformance of a `JournalStore`: the owner of a task, and the writes that the store refuses to others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from treadle.testing.conformance.store_subject import StoreSubject
 
 
 class OwnershipConformance(StoreSubject):
-    """A task has one owner at a time; a claim ends the ownership before it, and a release the owner's own."""
+    """A task has one owner at a time; a claim ends the previous ownership, and a release the own one."""
 
     async def test_a_claim_raises_the_epoch_and_returns_the_end_of_the_journal(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:
@@ -187,7 +187,7 @@ class OwnershipConformance(StoreSubject):
     ) -> None:
         async with self.opened(tmp_path) as store:
             owner, second = await Owner.create(store, "t"), await Owner.create(store, "u")
-            # Calls that are queued while this one is written are written as one group.
+            # Calls that are queued while this one is written form one group.
             slow = send(store, second.commit(second.record(blobs={"b": bytes(self.many(4_000_000))})))
             posted = asyncio.ensure_future(store.post("t", item("i")))
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Conformance of a `JournalStore`: data beyond a single task, in the inbox, threads and forks, and its deletion."""
+"""Conformance of a `JournalStore`: the data of inboxes, threads and forks, and its deletion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from treadle.testing.conformance.store_subject import StoreSubject
 
 
 class SharingConformance(StoreSubject):
-    """Data that tasks share with senders, threads and forks, and the part that survives a task's deletion."""
+    """Data that tasks share with senders, threads and forks, some of which survives a task's deletion."""
 
     # -------------------------------------------------------------------------------------------------- inbox
 
@@ -315,7 +315,7 @@ class SharingConformance(StoreSubject):
             assert await self.bytes_of_blob(store, "b") == b"fresh"
 
     async def bytes_of_blob(self, store: JournalStore, digest: str) -> bytes:
-        """Write `fresh` bytes under a digest, and return the bytes that the store then has for it."""
+        """Write `fresh` bytes under a digest, and return the bytes that the store has for it."""
         probe = await Owner.create(store, "probe")
         await probe.write(blobs={digest: b"fresh"}, release=True)
         stored = (await store.read("probe"))[-1].blobs[digest]

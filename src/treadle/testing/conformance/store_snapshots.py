@@ -30,7 +30,7 @@ async def all_of(reader: JournalReader) -> list[Any]:
 
 
 class SnapshotConformance(StoreSubject):
-    """A snapshot shows the whole store as it was at one moment, and no writer waits for it."""
+    """A snapshot shows the whole store at one moment, and no writer waits for it."""
 
     async def test_a_snapshot_shows_nothing_of_what_is_written_after_it(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

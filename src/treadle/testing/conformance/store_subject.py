@@ -1,4 +1,4 @@
-"""The common base of the store suite: making and opening a store."""
+"""The base of the store suite: create and open a store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StoreSubject:
     """A kind of store under test."""
 
     def make(self, place: Path) -> TaskStore:
-        """Return a new store, not opened yet, with its data in `place`; the same place has the same data."""
+        """Return a new store, not opened yet, with its data in `place`; the same place means the same data."""
         raise NotImplementedError
 
     def whole(self, place: Path) -> JournalStore:
@@ -25,11 +25,11 @@ class StoreSubject:
         return open_store(self.make(place))
 
     def many(self, number: int) -> int:
-        """Return how many items a bulk test makes; fewer if each test runs very often."""
+        """Return the number of items of a bulk test; override it with fewer if each test runs very often."""
         return number
 
     async def lose_last_record(self, store: JournalStore, place: Path, task_id: str) -> bool:
-        """Delete the last record of a task in the database itself; return False if that is not possible."""
+        """Delete the last record of a task in the database itself; return False if that is impossible."""
         return False
 
     @pytest.fixture
@@ -38,7 +38,7 @@ class StoreSubject:
 
     @asynccontextmanager
     async def opened(self, place: Path) -> AsyncGenerator[JournalStore]:
-        """Open a store for the duration of a block; the test is skipped where a `TaskStore` lacks a method."""
+        """Open a store for the duration of a block; skip the test if a `TaskStore` lacks a method."""
         store = self.whole(place)
         await store.open()
         try:

@@ -1,4 +1,4 @@
-"""Conformance of a shared `JournalStore`: a process that was silent longer than its lease, and wakes."""
+"""Conformance of a shared `JournalStore`: a process that wakes after it was silent longer than its lease."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from treadle.testing.conformance.store_subject import StoreSubject
 from treadle.testing.conformance.store_turns import create_in_queue, request_thread
 
 LEASE = 0.5
-"""Lease in seconds: the shortest allowed, so that heartbeats come soon."""
+"""Lease in seconds, the shortest allowed, so that heartbeats come soon."""
 
 
 class SuccessionConformance(StoreSubject):
     """The tasks that a driver loses with its lease, and those that it keeps or claims again when it wakes."""
 
     def leased(self, place: Path, seconds: float) -> JournalStore:
-        """Return a store like `make`, with leases of so many seconds."""
+        """Return a store like `make`, with leases of a number of seconds."""
         raise NotImplementedError
 
     async def let_leases_pass(self, place: Path) -> None:
@@ -35,7 +35,7 @@ class SuccessionConformance(StoreSubject):
     async def one_and_two(
         self, place: Path, seconds: float = LEASE
     ) -> AsyncGenerator[tuple[JournalStore, JournalStore]]:
-        """Open the same store twice, with leases of so many seconds."""
+        """Open the same store twice, with leases of a number of seconds."""
         first, second = self.leased(place, seconds), self.leased(place, seconds)
         await first.open()
         await second.open()
@@ -177,7 +177,7 @@ class SuccessionConformance(StoreSubject):
 
 
 async def lease(store: JournalStore, task_id: str) -> int:
-    """Return when the lease of a task's driver ends."""
+    """Return the end of the lease of a task's driver."""
     driver = (await store.row(task_id)).driver
     assert driver is not None
     assert driver.lease is not None

@@ -31,7 +31,7 @@ async def fill(store: JournalStore, tenant: str) -> None:
 
 
 class TenantConformance(StoreSubject):
-    """Tenants of one store see nothing of each other."""
+    """Tenants of one store are invisible to each other."""
 
     async def test_each_tenant_lists_its_own_tasks_threads_and_grants(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

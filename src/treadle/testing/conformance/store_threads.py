@@ -31,12 +31,12 @@ async def claim_again(store: JournalStore, name: str) -> Owner:
 
 
 def summary(expected: int, covers: int) -> ThreadChange:
-    """Build a change that puts a summary into a thread."""
+    """Build a change that adds a summary to a thread."""
     return ThreadChange("add", "talk", expected, covers)
 
 
 class ThreadConformance(StoreSubject):
-    """Summaries are stored beside the members they cover; a thread is deleted as a whole, unless forks need it."""
+    """Summaries do not replace the members they cover; a thread is deleted as a whole, unless forks need it."""
 
     async def test_a_summary_stands_beside_the_members_it_covers(self, tmp_path: Path) -> None:
         async with self.opened(tmp_path) as store:

@@ -41,7 +41,7 @@ async def request_thread(owner: Owner, enter: OnBusyThread = "enqueue") -> Queue
 
 
 class TurnConformance(StoreSubject):
-    """Which task holds a thread, which tasks wait for it, and when the next one gets it."""
+    """One task holds a thread, others wait for it in order, and the next one gets it at a release."""
 
     async def test_the_first_task_has_the_thread_and_later_ones_wait_in_the_order_of_arrival(
         self, tmp_path: Path

@@ -1,4 +1,4 @@
-"""The process that drives a task to its end, or until it is killed."""
+"""The process that drives a task to its end or until it is killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from treadle.testing.ledger import Ledger
 from treadle.wiring import Runner, open_store
 
 MAX_PROCESSES: Final = 30
-"""Most processes that may drive one task before it must have ended."""
+"""Maximum number of processes that may drive one task before it must have ended."""
 
 NOT_FOUND: Final = 78
 """The exit status of a process whose agent or script cannot be imported."""
@@ -36,7 +36,7 @@ SHOWN: Final = "shown"
 """The name of the note that a process received an event."""
 
 Script: TypeAlias = Callable[[TaskRunner, Agent[Any], str], Coroutine[Any, Any, RunResult]]
-"""A function of `(runner, agent, task_id)` that drives a task. It runs again after each kill and reads the state."""
+"""A function of `(runner, agent, task_id)` that drives a task; it runs again after each kill and reads the state."""
 
 
 @mutable
@@ -67,8 +67,8 @@ def drive(
     """Drive a task from its current state to its end, or until this process is killed.
 
     Args:
-        folder: the folder for the passed places (`places`), the ledger (`ledger`) and the task's state and answer
-            (`answer`).
+        folder: receives the files `places` with the passed places, `ledger`, and `answer` with the task's state and
+            answer.
         task_id: the task.
         at: the places at which to be killed.
         agent: as in `CrashChild`.
@@ -96,7 +96,7 @@ def drive(
 
 
 def warm_up() -> None:
-    """Build the codec's functions once, before the server forks."""
+    """Build the codec's functions before the server forks."""
 
     async def rehearse() -> None:
         async with Runner("memory:") as runner:
@@ -150,8 +150,8 @@ def shown_events(ledger: Ledger) -> dict[str, list[tuple[int, str]]]:
 class RunToEnd:
     """Runs a task to its end, approves its calls, and settles calls that a kill left open by the ledger.
 
-    A question is answered with its default, or with `yes`. A background call is completed by the first ticket for it,
-    as by a service that recognises its key.
+    A question is answered with its default, or with `yes`. A background call is completed by its first ticket, as by a
+    service that recognises its key.
     """
 
     def __init__(self, input: str, ledger: Ledger) -> None:

@@ -1,13 +1,13 @@
-"""Fault points: named places that a process passes, and one at which it is killed, stopped or fails.
+"""Fault points: named places of a process, at one of which it is killed, stopped or fails.
 
-A `Crash` names the place. A `CrashingStore` passes places before, inside and after each write, a `Ledger` around each
-effect, a `watched` agent around each request and call. Run a program once without a place to learn its places, then
-once for each of them:
+A `Crash` names the place. A `CrashingStore` passes places before, inside and after each write. A `Ledger` passes them
+around each effect, a `watched` agent around each request and call. Run a program once without a place to learn its
+places, then once for each of them:
 
     crash = Crash.from_environment()
     runner = Runner(CrashingStore(SQLiteStore("journal.db"), crash), agents=[agent])
 
-A place is named after the event (`before tool_started s1-0`), so the name does not depend on how commits are grouped.
+A place is named after the event (`before tool_started s1-0`), so the name does not depend on the grouping of commits.
 All places are in wrappers of ports, so the engine has no code for them.
 """
 
@@ -52,11 +52,11 @@ Action: TypeAlias = Literal["kill", "stop", "raise"] | float
 
 
 class Crash:
-    """The places at which this process is killed, stopped or fails; the first one that it reaches counts.
+    """The places at which this process is killed, stopped or fails; only the first one that it reaches counts.
 
     Args:
         at: one or several places; None to pass them all.
-        log: a file that receives a line for each passed place, and for the last one.
+        log: a file that receives a line for each passed place and for the last one.
         do: the action at the place.
     """
 
@@ -76,8 +76,8 @@ class Crash:
     def from_environment(cls) -> Crash:
         """Return a `Crash` with the place in TREADLE_CRASH_AT and the action in TREADLE_CRASH_DO.
 
-        The action is `kill` (default), `stop`, `raise` or a number of seconds. Passed places are logged to the file
-        TREADLE_CRASH_LOG.
+        The action is `kill` (default), `stop`, `raise` or a number of seconds. The file TREADLE_CRASH_LOG receives the
+        passed places.
         """
         do = os.environ.get(DO) or "kill"
         action: Action = do if do in ("kill", "stop", "raise") else float(do)
@@ -123,7 +123,7 @@ HERE = "# here: "
 
 
 def places_in(log: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
-    """Return the places in a log that were passed, in order, and those at which the process was killed."""
+    """Return the passed places in a log, in order, and those at which the process was killed."""
     path = Path(log)
     lines = path.read_text().splitlines() if path.exists() else []
     happened = [line.removeprefix(HERE) for line in lines if line.startswith(HERE)]
@@ -133,9 +133,9 @@ def places_in(log: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
 class CrashingStore(WrappedStore):
     """A store that passes a place before each write, inside it, and after it is durable.
 
-    *Before* is before the store gets the write. *Inside* is in its transaction: between two rows of it in SQLite, with
-    everything sent but COMMIT in PostgreSQL. *Committing* (PostgreSQL) is after COMMIT is sent, before its response.
-    *After* is when the write is durable but not acknowledged. For a process that drives one task at a time.
+    *Before* is before the store gets the write. *Inside* is in its transaction: between two of its rows in SQLite, and
+    in PostgreSQL after everything except COMMIT is sent. *Committing* (PostgreSQL) is after COMMIT is sent, before its
+    response. *After* is when the write is durable but not acknowledged. For a process that drives one task at a time.
 
     Args:
         store: the wrapped store, not opened yet.
@@ -163,7 +163,7 @@ class CrashingStore(WrappedStore):
         self._writing[id(commit)] = names
 
         def durable(verdict: Committed | Exception) -> None:
-            if inside in self._inside:  # the store refused it, or had written it before
+            if inside in self._inside:  # the store refused it or had written it before
                 self._inside.remove(inside)
             self._writing.pop(id(commit), None)
             if not isinstance(verdict, Exception):

@@ -1,4 +1,4 @@
-"""A warm process that runs jobs in forks of itself: imports would take longer than most jobs.
+"""A warm process that runs jobs in forks of itself, since imports would take longer than most jobs.
 
 The server forks before it has opened a store or started a thread, so a fork is like a new process. It runs one job at a
 time for another process and answers with its exit status. POSIX only.
@@ -29,7 +29,7 @@ class ForkServer:
     Args:
         imports: modules to import before it forks: `module`, or `module:function` to also call the function. They must
             not start threads.
-        cwd: its working directory, also on the import path; by default this process's.
+        cwd: its working directory, also on the import path; by default that of this process.
     """
 
     def __init__(self, *imports: str, cwd: str | os.PathLike[str] | None = None) -> None:
@@ -47,11 +47,11 @@ class ForkServer:
     def run(
         self, job: str, *args: Any, output: str | os.PathLike[str], env: dict[str, str] | None = None
     ) -> int:
-        """Run a job and return its exit status, negative for the signal that killed it.
+        """Run a job and return its exit status; a negative one is the signal that killed it.
 
         Args:
-            job: `module:function`; it returns the exit status, None for 0.
-            args: the function's arguments; JSON.
+            job: `module:function`; the function returns the exit status, None for 0.
+            args: the function's arguments, JSON data.
             output: the file for its standard output; its standard error goes to the file with `.err` appended.
             env: variables added to its environment.
 
@@ -87,12 +87,12 @@ class ForkServer:
 
 
 def serve(imports: Sequence[str]) -> None:
-    """Write the problem of the imports, or null. Then fork for each line of input and write the fork's exit status."""
+    """Write the problem of the imports, or null, then fork for each line of input and write the fork's exit status."""
     problem = next(filter(None, map(_imported, imports)), None)
     sys.stdout.write(json.dumps(problem) + "\n")
     sys.stdout.flush()
     gc.collect()
-    gc.freeze()  # otherwise garbage collection would copy pages in each fork
+    gc.freeze()  # without it garbage collection would copy pages in each fork
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()

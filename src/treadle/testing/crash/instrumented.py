@@ -1,9 +1,10 @@
-"""An agent whose model and tools pass fault points and write to a ledger, with its own code unchanged.
+"""An agent with unchanged code, whose model and tools pass fault points and write to a ledger.
 
     agent = watched(agent, Ledger("effects.jsonl", crash))
 
-The places: `ask STEP` and `answered STEP` around each request to the model; `enter`, `start` and `done` (see `Ledger`)
-around each call of a tool, of its `undo=` (`undo TOOL CALL`) and of its `reconcile=` (`reconcile TOOL CALL`).
+The places around each request to the model are `ask STEP` and `answered STEP`. Around each call of a tool they are
+`enter`, `start` and `done`, see `Ledger`. Those of its `undo=` and `reconcile=` are named `undo TOOL CALL` and
+`reconcile TOOL CALL`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _watched_subagent(item: Agent[Any] | Subagent | str, ledger: Ledger) -> Agen
 
 
 TICKET: Final = "ticket"
-"""The name of the ledger's lines on issued tickets."""
+"""The name of the ledger's lines about issued tickets."""
 
 
 class WatchedTool(WrappedTool):

@@ -14,13 +14,13 @@ from treadle.stores.writer_thread import Item
 COMMIT: Final = "COMMIT"
 
 Writing: TypeAlias = Mapping[object, Sequence[str]]
-"""The names of current writes, by the id of the commit or inbox item; for a claim, by its task."""
+"""The names of current writes, by the id of the commit or inbox item, or by the task of a claim."""
 
 Reach: TypeAlias = Callable[..., None]
 
 
 def watch_transactions(store: PostgresStore, writing: Writing, reach: Reach) -> None:
-    """Make a store, not opened yet, pass fault points inside its transactions.
+    """Make a store that is not opened yet pass fault points inside its transactions.
 
     Args:
         store: the store.
@@ -55,7 +55,7 @@ class _WatchedWriter(PostgresWriter):
         def watched(query: Any, *args: Any, **options: Any) -> Any:
             if query != COMMIT or not self._inside:
                 return execute(query, *args, **options)
-            # In a pipeline: the server already has all statements, and has COMMIT too once this returns.
+            # In a pipeline the server already has all statements, and has COMMIT too once this returns.
             self._reach(*[f"inside {name}" for name in self._inside])
             answer = execute(query, *args, **options)
             self._reach(*[f"committing {name}" for name in self._inside])

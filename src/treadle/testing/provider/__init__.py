@@ -1,13 +1,13 @@
-"""A scripted model provider: a real HTTP server on loopback that stands in for paid models in tests.
+"""A scripted model provider: a real HTTP server on loopback that replaces paid models in tests.
 
     from treadle.testing.provider import ProviderServer, call, fail, text
 
     with ProviderServer([fail(429, retry_after=1), call("add", a=1, b=2), text("It is 3.")]) as server:
         client = openai.OpenAI(base_url=server.openai_base_url, api_key="any")
 
-It speaks OpenAI's Chat Completions and Responses, Anthropic's Messages and Google's Gemini API, streamed and not,
-refuses ill-formed requests as the real providers do, and keeps every request. From a shell:
-`python -m treadle.testing.provider --script turns.json`.
+It speaks OpenAI's Chat Completions and Responses, Anthropic's Messages and Google's Gemini API, streamed and not. It
+refuses ill-formed requests as the real providers do, and keeps every request. From a shell: `python -m
+treadle.testing.provider --script turns.json`.
 """
 
 from treadle.core.model import Usage

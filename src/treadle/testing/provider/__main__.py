@@ -18,9 +18,11 @@ def main() -> None:
     """Print the server's URL and serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="python -m treadle.testing.provider", description=main.__doc__)
     parser.add_argument("--script", type=Path, required=True, help="a JSON file: a list of turns")
-    parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1; 0 picks a free one")
-    parser.add_argument("--api-key", help="the one key to accept; default any")
-    parser.add_argument("--record", type=Path, help="append each request here, one JSON object a line")
+    parser.add_argument("--port", type=int, default=0, help="the port on 127.0.0.1; 0 picks a free one")
+    parser.add_argument("--api-key", help="the only accepted key; by default any key")
+    parser.add_argument(
+        "--record", type=Path, help="the file to append each request to, one JSON object a line"
+    )
     options = parser.parse_args()
     ended = threading.Event()
 
@@ -28,7 +30,7 @@ def main() -> None:
         ended.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        # A background job starts with SIGINT ignored: the Ctrl-C of its terminal is not meant for it.
+        # A background job starts with SIGINT ignored, since the Ctrl-C of its terminal is not meant for it.
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, end)
 

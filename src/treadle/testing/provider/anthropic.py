@@ -1,4 +1,4 @@
-"""Anthropic's Messages: what a request must look like, and what an answer looks like, streamed and whole."""
+"""Anthropic's Messages: check requests, and write answers, streamed and whole."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class AnthropicMessages:
         return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
 
     def request_id(self) -> dict[str, str]:
-        """Anthropic's name for a request."""
+        """Return the header with Anthropic's id of a request."""
         return {"request-id": fresh_id("req_")}
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
-        """Raises `Refused` unless Anthropic would take this request."""
+        """Raise `Refused` unless Anthropic would accept this request."""
         if not headers.get("anthropic-version"):
             raise Refused("anthropic-version: header is required")
         nonempty_string(body.get("model"), "model")
@@ -82,11 +82,11 @@ class AnthropicMessages:
         _check_tools(body)
 
     def turns(self, body: dict[str, Any]) -> int:
-        """Return the assistant's messages."""
+        """Return the number of the assistant's messages."""
         return sum(message.get("role") == "assistant" for message in messages_of(body))
 
     def streams(self, body: dict[str, Any]) -> bool:
-        """As the body says."""
+        """Return whether the body asks for a stream."""
         return bool(body.get("stream"))
 
     def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class AnthropicMessages:
         return message
 
     def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
-        """`message_start`, the blocks one after another with a ping, `message_delta`, `message_stop`."""
+        """Return `message_start`, the blocks one after another with a ping, `message_delta` and `message_stop`."""
         usage = _usage(turn, body)
         message = _message(body)
         if usage is not None:
@@ -119,7 +119,7 @@ class AnthropicMessages:
     def error(
         self, status: int, message: str, code: str | None = None, param: str | None = None
     ) -> dict[str, Any]:
-        """Anthropic's error envelope."""
+        """Return Anthropic's error envelope."""
         usual = "api_error" if status >= 500 else "invalid_request_error"
         kind = code or _ERROR_TYPES.get(status, usual)
         content = message if param is None or param in message else f"{param}: {message}"
@@ -195,7 +195,7 @@ def _whole_block(part: Text | Reasoning | Refusal | ScriptedCall, turn: Scripted
             try:
                 block["input"] = json.loads(part.arguments)
             except (ValueError, RecursionError):
-                # A whole message holds parsed input: nothing is left of what broke off, the rest is as it was written.
+                # A whole message has parsed input, so input that broke off is lost, and the rest is unchanged.
                 block["input"] = {} if turn.finish == "length" else part.arguments or {}
         case Reasoning(content, signature):
             block |= {"thinking": content, "signature": sign(content) if signature is None else signature}
@@ -225,7 +225,7 @@ def _check_text(block: dict[str, Any], param: str) -> None:
 
 
 def _check_messages(body: dict[str, Any]) -> None:
-    """Roles alternate from and to the user; each `tool_use` is answered at the start of the next message."""
+    """Raise unless roles alternate, and the next message begins with the result of each `tool_use`."""
     call_ids: set[str] = set()
     waiting: list[str] = []
     before = "assistant"

@@ -1,4 +1,4 @@
-"""How bytes leave the server: one response played piece by piece, and the thread that listens."""
+"""Send responses piece by piece, and listen in a thread."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ except ImportError as error:
 
 _TRANSPORT = "treadle.transport"
 _WHOLE_PIECE = 64
-"""Bytes in one piece of an answer that is not streamed but slow or cut."""
+"""Bytes in one piece of a slow or cut answer that is not streamed."""
 
 
 class Reply(Response):
     """One response: its pieces of body, and how they are delivered.
 
     Args:
-        pieces: of the body; for a stream one event each.
-        status: of HTTP.
-        headers: of the response.
-        how: delays, cuts, other pieces.
+        pieces: the pieces of the body; for a stream one event each.
+        status: the HTTP status.
+        headers: the headers of the response.
+        how: delays, cuts and the size of pieces.
         events: whether the pieces are server-sent events.
         broken: the event that ends a stream cut by `error`.
-        hang_up: end the connection in place of a response.
+        hang_up: ends the connection instead of a response.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Reply(Response):
         self._pieces = _cut(_shaped(pieces, delivery, events), delivery)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Play the response; ends early when the client goes away or the server stops."""
+        """Send the response; end early when the client goes away or the server stops."""
         delivery, hang_up = self._delivery, self._hang_up
         if await _closed_within(receive, delivery.delay if hang_up is None else hang_up.delay):
             return
@@ -81,7 +81,7 @@ class Reply(Response):
 
 
 def _shaped(pieces: Sequence[bytes], delivery: Delivery, events: bool) -> list[bytes]:
-    """Return the pieces as the delivery says: other line ends, comments, other cuts between them."""
+    """Return the pieces with the line ends, comments and cuts of the delivery."""
     shaped = list(pieces)
     if events and delivery.comments:
         shaped = [b": comment\n\n" + piece for piece in shaped]
@@ -104,7 +104,7 @@ def _cut(pieces: list[bytes], delivery: Delivery) -> list[bytes]:
 
 
 async def _closed_within(receive: Receive, seconds: float) -> bool:
-    """Wait so long; true as soon as the client has gone, or the server has dropped it."""
+    """Wait; return True as soon as the client has gone or the server has dropped it."""
     if seconds <= 0:
         return False
     try:
@@ -118,7 +118,7 @@ async def _closed_within(receive: Receive, seconds: float) -> bool:
 async def _drop(scope: Scope, receive: Receive, by: str) -> None:
     transport: asyncio.Transport = scope["extensions"][_TRANSPORT]
     if by == "reset":
-        # Lingering for no time makes the kernel send RST, which discards what the client has not read.
+        # A linger of 0 seconds makes the kernel send RST, which discards data that the client has not read.
         linger = struct.pack("ii", 1, 0)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         transport.abort()
@@ -142,7 +142,7 @@ class _Connection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn that ends at once when `stop` is called: it neither looks at a clock nor waits for clients."""
+    """Uvicorn that ends at once when `stop` is called, without waiting for a clock or for clients."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -166,7 +166,7 @@ class _Server(uvicorn.Server):
 
 
 class Running:
-    """A server at work in its own thread, from construction until `stop`."""
+    """A server in a thread of its own, from construction until `stop`."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         config = uvicorn.Config(

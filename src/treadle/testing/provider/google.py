@@ -1,4 +1,4 @@
-"""Google's Gemini API: what a request must look like, and what an answer looks like, streamed and whole."""
+"""Google's Gemini API: check requests, and write answers, streamed and whole."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ _FIELDS = frozenset(
     )
 )
 _ANY_SIGNATURE = "skip_thought_signature_validator"
-"""What Google takes for the signature of a call that it did not make."""
+"""The signature that Google accepts for a call that it did not make."""
 _SIGNED_FROM = "gemini-3"
-"""The models from this one on refuse a call of their own without its signature."""
+"""Models from this one on refuse a call of their own without its signature."""
 
 
 class GoogleGemini:
     """The wire format of `POST /v1beta/models/MODEL:generateContent`, and `:streamGenerateContent`.
 
     Args:
-        model: as the address names it.
-        streamed: whether the address asks for the answer in pieces.
-        events: whether it asks for these as server-sent events.
+        model: the model in the address.
+        streamed: whether the address asks for a stream.
+        events: whether it asks for server-sent events.
     """
 
     name = "google"
@@ -90,11 +90,11 @@ class GoogleGemini:
         return headers.get("x-goog-api-key", "")
 
     def request_id(self) -> dict[str, str]:
-        """Google names no requests."""
+        """Return no header, since Google has no ids of requests."""
         return {}
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
-        """Raises `Refused` unless Google would take this request."""
+        """Raise `Refused` unless Google would accept this request."""
         if self._streamed and not self._events:
             raise Refused("This server streams server-sent events only: alt=sse.")
         body = _camel_case(body)
@@ -120,11 +120,11 @@ class GoogleGemini:
                 raise Refused("response_json_schema needs response_mime_type 'application/json'")
 
     def turns(self, body: dict[str, Any]) -> int:
-        """Return the contents that are the model's."""
+        """Return the number of the model's contents."""
         return sum(content.get("role") == "model" for content in messages_of(body))
 
     def streams(self, body: dict[str, Any]) -> bool:
-        """As the address says."""
+        """Return whether the address asks for a stream."""
         return self._streamed
 
     def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class GoogleGemini:
         return self._response(turn, body, parts, finish)
 
     def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
-        """Responses that each add parts; the last adds nothing, and says why the answer ends."""
+        """Return responses that each add parts; the last one has only the reason of the end."""
         finish, parts = _finish(turn), _parts(turn)
         pieces = [piece for part in parts for piece in _pieces(part, turn.how.chunk_size)]
         responses = [self._response(turn, body, [piece], None) for piece in pieces]
@@ -144,7 +144,7 @@ class GoogleGemini:
     def error(
         self, status: int, message: str, code: str | None = None, param: str | None = None
     ) -> dict[str, Any]:
-        """Return Google's error envelope; a `code` that is no status of Google's becomes the reason."""
+        """Return Google's error envelope; a `code` other than a status of Google becomes the reason."""
         is_status = code in _STATUS.values()
         error: dict[str, Any] = {
             "code": status,
@@ -157,7 +157,7 @@ class GoogleGemini:
         return {"error": error}
 
     def error_event(self, message: str) -> bytes:
-        """Return an error in place of a piece: the model is overloaded."""
+        """Return an error instead of a piece: the model is overloaded."""
         return b"data: " + encode(self.error(503, message)) + b"\n\n"
 
     def _response(
@@ -180,7 +180,7 @@ class GoogleGemini:
 
 
 def _finish(turn: ScriptedTurn) -> str:
-    """Return why an answer ends; arguments that are no object cannot be sent and count as malformed."""
+    """Return the reason of the end; arguments other than an object cannot be sent and count as malformed."""
     if turn.finish is None or turn.finish in ("stop", "tool_calls"):
         malformed = any(_arguments(part) is None for part in turn.of(ScriptedCall))
         return "MALFORMED_FUNCTION_CALL" if malformed else "STOP"
@@ -188,7 +188,7 @@ def _finish(turn: ScriptedTurn) -> str:
 
 
 def _arguments(call: ScriptedCall) -> dict[str, Any] | None:
-    """Return the arguments of a call, or None when they are none that JSON can carry."""
+    """Return the arguments of a call; None if they are not a JSON object."""
     if not call.arguments:
         return {}
     try:
@@ -240,7 +240,7 @@ def _signed_text(call: Mapping[str, Any]) -> str:
 
 
 def _pieces(part: dict[str, Any], size: int) -> list[dict[str, Any]]:
-    """Return the part in pieces: text can be cut, and its signature comes with the last of it."""
+    """Return the part in pieces: text can be cut, and the last piece has its signature."""
     if "text" not in part:
         return [part]
     content, fields = part["text"], {name: value for name, value in part.items() if name != "text"}
@@ -264,11 +264,11 @@ def _usage(turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any] | None:
 # ---------------------------------------------------------------------------------------------- requests
 
 _FREE = ("args", "labels", "parametersJsonSchema", "response", "responseJsonSchema")
-"""Fields whose own names are not Google's."""
+"""Fields with content whose names are not Google's."""
 
 
 def _camel_case(value: Any) -> Any:
-    """Return the value with Google's names of fields as it documents them; it takes snake_case as well."""
+    """Return the value with Google's documented names of fields; Google accepts snake_case too."""
     if isinstance(value, list):
         return [_camel_case(item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
@@ -284,7 +284,7 @@ _LOWER = re.compile(r"_([a-z])")
 
 
 def _check_contents(body: dict[str, Any], *, signed: bool) -> None:
-    """Calls follow the user or results, and are all answered, in order, by the next content."""
+    """Raise unless calls follow the user or results, and the next content answers all of them in order."""
     waiting: list[str] = []
     before = "model"
     for index, content in enumerate(sequence(body["contents"], "contents")):

@@ -1,4 +1,4 @@
-"""What OpenAI's two wire formats share: keys, names of requests, errors, strict schemas."""
+"""The common parts of OpenAI's two wire formats: keys, ids of requests, errors, strict schemas."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "requ
 
 
 class OpenAI:
-    """OpenAI's side of any request."""
+    """The common part of OpenAI's wire formats."""
 
     def key(self, headers: Mapping[str, str]) -> str:
         """Return the bearer token."""
         return headers.get("authorization", "").removeprefix("Bearer ").strip()
 
     def request_id(self) -> dict[str, str]:
-        """OpenAI's name for a request."""
+        """Return the header with OpenAI's id of a request."""
         return {"x-request-id": fresh_id("req_")}
 
     def error(
         self, status: int, message: str, code: str | None = None, param: str | None = None
     ) -> dict[str, Any]:
-        """OpenAI's error envelope."""
+        """Return OpenAI's error envelope."""
         kind = _ERROR_TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
         code = code or _ERROR_CODES.get(status)
         return {"error": {"message": message, "type": kind, "param": param, "code": code}}

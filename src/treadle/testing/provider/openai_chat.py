@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions: what a request must look like, and its answers, streamed and whole."""
+"""OpenAI's Chat Completions: check requests, and write answers, streamed and whole."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OpenAIChat(OpenAI):
     path = "/v1/chat/completions"
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
-        """Raises `Refused` unless OpenAI would take this request."""
+        """Raise `Refused` unless OpenAI would accept this request."""
         nonempty_string(body.get("model"), "model")
         messages = [
             mapping(m, f"messages[{i}]") for i, m in enumerate(sequence(body.get("messages"), "messages"))
@@ -57,11 +57,11 @@ class OpenAIChat(OpenAI):
             raise Refused("This server gives one choice: 'n' must be 1.", "n")
 
     def turns(self, body: dict[str, Any]) -> int:
-        """Return the assistant's messages."""
+        """Return the number of the assistant's messages."""
         return sum(message.get("role") == "assistant" for message in messages_of(body))
 
     def streams(self, body: dict[str, Any]) -> bool:
-        """As the body says."""
+        """Return whether the body asks for a stream."""
         return bool(body.get("stream"))
 
     def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class OpenAIChat(OpenAI):
         return document
 
     def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
-        """`chat.completion.chunk` objects, and `[DONE]`."""
+        """Return `chat.completion.chunk` objects and `[DONE]`."""
         envelope = _envelope("chat.completion.chunk", body)
         counted = bool(mapping(body.get("stream_options") or {}, "stream_options").get("include_usage"))
         if counted:
@@ -100,7 +100,7 @@ class OpenAIChat(OpenAI):
         return [*(_event(encode(document)) for document in documents), _event(b"[DONE]")]
 
     def error_event(self, message: str) -> bytes:
-        """Return an error object in place of a chunk."""
+        """Return an error object instead of a chunk."""
         return _event(encode(self.error(500, message)))
 
 
@@ -156,7 +156,7 @@ def _call(part: ScriptedCall, arguments: str | None = None) -> dict[str, Any]:
 
 
 def _deltas(turn: ScriptedTurn) -> list[dict[str, Any]]:
-    """Return the answer in deltas: each call opens with id and name, its arguments follow in pieces."""
+    """Return the answer in deltas: each call opens with id and name, and its arguments follow in pieces."""
     deltas: list[dict[str, Any]] = []
     by_call: list[list[dict[str, Any]]] = []
     size = turn.how.chunk_size

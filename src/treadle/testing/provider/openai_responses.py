@@ -1,4 +1,4 @@
-"""OpenAI's Responses: what a request must look like, and its answers, streamed and whole."""
+"""OpenAI's Responses: check requests, and write answers, streamed and whole."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ _ENCRYPTED = "reasoning.encrypted_content"
 
 
 class OpenAIResponses(OpenAI):
-    """The wire format of `POST /v1/responses`. Nothing is stored: each request has to carry its conversation."""
+    """The wire format of `POST /v1/responses`. Nothing is stored, so each request must have its conversation."""
 
     name = "openai-responses"
     path = "/v1/responses"
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
-        """Raises `Refused` unless OpenAI would take this request."""
+        """Raise `Refused` unless OpenAI would accept this request."""
         if unknown := sorted(body.keys() - _PARAMETERS):
             raise Refused(f"Unknown parameter: '{unknown[0]}'.", unknown[0], code="unknown_parameter")
         nonempty_string(body.get("model"), "model")
@@ -95,12 +95,12 @@ class OpenAIResponses(OpenAI):
                 )
 
     def turns(self, body: dict[str, Any]) -> int:
-        """Return the runs of items that are the model's."""
+        """Return the number of runs of the model's items."""
         from_model = [_is_the_models(item) for item in messages_of(body)]
         return sum(now and not before for before, now in zip([False, *from_model], from_model, strict=False))
 
     def streams(self, body: dict[str, Any]) -> bool:
-        """As the body says."""
+        """Return whether the body asks for a stream."""
         return bool(body.get("stream"))
 
     def document(self, turn: ScriptedTurn, body: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class OpenAIResponses(OpenAI):
         return _ended(_response(body), turn, body, _items(turn, body))
 
     def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
-        """`response.created` and `.in_progress`, the items piece by piece, and the whole response at the end."""
+        """Return `response.created` and `.in_progress`, the items piece by piece, and the whole response at the end."""
         response, items = _response(body), _items(turn, body)
         ended = _ended(response, turn, body, items)
         events: list[dict[str, Any]] = [
@@ -130,7 +130,7 @@ class OpenAIResponses(OpenAI):
         return [_event({**event, "sequence_number": next(number)}) for event in events]
 
     def error_event(self, message: str) -> bytes:
-        """Return an `error` event: something went wrong at the provider."""
+        """Return an `error` event: the provider failed."""
         error = {"code": "server_error", "message": message, "param": None, "sequence_number": 0}
         return _event({"type": "error", **error})
 

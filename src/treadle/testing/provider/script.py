@@ -1,4 +1,4 @@
-"""What a scripted provider answers, as data: parts, turns, failures, and the rule that picks one for a request."""
+"""The answers of a scripted provider, as data: parts, turns, failures, and the choice of one for a request."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from treadle.core.model import Usage
 from treadle.errors import ConfigurationError
 
 Cut = Literal["reset", "close", "eof", "error"]
-"""How an answer stops too early: a TCP reset, a plain close, a proper end of the HTTP body that lacks
-what should have followed, or (streams only) an error event of the provider."""
+"""The ways in which an answer stops too early: a TCP reset, a plain close, or a regular end of an incomplete HTTP
+body. In streams also an error event of the provider.
+"""
 
 
 @frozen
@@ -33,14 +34,14 @@ class Reasoning:
 
 @frozen
 class Refusal:
-    """A text with which the model declines."""
+    """Text with which the model declines to answer."""
 
     text: str
 
 
 @frozen
 class ScriptedCall:
-    """A tool call; `arguments` is sent as it is, valid JSON or not. Without `id` a fresh one is made."""
+    """A tool call; `arguments` is sent unchanged, valid JSON or not. Without `id` it gets a fresh one."""
 
     name: str
     arguments: str
@@ -52,7 +53,7 @@ _P = TypeVar("_P", Text, Reasoning, Refusal, ScriptedCall)
 
 
 class How(TypedDict, total=False):
-    """Keyword options of `turn`, `fail` and `raw`, explained at `Delivery`."""
+    """Keyword options of `turn`, `fail` and `raw`; see `Delivery`."""
 
     delay: float
     chunk_delay: float
@@ -67,20 +68,20 @@ class How(TypedDict, total=False):
 
 @frozen(kw_only=True)
 class Delivery:
-    """How the bytes of an answer reach the client.
+    """The delivery of the bytes of an answer to the client.
 
     Args:
         delay: seconds before the first byte, headers included.
         chunk_delay: seconds between two pieces.
         chunk_size: characters of text or arguments in one streamed delta.
-        split: when set, the body is cut anew, across events and characters: into pieces of so many bytes, or at
-            these places, counted in bytes.
+        split: cut the body anew, across events and characters: into pieces of this number of bytes, or at these places
+            in bytes.
         crlf: end the lines of a stream with CR LF.
         comments: put a comment line before each streamed event.
-        interleave: OpenAI streams only: send the arguments of parallel calls in turns, not one after another.
+        interleave: in OpenAI streams, send the arguments of parallel calls in turns, not one after another.
         cut: stop the answer early, in this way.
-        cut_after: pieces sent before the cut, as the end of a Python slice: `-1` leaves out only the last
-            (the terminal event of a stream), a large number cuts after all of them; default half of them.
+        cut_after: the number of pieces before the cut, as the end of a Python slice. `-1` leaves out only the last, the
+            terminal event of a stream. A large number cuts after all of them. By default half of them.
     """
 
     delay: float = 0.0
@@ -155,16 +156,16 @@ class HangUp:
 
 Item: TypeAlias = ScriptedTurn | Failure | Raw | HangUp
 Scripted: TypeAlias = Item | Part | str | Sequence[Part | str]
-"""What a script may hold: text, a part, several parts, a turn, or a fault."""
+"""An item of a script: text, a part, several parts, a turn, or a fault."""
 
 
 def text(words: str) -> Text:
-    """Text that the model writes."""
+    """Return text that the model writes."""
     return Text(words)
 
 
 def reasoning(words: str, *, signature: str | None = None) -> Reasoning:
-    """Return reasoning of the model; on the Anthropic wire with a signature (by default one made from the text)."""
+    """Return reasoning of the model. In Anthropic's format it has a signature, by default one made from the text."""
     return Reasoning(words, signature)
 
 
@@ -179,7 +180,7 @@ def call(name: str, /, **arguments: Any) -> ScriptedCall:
 
 
 def raw_call(name: str, arguments: str | Mapping[str, Any], *, call_id: str | None = None) -> ScriptedCall:
-    """Return a call whose argument text is sent as it is, or whose id is chosen: empty, repeated, any."""
+    """Return a call whose argument text is sent unchanged, or with any id, also an empty or repeated one."""
     return ScriptedCall(name, arguments if isinstance(arguments, str) else json.dumps(arguments), call_id)
 
 
@@ -190,16 +191,16 @@ def turn(
     answers: bool | None = None,
     **how: Unpack[How],
 ) -> ScriptedTurn:
-    """One answer made of parts.
+    """Return one answer made of parts.
 
     Args:
         parts: text, reasoning, refusals and calls, in order.
-        usage: tokens to report, in Treadle's sense (cached is part of input, reasoning part of output);
-            `"missing"` leaves them out; by default they are estimated from lengths.
-        finish: `stop`, `tool_calls`, `length`, `content_filter` or `refusal`, translated to each provider's names;
-            anything else is sent as it is. In the format of Chat Completions, `null` is sent as JSON's null, and
+        usage: tokens to report; as everywhere in Treadle, input includes cached tokens and output includes reasoning.
+            `"missing"` leaves them out. By default they are estimated from lengths.
+        finish: `stop`, `tool_calls`, `length`, `content_filter` or `refusal`, translated to each provider's names; any
+            other value is sent unchanged. In the format of Chat Completions, `null` is sent as JSON's null, and
             `absent` leaves the field out.
-        answers: whether the conversation goes on after it, see `Script`; by default true unless it is cut.
+        answers: whether the conversation goes on after it, see `Script`; by default True unless it is cut.
         how: options of `Delivery`.
     """
     delivery = Delivery(**how)
@@ -223,12 +224,12 @@ def fail(
         status: the HTTP status, 400 to 599.
         message: the provider's message.
         retry_after: seconds, or an HTTP date, for the `retry-after` header.
-        code: OpenAI's `code` or Anthropic's error `type`, when the usual one for this status will not do.
+        code: OpenAI's `code` or Anthropic's error `type`, instead of the usual one for this status.
         headers: further response headers.
         how: options of `Delivery`.
 
     Raises:
-        ConfigurationError: the status is no error.
+        ConfigurationError: the status is not that of an error.
     """
     if not 400 <= status <= 599:
         raise ConfigurationError(f"fail() takes a status from 400 to 599, not {status}")
@@ -271,16 +272,16 @@ def as_item(scripted: Scripted) -> Item:
 
 
 class OutOfScript(LookupError):
-    """A conversation went on after the script's last turn."""
+    """A conversation continued after the script's last turn."""
 
 
 class Script:
-    """A list of responses without a cursor: the request itself says which one it gets.
+    """A list of responses without a cursor: the request itself determines its response.
 
-    The turn of a request is the number of assistant messages it carries; it picks the answer of that place,
-    so retries, resumes, forks and concurrent conversations need no reset. An item that is no answer (a
-    failure, raw bytes, a hang-up, a turn that is cut) belongs to the answer after it and is sent once for
-    each conversation and turn, in order; if none follows, the last one is sent for ever.
+    The turn of a request is the number of its assistant messages. It picks the answer of that place, so retries,
+    resumes, forks and concurrent conversations need no reset. A failure, raw bytes, a hang-up or a cut turn is no
+    answer. It belongs to the answer after it, and is sent once for each conversation and turn, in order. If no answer
+    follows, the last one is sent for ever.
     """
 
     def __init__(self, items: Sequence[Scripted]) -> None:
@@ -295,7 +296,7 @@ class Script:
             self._places.append(waiting)
 
     def pick(self, turn: int, attempt: int) -> Item:
-        """Return the response for the request number `attempt` (from 0) of the turn `turn` (from 0).
+        """Return the response for a request by its attempt and its turn, each from 0.
 
         Raises:
             OutOfScript: the script has no such turn.
@@ -309,10 +310,10 @@ class Script:
 def from_json(items: Any) -> list[Item]:
     """Return a script written as JSON: a list whose items are text, objects, or lists of these.
 
-    A part is `{"text": ...}`, `{"reasoning": ..., "signature": ...}`, `{"refusal": ...}` or
-    `{"call": name, "arguments": object or text, "id": ...}`; a turn is a part, or `{"parts": [...]}`, with the
-    options of `turn`; a fault is `{"fail": status, ...}`, `{"raw": text, ...}` or
-    `{"hang_up": "reset" | "close", ...}` with the options of the function of that name.
+    A part is `{"text": ...}`, `{"reasoning": ..., "signature": ...}`, `{"refusal": ...}` or `{"call": name,
+    "arguments": object or text, "id": ...}`. A turn is a part, or `{"parts": [...]}`, with the options of `turn`. A
+    fault is `{"fail": status, ...}`, `{"raw": text, ...}` or `{"hang_up": "reset" | "close", ...}`, with the options of
+    the function of that name.
 
     Raises:
         ConfigurationError: an item is none of these.

@@ -1,4 +1,4 @@
-"""The server itself: a Starlette app that records, checks and answers requests, and the thread it runs in."""
+"""The server: a Starlette app in a thread, which records, checks and answers requests."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ except ImportError as error:
 
 @frozen(kw_only=True)
 class ProviderRequest:
-    """One request the server received.
+    """A request that the server received.
 
     Args:
         wire: `openai` (Chat Completions), `openai-responses`, `anthropic`, `google`, or the name of another format.
-        path: of the URL, without the query.
-        headers: all of them, names in lower case.
-        body: the JSON object that was sent; empty if it was none.
-        time: seconds since the epoch when it had arrived.
-        turn: how many answers of the model it carries.
-        attempt: how many well-formed requests of the same conversation and turn came before it.
-        problem: why it was refused, if it was.
+        path: the path of the URL, without the query.
+        headers: all headers, with names in lower case.
+        body: the JSON object in the body; empty for another body.
+        time: its arrival, in seconds since 1970.
+        turn: the number of its answers of the model.
+        attempt: the number of earlier well-formed requests of the same conversation and turn.
+        problem: the reason of a refusal, if any.
     """
 
     wire: str
@@ -68,25 +68,25 @@ class ProviderRequest:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation, in the provider's own shape; empty if no field is called messages, input or contents."""
+        """The conversation in the provider's own form; empty if no field is called messages, input or contents."""
         return messages_of(self.body)
 
 
 class ProviderServer:
-    """A model provider on loopback that follows a script, on the wires of OpenAI (both), Anthropic and Google.
+    """A model provider on loopback that follows a script, in both formats of OpenAI, and those of Anthropic and Google.
 
-    It refuses what the real provider would refuse: a missing key with 401, an ill-formed request or history
-    with 400. A request beyond the end of the script gets 400 too. An exception raised by a script function,
-    or by a format of `formats`, is raised again when the `with` block ends.
+    Like a real provider, it refuses a missing key with 401, and an ill-formed request or history with 400. A request
+    beyond the end of the script gets 400 too. An exception raised by a script function, or by a format of `formats`, is
+    raised again when the `with` block ends.
 
     Args:
         script: a list, see `Script`, or a function that is called with each `ProviderRequest`.
-        api_key: the one key that is accepted; by default any but an empty one is.
+        api_key: the only accepted key; by default any key that is not empty.
         models: the names that `GET /v1/models` lists.
-        port: of 127.0.0.1; 0 picks a free one.
-        formats: further wire formats; one whose path is that of a built-in format replaces it.
-        conversation: what tells conversations apart, so that each gets its own failures; by default
-            the messages of the request, so identical requests that run at once share them.
+        port: the port on 127.0.0.1; 0 picks a free one.
+        formats: further wire formats; a format with the path of a built-in one replaces it.
+        conversation: returns the key of a request's conversation, so that each one gets its own failures. By default
+            the key is its messages, so identical concurrent requests share them.
         on_request: called with each request as it is recorded, on the server's thread.
     """
 
@@ -138,13 +138,13 @@ class ProviderServer:
 
     @property
     def requests(self) -> list[ProviderRequest]:
-        """Every request so far, in order of arrival, refused ones too."""
+        """All requests so far, including refused ones, in order of arrival."""
         with self._lock:
             return list(self._requests)
 
     @property
     def problems(self) -> list[str]:
-        """Why requests were refused, in order; empty when every one was well-formed and had a key."""
+        """The reasons of refused requests, in order; empty if all were well-formed and had a key."""
         return [request.problem for request in self.requests if request.problem is not None]
 
     def start(self) -> None:
@@ -154,7 +154,7 @@ class ProviderServer:
         self._running = Running(_app(self, self._formats), listener)
 
     def stop(self) -> None:
-        """Drop all connections and end the thread; a server that is not running is left as it is."""
+        """Drop all connections and end the thread; do nothing if the server is not running."""
         if self._running is not None:
             self._running.stop()
             self._running = None
@@ -171,7 +171,7 @@ class ProviderServer:
             raise self._script_error
 
     def answer(self, wire: Wire, path: str, headers: Mapping[str, str], sent: bytes) -> Reply:
-        """Record a request, check it, and say how to respond. Not for users."""
+        """Record a request, check it, and return the response. Not for users."""
         arrived = time.time()
         body: dict[str, Any] = {}
         turn = 0
@@ -255,7 +255,7 @@ class ProviderServer:
 
 
 def _checked(wire: Any) -> Wire:
-    """Return a wire format; raises `ConfigurationError` if it lacks a part of `Wire`."""
+    """Return a wire format; raise `ConfigurationError` if it lacks a part of `Wire`."""
     missing = [name for name in _PARTS if not hasattr(wire, name)]
     if missing or isinstance(wire, type):
         problem = f"it lacks {', '.join(missing)}" if missing else "give an object of the class"

@@ -1,4 +1,4 @@
-"""What a provider's wire format must offer the server, and how a malformed request is refused."""
+"""The interface of a provider's wire format, and the refusal of malformed requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Refused(Exception):
-    """The provider would refuse the request; the text names the problem and `param` the field."""
+    """The provider would refuse the request; the message names the problem, and `param` the field."""
 
     def __init__(
         self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None
@@ -31,21 +31,22 @@ class Refused(Exception):
 
 
 class Wire(Protocol):
-    """A provider's wire format: what its requests must look like, and what its answers look like.
+    """A provider's wire format: it checks requests and writes answers.
 
-    `ProviderServer(formats=[...])` takes objects of other formats. A class that inherits from this one writes `name`,
-    `path`, `turns` and `document`, and `events` if it streams; what it leaves out accepts any request with a bearer
-    token and describes failures as `{"error": {"message": ...}}`.
+    `ProviderServer(formats=[...])` takes objects of other formats. A subclass defines `name`, `path`, `turns` and
+    `document`, and `events` if it streams. The defaults accept any request with a bearer token, and describe failures
+    as `{"error": {"message": ...}}`.
     """
 
     name: str
-    """what `ProviderRequest.wire` is"""
+    """the value of `ProviderRequest.wire`"""
 
     path: str
-    """where it is posted to, such as `/v1/messages`; a part in braces matches any text, as in `/v1/{model}/answer`"""
+    """the path of its requests, such as `/v1/messages`; a part in braces matches any text, as in `/v1/{model}/answer`
+    """
 
     def key(self, headers: Mapping[str, str]) -> str:
-        """Return the API key a request carries, or an empty text; `headers` have names in lower case."""
+        """Return the API key of a request, or an empty text; `headers` have names in lower case."""
         return headers.get("authorization", "").removeprefix("Bearer ").strip()
 
     def check(self, headers: Mapping[str, str], body: dict[str, Any]) -> None:
@@ -53,7 +54,7 @@ class Wire(Protocol):
 
     @abstractmethod
     def turns(self, body: dict[str, Any]) -> int:
-        """Return how many answers of the model the conversation in a request holds: the turn of the script."""
+        """Return the number of the model's answers in a request, which is the turn of the script."""
         ...
 
     def streams(self, body: dict[str, Any]) -> bool:
@@ -66,7 +67,7 @@ class Wire(Protocol):
         ...
 
     def events(self, turn: ScriptedTurn, body: dict[str, Any]) -> list[bytes]:
-        """Return the answer as server-sent events, one a piece, the terminal one last."""
+        """Return the answer as server-sent events, one a piece, with the terminal one last."""
         raise Refused(f"The format {self.name} does not stream.", "stream")
 
     def error(
@@ -103,12 +104,12 @@ def chunks(text: str, size: int) -> list[str]:
 
 
 def sign(text: str) -> str:
-    """Return this server's signature of a text of its model, for parts to which the script gives none."""
+    """Return this server's signature of a text of its model, for parts without one in the script."""
     return _SIGNED + b64encode(sha256(text.encode("utf-8", "surrogatepass")).digest()).decode()
 
 
 def is_forged(signature: str, text: str) -> bool:
-    """Tell whether a signature of this server belongs to another text."""
+    """Return whether a signature of this server belongs to another text."""
     return signature.startswith(_SIGNED) and signature != sign(text)
 
 
@@ -124,7 +125,7 @@ def messages_of(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def usage_of(turn: ScriptedTurn, request: Any) -> Usage | None:
-    """Return the tokens to report: as scripted, none, or about a token for each four characters."""
+    """Return the tokens to report: those of the script, none, or about one for each four characters."""
     if turn.usage == "missing":
         return None
     if turn.usage is not None:
