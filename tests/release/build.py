@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,9 +25,10 @@ NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "treadle")
 
 
 def build(folder: Path) -> None:
-    """Build the release of the commit into a folder, which then holds nothing else."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    """Build the release of the commit into a folder, instead of an earlier one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in [*folder.glob("treadle-*"), *folder.glob("notes.md")]:
+        path.unlink()
     with TemporaryDirectory() as temporary:
         tree = export(Path(temporary) / "tree")
         uv("build", "--sdist", "--out-dir", str(folder), folder=tree)
@@ -70,4 +70,4 @@ def dependencies(tree: Path) -> str:
 if __name__ == "__main__":
     target = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dist").resolve()
     build(target)
-    print(*sorted(path.name for path in target.iterdir()), sep="\n")
+    print(*sorted(path.name for path in target.iterdir() if path.is_file()), sep="\n")

@@ -59,7 +59,7 @@ NOT_YET = "not on a package index yet"
 
 def differences(first: Path, second: Path) -> Iterator[str]:
     """Yield the files of two builds that are not equal byte for byte."""
-    names = {path.name for folder in (first, second) for path in folder.iterdir()}
+    names = {path.name for folder in (first, second) for path in folder.iterdir() if path.is_file()}
     for name in sorted(names):
         one, other = first / name, second / name
         if not (one.exists() and other.exists() and one.read_bytes() == other.read_bytes()):
@@ -196,7 +196,7 @@ def wrong_release(tag: str, source: str | None, root: Path = ROOT) -> Iterator[s
         yield "the journals of this version are not recorded: run `python -m tests.journals.make`"
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
     for page in pages:
-        if NOT_YET in page.read_text(encoding="utf-8"):
+        if NOT_YET in page.read_text(encoding="utf-8").lower():
             yield f'{page.relative_to(root)} says "{NOT_YET}"'
 
 

@@ -31,7 +31,7 @@ def tree(
         ("0.3.0", "v0.3.0", URLS, "# Treadle\n", True, ["no section 0.3.0"]),
         ("0.2.0", "v0.2.0", "", "# Treadle\n", True, ["no [project.urls]"]),
         ("0.2.0", "v0.2.0", URLS.replace("code", "other"), "# Treadle\n", True, ["and the release is of"]),
-        ("0.2.0", "v0.2.0", URLS, "Treadle is not on a package index yet.\n", True, ["README.md says"]),
+        ("0.2.0", "v0.2.0", URLS, "Not on a package index yet.\n", True, ["README.md says"]),
         ("0.2.0", "v0.2.0", URLS, "# Treadle\n", False, ["journals of this version"]),
     ],
 )
