@@ -42,7 +42,7 @@ class PruneReport:
 class UndoReport(Displayed):
     """The report of an undo. If a compensation stopped it, `complete` is false and `left` names the other calls.
 
-    With `planned` it is the forecast of a dry run: nothing has changed, and all fields say what an undo would do.
+    With `planned` it is the forecast of a dry run: nothing has changed, and all fields describe a future undo.
     """
 
     task_id: str
