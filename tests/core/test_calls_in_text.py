@@ -20,6 +20,9 @@ ADD = ("add", {"a": 1})
         ('{"name": "add", "parameters": {"a": 1}}', (ADD,)),
         ('{"type": "function", "name": "add", "arguments": {"a": 1}}', (ADD,)),
         ('{"name": "add", "arguments": {}}', (("add", {}),)),
+        ('<function=add>{"a": 1}</function>', (ADD,)),
+        ('<function=add>{"a": 1}</function>\n<function=add>\n{"a": 1}\n</function>\n', (ADD, ADD)),
+        ('<tool_call>\n<function=add>{"a": 1}</function>\n</tool_call>', (ADD,)),
     ],
 )
 def test_a_whole_text_of_calls_is_read(text: str, calls: tuple[object, ...]):
@@ -53,13 +56,25 @@ def test_a_whole_text_of_calls_is_read(text: str, calls: tuple[object, ...]):
         '{"name": "add", "arguments": {"a": NaN}}',
         '{"type": "tool", "name": "add", "arguments": {}}',
         "[" * 100_000,
+        '<function=add>{"a": 1}',
+        '<function=add>{"a": 1</function>',
+        "<function=add>[1]</function>",
+        '<function=add>{"a": 1, "a": 2}</function>',
+        '<function=add>{"a": "</function>"}</function>',
+        '<function=add>{"a": 1}</function> now',
+        '<function=add>{"a": 1}</function><function=other>{}</function>',
+        "<function=>{}</function>",
+        "<function=add>" * 10_000,
+        "<function=add>" + "[" * 100_000 + "</function>",
     ],
 )
 def test_what_is_cut_or_ambiguous_or_of_an_unknown_tool_is_no_call(text: str):
     assert calls_in(text, {"add"}) == ()
 
 
-@pytest.mark.parametrize("text", ["", " ", "{", "[", "<", "<tool", "<tool_call>{", "``", "```json"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "{", "[", "<", "<tool", "<tool_call>{", "<func", "<function=a", "``", "```json"]
+)
 def test_a_beginning_may_become_calls(text: str):
     assert may_be_calls(text)
 

@@ -20,7 +20,8 @@ class CallsInText(Layer):
 
     For local servers that were started without their template for tools, and for models that leave out its tags. An
     answer counts only as a whole: it must be one JSON object, or a list of objects. Each object has the `name` of a
-    tool of the request and an object of `arguments`. A `<tool_call>` tag or a code fence may enclose the answer.
+    tool of the request and an object of `arguments`. A `<tool_call>` tag or a code fence may enclose the answer. The
+    form `<function=NAME>ARGUMENTS</function>` of Llama's models is read too.
 
     All else stays text: an answer that was cut off, or is not valid JSON, never becomes an action. Text that begins
     like a call is streamed once it is known not to be a call.
