@@ -130,6 +130,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return "".join([*parts, with_links_of_the_site(titled[end:], source, uri)])
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name the dialog of the search, which the theme leaves without a name."""
+    unnamed = 'data-md-component="search" role="dialog"'
+    return output.replace(unnamed, f'{unnamed} aria-label="Search"')
+
+
 def with_dark_pictures(text: str) -> str:
     """Return the text of a page with each picture twice: the theme shows the one for its colours."""
     return PICTURE.sub(r"![\1](\2.svg#only-light)![\1](\2-dark.svg#only-dark)", text)
