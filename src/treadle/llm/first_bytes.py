@@ -40,7 +40,7 @@ class FirstBytes:
             self._bytes += piece[: _MOST - len(self._bytes)]
 
     def problem(self) -> str | None:
-        """Return the text that is not a stream of events; None for events in JSON or an empty response."""
+        """Return why a response is not a stream of JSON events; None if it is one, or is empty."""
         text = self._bytes.decode("utf-8", "replace").removeprefix("\ufeff").strip()
         if not text:
             return None
