@@ -18,9 +18,11 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+from bench.counted import IMPORTS
 
 REPOSITORY: Final = Path(__file__).parents[1]
 FILE: Final = Path(__file__).with_suffix(".toml")
@@ -58,20 +60,22 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONHASHSEED": "0"}
 
 
-def _run(how: str, subject: str, *before: str) -> dict[str, Any]:
-    """Return what a process printed that counts one subject; others before it would change some counts."""
-    command = [*before, sys.executable, "-m", "bench.counted", how, subject]
+def _run(how: str, *subjects: str, before: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return what a process printed that counts subjects, each in a fork: others before it would change some counts."""
+    command = [*before, sys.executable, "-m", "bench.counted", how, *subjects]
     done = subprocess.run(
         command, cwd=REPOSITORY, env=_environment(), capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
-    return json.loads(done.stdout)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def bytecodes(subject: str) -> dict[str, Any]:
-    """Return calls and bytecodes of a subject, with those of each function."""
-    return _run("bytecodes", subject)
+def bytecodes(subjects: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return calls and bytecodes of each subject, with those of each function."""
+    together = [name for name in subjects if name not in IMPORTS]
+    counted = dict(zip(together, _run("bytecodes", *together) if together else (), strict=True))
+    return {name: counted[name] if name in counted else _run("bytecodes", name)[0] for name in subjects}
 
 
 def instructions(subject: str) -> int:
@@ -79,7 +83,7 @@ def instructions(subject: str) -> int:
     with tempfile.TemporaryDirectory(prefix="treadle-callgrind-") as folder:
         out = Path(folder) / "out"
         options = ("--tool=callgrind", "--dump-before=getppid", f"--callgrind-out-file={out}")
-        runs: int = _run("instructions", subject, "valgrind", *options)["runs"]
+        runs: int = _run("instructions", subject, before=("valgrind", *options))[0]["runs"]
         return round(_total(out.with_suffix(".2")) / runs)  # the first dump holds what ran before
 
 
@@ -167,7 +171,7 @@ def main() -> int:
         parser.error(f"no such subject: {', '.join(sorted(unknown))}")
     if arguments.instructions and not shutil.which("valgrind"):
         parser.error("--instructions needs valgrind, which is not installed")
-    counted = {name: bytecodes(name) for name in subjects}
+    counted = bytecodes(subjects)
     now: Budget = {
         name: {key: counts[key] for key in COUNTS if key in counts} for name, counts in counted.items()
     }

@@ -1,7 +1,8 @@
-"""The work whose cost is counted, and its counts: `python -m bench.counted HOW SUBJECT`, in a process of its own.
+"""The work whose cost is counted, and its counts: `python -m bench.counted HOW SUBJECT...`, each in its own process.
 
-HOW is `bytecodes`, which prints a JSON object with the counts; `instructions`, under callgrind, which
-dumps its counters whenever `getppid` is called; or `none`, which only does the work.
+HOW is `bytecodes`, which prints a line of JSON with the counts; `instructions`, under callgrind, which
+dumps its counters whenever `getppid` is called; or `none`, which only does the work. Several subjects are counted in
+forks of one process that has imported Treadle; so an import is counted alone.
 
 Two runs count the same: one thread does all the work. What a writer or an executor would do in a thread of its own is
 done in the next turn of the event loop, so the groups of commits do not depend on timing. No tool sleeps.
@@ -22,7 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 WARMED_UP: Final = 2
 """Times that a long subject runs before it is counted."""
@@ -301,8 +302,19 @@ async def _count(subject: Subject, meter: Meter, folder: Path) -> None:
     meter.end()
 
 
-def main(how: str, name: str) -> None:
-    """Count one subject, and print the counts as JSON."""
+def main(how: str, *names: str) -> None:
+    """Count subjects, each in a process of its own, and print the counts of each as a line of JSON."""
+    subjects = {} if IMPORTS.keys() & names else _subjects()
+    for name in names[:-1]:
+        child = os.fork()
+        if child == 0:
+            _print_counts(how, name, subjects)
+        if os.waitpid(child, 0)[1] != 0:
+            sys.exit(f"{name} could not be counted")
+    _print_counts(how, names[-1], subjects)
+
+
+def _print_counts(how: str, name: str, subjects: dict[str, Subject]) -> NoReturn:
     meters: dict[str, Callable[[], Meter]] = {
         "bytecodes": Bytecodes,
         "instructions": Instructions,
@@ -313,7 +325,7 @@ def main(how: str, name: str) -> None:
         runs = 1
         _import(meter, statement)
     else:
-        subject = _subjects()[name]
+        subject = subjects[name]
         runs = subject.runs
         loop = asyncio.new_event_loop()
         loop.set_default_executor(AtOnce())
