@@ -38,7 +38,7 @@ def test_a_suggested_command_names_the_store_without_its_password():
 
 def test_the_doctor_reports_on_the_server_without_creating_anything(treadle, url):
     before = treadle("doctor", "--store", url, "--json").document["store"]
-    assert (before["exists"], before["fsync"], before["synchronous_commit"]) == (False, "on", "on")
+    assert (before["exists"], before["fsync"], before["synchronous_commit"]) == (False, "off", "on")
     assert treadle("run", "math", "1 + 2?", "--store", url).code == 0
     after = treadle("doctor", "--store", url, "--json").document["store"]
     assert (after["exists"], after["tasks"]) == (True, 1)

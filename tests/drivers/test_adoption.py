@@ -13,6 +13,7 @@ import pytest
 from tests.forked import Forked
 from tests.runner.acts import until
 from treadle import Agent, Limits, NotHappened, Runner, RunOptions, ScriptedModel, tool
+from treadle.drivers import adoption as adopting
 from treadle.drivers.adoption import PAGE, Adopter
 from treadle.errors import ConfigurationError, StoreUnavailable
 from treadle.models import call, text
@@ -23,6 +24,13 @@ from treadle.testing.audit import audit_store
 from treadle.testing.conformance.owner import Owner
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def frequent_scans(monkeypatch):
+    """Have adopters look for tasks ten times a second: no test waits for the pauses between two looks."""
+    monkeypatch.setattr(adopting, "SCAN_SECONDS", 0.1)
+    monkeypatch.setattr(adopting, "PAUSE_SECONDS", 0.02)
 
 
 class Gate:
@@ -50,7 +58,7 @@ async def ended(runner, task_id, state="completed"):
 
 async def nothing_happens(runner, *task_ids):
     rows = [await runner.store.row(task_id) for task_id in task_ids]
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.25)
     assert [await runner.store.row(task_id) for task_id in task_ids] == rows
 
 
@@ -279,7 +287,7 @@ async def test_unknown_agents_are_reported_once_and_block_no_other_task(
     async with Runner(store, agents=[known_gate.agent, newer]) as two:
         two.begin_adopting(at_most=1, tell=notices.append)
         await ended(two, "t3")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.25)
         kinds_and_agents = [
             (item.kind, item.agent) for item in notices if item.kind not in ("adopted", "stopped")
         ]
@@ -337,7 +345,8 @@ class UnreadableStore(MemoryStore):
         return await super().read(task_id, after=after, upto=upto)
 
 
-async def test_a_task_that_could_not_be_read_when_it_was_adopted_is_adopted_later():
+async def test_a_task_that_could_not_be_read_when_it_was_adopted_is_adopted_later(monkeypatch):
+    monkeypatch.setattr(adopting, "RETRY_SECONDS", (0.05,))
     gate, notices, store = Gate(), [], UnreadableStore()
     one = Runner(store)
     await one.start(gate.agent, "Through, please", task_id="t")

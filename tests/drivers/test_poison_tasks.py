@@ -25,6 +25,14 @@ from treadle.testing.audit import audit_store
 
 pytestmark = pytest.mark.anyio
 
+
+@pytest.fixture(autouse=True)
+def frequent_scans(monkeypatch):
+    """Have adopters look for tasks ten times a second: no test waits for the pauses between two looks."""
+    monkeypatch.setattr(adopting, "SCAN_SECONDS", 0.1)
+    monkeypatch.setattr(adopting, "PAUSE_SECONDS", 0.02)
+
+
 AGENTS = """
 import asyncio, os, signal
 from pathlib import Path
