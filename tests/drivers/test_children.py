@@ -515,6 +515,7 @@ async def test_an_adopter_resumes_the_root_when_a_child_was_settled(store: Any) 
         assert gate.starts == 1
 
 
+@pytest.mark.virtual_time
 async def test_an_adopter_does_not_claim_a_child_below_a_stopped_task_repeatedly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

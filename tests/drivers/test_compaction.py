@@ -145,6 +145,7 @@ async def test_a_summary_that_fails_changes_nothing_and_can_be_tried_again(runne
     await sound(runner)
 
 
+@pytest.mark.virtual_time
 async def test_a_running_task_and_a_compaction_do_not_disturb_each_other(runner: Runner) -> None:
     await talk(runner, 4)
     slow = sayer(text("Slow answer.", delay=0.3), name="slow")
@@ -183,6 +184,7 @@ async def test_resume_fork_and_undo_stay_valid_after_a_compaction(runner: Runner
     await sound(runner)
 
 
+@pytest.mark.virtual_time
 async def test_a_turn_undone_meanwhile_is_not_summarised(runner: Runner) -> None:
     ids = await talk(runner, 2)
     model = summariser(text(FACT, delay=0.3))

@@ -109,6 +109,7 @@ class SlowShelf(Shelf):
         return self.listed
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("verb", "word"), [("cancel", "cancelled"), ("pause", "paused"), ("interrupt", "interrupted")]
 )
@@ -147,6 +148,7 @@ def handing_over(to: Agent[Any]) -> Agent[Any]:
     return Agent(ScriptedModel([call(f"transfer_to_{to.name}")]), name="desk", handoffs=[to])
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(
     ("verb", "word"), [("cancel", "cancelled"), ("pause", "paused"), ("interrupt", "interrupted")]
 )
@@ -167,6 +169,7 @@ async def test_a_task_obeys_commands_while_the_agent_it_is_handed_to_waits_for_i
             assert (result.state, result.agent, result.output) == ("completed", "clerk", "7")
 
 
+@pytest.mark.virtual_time
 async def test_a_message_does_not_end_the_wait_of_a_task_that_is_handed_over() -> None:
     shelf = SlowShelf(count)
     clerk = Agent(ScriptedModel([text("done")]), name="clerk", tools=[shelf])

@@ -118,6 +118,7 @@ async def test_a_read_that_takes_too_long_is_an_error_for_the_model(runner: Runn
     assert gate.cancelled == 1
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("policy", ["wait", "tell_model", "fail"])
 async def test_a_write_that_takes_too_long_is_unknown(runner: Runner, policy: Any) -> None:
     gate = Gate(timeout=0.05)

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.anyio
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adopting, "RETRY_SECONDS", (0.01, 0.02))
     monkeypatch.setattr(adopting, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(adopting, "SCAN_SECONDS", 0.05)
 
 
 class Sessions:

@@ -373,6 +373,7 @@ def tree_of_13(ledger: Ledger) -> Agent[Any]:
     return calling("root", *middles)
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("at_rest", [False, True], ids=["at work", "interrupted"])
 async def test_nothing_of_a_cancelled_tree_of_13_runs_after_a_second(
     runner: Runner, ledger: Ledger, at_rest: bool

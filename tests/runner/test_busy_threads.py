@@ -480,6 +480,7 @@ async def test_an_undo_of_a_task_that_waits_for_its_thread_does_not_wait_for_it(
     await sound(runner)
 
 
+@pytest.mark.virtual_time
 async def test_a_task_that_waited_when_it_was_resumed_is_driven_time_again_once_it_came_in(
     runner: Runner,
 ) -> None:

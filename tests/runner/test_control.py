@@ -94,6 +94,7 @@ async def test_pause_lets_the_running_tool_end_and_starts_nothing_new(runner: Ru
     await assert_journal_makes_sense(runner, handle.task_id)
 
 
+@pytest.mark.virtual_time
 async def test_pause_lets_a_running_model_call_end(runner: Runner) -> None:
     agent = Agent(ScriptedModel([turn("Let me see", call("nothing"), delay=0.6), "Done."]))
     handle = await runner.start(agent, "go")

@@ -61,6 +61,7 @@ async def test_a_task_that_was_created_or_stepped_is_driven_on(runner: Runner, s
     assert len(agent.model.requests) == 3
 
 
+@pytest.mark.virtual_time
 async def test_an_interrupted_task_is_driven_on(runner: Runner) -> None:
     slow = sayer(text("slow", delay=30))
     with pytest.raises(asyncio.TimeoutError):
