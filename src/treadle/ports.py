@@ -60,6 +60,20 @@ T = TypeVar("T")
 # ---------------------------------------------------------------------------------------------- models
 
 
+class PydanticAIClient(Protocol):
+    """An instance of a model class of pydantic-ai, accepted where a `Model` is: `PydanticAIModel` goes around it."""
+
+    @property
+    def model_name(self) -> str:
+        """The provider's name for the model."""
+        ...
+
+    @property
+    def system(self) -> str:
+        """The name of the provider."""
+        ...
+
+
 @runtime_checkable
 class Model(Protocol):
     """A client of a language model: it answers a `ModelRequest`.

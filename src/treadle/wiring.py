@@ -29,7 +29,15 @@ from treadle.llm.sdk_logs import watch_logs
 from treadle.model_names import Agent
 from treadle.policy.guardrails import Guardrail, checked_guardrails
 from treadle.policy.verdicts import Judge, checked_judge
-from treadle.ports import JournalStore, Model, Observer, Observers, TaskStore, missing_methods
+from treadle.ports import (
+    JournalStore,
+    Model,
+    Observer,
+    Observers,
+    PydanticAIClient,
+    TaskStore,
+    missing_methods,
+)
 from treadle.results.pending import Pending
 from treadle.runner.handle import RunHandle
 from treadle.runner.runner import TaskRunner
@@ -51,8 +59,8 @@ class Runner(TaskRunner):
             URL sets the lease: the seconds after a heartbeat for which this process counts as alive. Some verbs do not
             work with a `TaskStore`, which has fewer methods than a `JournalStore`.
         agents: the agents whose tasks this process can resume.
-        model: `provider:model`, or a `Model` object, for agents and subagents without a model. The journal records it
-            with each request. A runner that resumes a task uses its own model.
+        model: for agents and subagents without a model: `provider:model`, a `Model` object, or an instance of a model
+            class of pydantic-ai. The journal records it with each request. A runner that resumes a task uses its own.
         options: defaults for every run.
         policy: judges each tool call before it starts, in every task of this runner.
         middleware: async functions `(call, next)` around each tool call in every task of this runner. The first one is
@@ -87,7 +95,7 @@ class Runner(TaskRunner):
         store: str | os.PathLike[str] | TaskStore | None = None,
         *,
         agents: Sequence[Agent[Any]] = (),
-        model: str | Model | None = None,
+        model: str | Model | PydanticAIClient | None = None,
         options: RunOptions | None = None,
         policy: Judge | None = None,
         middleware: Sequence[ToolMiddleware] = (),

@@ -41,7 +41,16 @@ from treadle.core.unknown_names import ExplainsNames, Listed, explains_arguments
 from treadle.errors import ConfigurationError
 from treadle.policy.limits import Limits
 from treadle.policy.verdicts import Judge, checked_judge
-from treadle.ports import ContextT, ContextT_contra, Model, OutputT, OutputT_co, Tool, Toolset
+from treadle.ports import (
+    ContextT,
+    ContextT_contra,
+    Model,
+    OutputT,
+    OutputT_co,
+    PydanticAIClient,
+    Tool,
+    Toolset,
+)
 
 if TYPE_CHECKING:
     from treadle.agents.dialects.dialect import Dialect
@@ -79,7 +88,7 @@ if TYPE_CHECKING:
     class Changes(Arguments[Any], total=False):
         """The arguments of `Agent.replace` that do not change the types of an agent."""
 
-        model: str | Model | None
+        model: str | Model | PydanticAIClient | None
 
 
 OutputMode = Literal["auto", "native", "tool", "prompt"]
@@ -117,7 +126,8 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     checkers infer both from `context_type=`, the tools and `output_type=`.
 
     Args:
-        model: `provider:model`, or a `Model` object; by default that of the runner, `Runner(model=)`.
+        model: `provider:model`, a `Model` object, or an instance of a model class of pydantic-ai. The default is the
+            model of the runner, `Runner(model=)`.
         name: stored with each task; a process finds the agent of a task by it.
         instructions: text, the `Path` of a text file, or a function of `RunContext`, sync or async. A file is read when
             the agent is made; a function is called once per task.
@@ -250,7 +260,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     @overload
     def __init__(
         self: Agent[ContextT, str],
-        model: str | Model | None = ...,
+        model: str | Model | PydanticAIClient | None = ...,
         *,
         context_type: type[ContextT] | None = _UNSTATED,
         **others: Unpack[Arguments[ContextT]],
@@ -258,7 +268,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     @overload
     def __init__(
         self: Agent[ContextT, OutputT],
-        model: str | Model | None = ...,
+        model: str | Model | PydanticAIClient | None = ...,
         *,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: type[OutputT],
@@ -267,7 +277,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     @overload
     def __init__(
         self: Agent[ContextT, Any],
-        model: str | Model | None = ...,
+        model: str | Model | PydanticAIClient | None = ...,
         *,
         context_type: type[ContextT] | None = _UNSTATED,
         output_type: Any,
@@ -275,7 +285,7 @@ class Agent(Generic[ContextT_contra, OutputT_co], metaclass=ExplainsNames):
     ) -> None: ...
     def __init__(
         self,
-        model: str | Model | None = None,
+        model: str | Model | PydanticAIClient | None = None,
         *,
         name: str = "agent",
         description: str = "",
@@ -462,6 +472,10 @@ _NO_HANDOFFS: Final = (
 def _accept(_name: str) -> None: ...
 
 
+def _unchanged(model: Any) -> Any:
+    return model
+
+
 @refuses(call="instructions are an argument, text or a function of RunContext: `Agent(instructions=...)`")
 class InstructionsText(str):
     """Instructions as text. Pydantic AI has a decorator of this name, so a call raises advice."""
@@ -479,6 +493,9 @@ class ModelText(str):
 
     check: ClassVar[Callable[[str], None]] = _accept
     """Raise `ConfigurationError` for a name without a model; set by `treadle.model_names`."""
+
+    adapt: ClassVar[Callable[[Any], Any]] = _unchanged
+    """Return a model object of pydantic-ai as a `Model`; set by `treadle.model_names`."""
 
     def __repr__(self) -> str:
         return type(self).show(str(self)) if self else "''"
@@ -568,6 +585,8 @@ def checked_model(where: str, model: Any) -> str | Model:
         except ConfigurationError as error:
             raise type(error)(f"{where.removesuffix(': model')}: {error}") from None
         return ModelText(model)
+    if not isinstance(model, type) and "pydantic_ai" in _packages(model) and hasattr(model, "request_stream"):
+        model = ModelText.adapt(model)
     if isinstance(model, type) or not isinstance(model, Model):
         advice = ""
         if isinstance(model, (list, tuple)):
@@ -611,9 +630,14 @@ _ADAPTERS: Final = {
 """The adapters that turn objects of other libraries into tools, by their packages."""
 
 
+def _packages(value: Any) -> set[str]:
+    """Return the packages that define the class of an object and its base classes."""
+    return {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+
+
 def _no_tool(value: Any) -> str:
     """Return a description of a value that is not a tool, with the advice for it."""
-    packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+    packages = _packages(value)
     for package, (library, example) in _ADAPTERS.items():
         if package in packages:
             return f"a {type(value).__name__} of {library}; write {example} (from treadle.tools)"

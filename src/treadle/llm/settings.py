@@ -73,10 +73,13 @@ def wire_format_of(model: TheirModel) -> WireFormat | None:
 
 
 def can_stream(model: TheirModel) -> bool:
-    """Return whether a model class can stream answers. Some classes, or some versions of them, cannot."""
+    """Return whether a model can stream answers. Some classes cannot, nor a `FunctionModel` with only a `function`."""
     from pydantic_ai.models import Model
 
-    return type(model).request_stream is not Model.request_stream
+    while (inner := getattr(model, "wrapped", None)) is not None:
+        model = inner
+    streams = getattr(model, "stream_function", can_stream) is not None
+    return streams and type(model).request_stream is not Model.request_stream
 
 
 def is_decider(model: TheirModel) -> bool:
