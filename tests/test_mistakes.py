@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pydantic_ai
 import pytest
 
 import treadle
@@ -59,6 +60,8 @@ guesses(
     ("agent.to_ag_ui()", "treadle serve"),
     ("agent.set_mcp_sampling_model()", "MCPServer("),
     ("agent.run_mcp_servers()", "tools=[MCPServer("),
+    ("runner.stream_resume('t')", "runner.run_stream(agent, text, task_id="),
+    ("runner.resume_stream('t')", "runner.run_stream(agent, text, task_id="),
     ("agent.instrument_all()", "OpenTelemetry"),
     ("agent.event_stream_handler", "observers="),
     ("result.all_messages_json()", "result.messages"),
@@ -73,7 +76,13 @@ guesses(
 )
 guesses(
     err.WrongArguments,
-    ("Agent(M, builtin_tools=[])", "tools="),
+    ("Agent(M, builtin_tools=[])", "tools=", "MCPServer"),
+    ("Agent(M, native_tools=[])", "tools=", "MCPServer"),
+    ("Agent(M, capabilities=[])", "guardrails=", "middleware="),
+    ("Agent(M, end_strategy='early')", "leave it out"),
+    ("Agent(M, output_validator=len)", "output_type=", "on='output'"),
+    ("Limits(input_tokens_limit=3)", "tokens=", "max_tokens="),
+    ("tool(docstring_format='google')(plain)", "leave it out"),
     ("Agent(M, history_processors=[])", "middleware="),
     ("Agent(M, instrument=True)", "OpenTelemetry"),
     ("Agent(M, prepare_tools=print)", "offer="),
@@ -87,13 +96,22 @@ guesses(
 guesses(
     ImportError,
     ("from treadle import RunUsage", "TaskUsage"),
-    ("from treadle import UsageLimitExceeded", "result.state"),
+    ("from treadle import UsageLimitExceeded", "'degraded'", "result.degraded_reasons", "on_limit="),
+    ("from treadle import PromptedOutput", "output_mode='prompt'"),
+    ("from treadle import TextOutput", "@tool(return_direct=True)"),
+    ("from treadle import CallDeferred", "@tool(background=True)", "runner.complete("),
+    ("from treadle import ToolApproved", "runner.approve("),
+    ("from treadle import ToolDenied", "runner.deny("),
+    ("from treadle import FunctionToolset", "Agent(tools=[...])", "PydanticAIToolset"),
+    ("from treadle import ModelMessagesTypeAdapter", "runner.import_thread("),
+    ("from treadle import capture_run_messages", "result.messages"),
+    ("from treadle import evals", "result.output"),
     ("from treadle import UnexpectedModelBehavior", "treadle.errors"),
     ("from treadle import ApprovalRequired", "needs_approval=True"),
     ("from treadle import DeferredToolRequests", "result.pending"),
     ("from treadle import BinaryContent", "Image"),
     ("from treadle import ImageUrl", "Image(url="),
-    ("from treadle import NativeOutput", "output_mode="),
+    ("from treadle import NativeOutput", "output_mode='native'"),
     ("from treadle import ToolReturn", "ToolOutput"),
     ("from treadle.models import infer_model", "Agent('openai:"),
 )
@@ -647,6 +665,7 @@ guesses(
     ("Agent(M, tools={'add': add})", "tools must be a list"),
     ("Agent(M, tools=[{'type': 'function'}])", "tools[0]", "@tool"),
     ("sayer(output_type=[int, str])", "output_type", "int | str"),
+    ("sayer(output_type=len)", "output_type", "the function 'len'", "@tool(return_direct=True)"),
     ("sayer(output_type='City')", "output_type", "City", "type itself"),
     ("sayer(output_type=Text('x'))", "output_type", "type"),
     ("sayer(output_type={'type': 'object'})", "output_type", "type"),
@@ -862,7 +881,6 @@ guesses(
 guesses(
     AttributeError,
     ("result.final_output", "RunResult has no 'final_output'", "result.output", "result.final_text"),
-    ("task.pending", "(await runner.result(task)).pending"),
     ("result.data", "result.output"),
     ("result.text", "result.final_text"),
     ("result.content", "result.final_text"),
@@ -938,6 +956,7 @@ guesses(
     ("tool(timeout='5s')(plain)", "timeout", "seconds"),
     ("tool(lambda *args: 1, name='x')", "'*args'", "one by one"),
     ("tool(wants_run_context)", "'ctx'", "ToolContext"),
+    ("tool(wants_context_of_pydantic_ai)", "'ctx'", "RunContext", "annotate it as ToolContext"),
     ("tool(wants_socket)", "'where'", "Socket", "ToolContext.context"),
     ("tool(staticmethod(print))", "print"),
 )
@@ -1207,7 +1226,7 @@ guesses(
     err.ConfigurationError,
     ("runner.run('math', '?')", "must be an Agent", "'math'"),
     ("runner.run(sayer(), '')", "input", "''"),
-    ("runner.run(sayer(), ' \\n')", "input must say something"),
+    ("runner.run(sayer(), ' \\n')", "input must not be empty"),
     ("runner.run(sayer(), None)", "input must be text"),
     ("runner.run(sayer(), b'hi')", "input must be text", "b'hi'"),
     ("runner.run(sayer(), {'a': 1})", "input must be text"),
@@ -1278,6 +1297,10 @@ def wants_run_context(ctx: RunContext[int], a: int) -> int:
     return a
 
 
+def wants_context_of_pydantic_ai(ctx: pydantic_ai.RunContext[int], a: int) -> int:
+    return a
+
+
 class Socket:
     pass
 
@@ -1308,6 +1331,7 @@ OF_THIS_FILE = (
     plain,
     write,
     wants_run_context,
+    wants_context_of_pydantic_ai,
     wants_socket,
     ClientOfAnSDK,
     Deps,

@@ -81,7 +81,7 @@ def pay(cents: int) -> str:
         (
             [call("add", a=1, b=2), call("add", a=1, b=3)],
             RunOptions(limits=Limits(steps=1)),
-            "degraded: limit reached: steps. Next: `fork` or `undo_step` tries again, with other limits",
+            "degraded: limit reached: steps. Next: `resume` with larger limits goes on",
         ),
         ([fail(400, message="no such model")], RunOptions(), "failed: no such model"),
         (["Done."], RunOptions(), "Done."),

@@ -63,8 +63,16 @@ class AnswerType(Generic[OutputT_co]):
     """JSON schema of an answer"""
 
     def __init__(self, owner: str, annotation: Any) -> None:
+        from inspect import isroutine
+
         from pydantic import TypeAdapter
         from pydantic.json_schema import GenerateJsonSchema
+
+        if isroutine(annotation):
+            raise ConfigurationError(
+                f"{owner} is the function {annotation.__name__!r}, not a type: write the type of its result. "
+                "To compute an answer by a function, make it a tool with @tool(return_direct=True)"
+            )
 
         class Quiet(GenerateJsonSchema):
             """Omits warnings about defaults without a JSON form."""

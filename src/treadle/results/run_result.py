@@ -119,6 +119,8 @@ class RunResult(Displayed, Generic[OutputT_co]):
             return "wait: a driver process works on it"
         if self.state == "waiting":
             return " or ".join(dict.fromkeys(_DECIDING_VERBS[item.kind] for item in self.pending))
+        if self.state == "degraded" and any(reason.startswith(_LIMIT) for reason in self.degraded_reasons):
+            return "`resume` with larger limits goes on"
         return _NEXT_VERBS.get(self.state, "")
 
     @property
@@ -179,13 +181,16 @@ class RunResult(Displayed, Generic[OutputT_co]):
         )
 
 
+_LIMIT: Final = "limit reached"
+"""The beginning of a reason that names a limit."""
+
 _NEXT_VERBS: Final = {
     "created": "`resume` begins it",
     "running": "`resume` or `run_step` goes on",
     "paused": "`resume` goes on",
     "interrupted": "`resume` goes on",
     "answered": "`resume` ends it",
-    "degraded": "`fork` or `undo_step` tries again, with other limits",
+    "degraded": "`fork` or `undo_step` tries again",
 }
 """The verbs that continue a task without an answer, by its state."""
 

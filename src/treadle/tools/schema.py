@@ -94,7 +94,7 @@ def arguments_of(fn: Callable[..., Any], name: str, *, frame: types.FrameType | 
     for position, parameter in enumerate(signature.parameters.values()):
         _check_kind(parameter, position, fn, name)
         hint = scope.resolve(parameter.annotation, name, parameter.name)
-        if (other := _class_among(hint, _OTHER_CONTEXTS)) is not None:
+        if (other := _class_among(hint, _OTHER_CONTEXTS, _LIBRARIES)) is not None:
             raise ToolDefinitionError(
                 f"tool {name!r}: parameter {parameter.name!r} is a {other}, which tools are not passed: "
                 f"annotate it as ToolContext (`from treadle import ToolContext`)"
@@ -216,19 +216,30 @@ _CONTEXT: Final = frozenset({"ToolContext"})
 _CALLED_CONTEXT: Final = frozenset({"ctx", "run_context", "tool_context"})
 """Usual names of context parameters. One of them without an annotation is an error."""
 
-_OTHER_CONTEXTS: Final = frozenset({"NodeContext", "RequestContext", "RunContext", "StepContext"})
+_OTHER_CONTEXTS: Final = frozenset(
+    {"NodeContext", "RequestContext", "RunContext", "RunContextWrapper", "StepContext"}
+)
+_LIBRARIES: Final = frozenset({"treadle", "pydantic_ai", "agents"})
+"""The packages whose classes of these names are contexts: Treadle, Pydantic AI and the OpenAI Agents SDK."""
 
 
-def _class_among(hint: Any, names: Set[str]) -> str | None:
-    """Return which of these classes of Treadle a type is. Generic, optional and annotated types count."""
+def _class_among(hint: Any, names: Set[str], packages: Set[str] = frozenset({"treadle"})) -> str | None:
+    """Return which of these classes a type is. Generic, optional and annotated types count.
+
+    Args:
+        hint: the type.
+        names: the names of the classes.
+        packages: the packages that may define them.
+    """
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
-        return _class_among(typing.get_args(hint)[0], names)
+        return _class_among(typing.get_args(hint)[0], names, packages)
     if origin in (typing.Union, types.UnionType):
-        return next((name for member in typing.get_args(hint) if (name := _class_among(member, names))), None)
+        members = (_class_among(member, names, packages) for member in typing.get_args(hint))
+        return next(filter(None, members), None)
     cls = hint if origin is None else origin
-    is_ours = isinstance(cls, type) and cls.__module__.startswith("treadle.")
-    return cls.__name__ if is_ours and cls.__name__ in names else None
+    is_theirs = isinstance(cls, type) and cls.__module__.partition(".")[0] in packages
+    return cls.__name__ if is_theirs and cls.__name__ in names else None
 
 
 def _field(hint: Any, default: Any) -> Any:

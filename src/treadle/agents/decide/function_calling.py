@@ -191,8 +191,8 @@ def _answering_end(step: StepState) -> e.ToolEnded | None:
 
 
 _OTHER_MODES: Final = (
-    'The model was asked to answer by a call (output_mode="tool"): try output_mode="native", which uses the '
-    'structured output of the provider, or "prompt".'
+    'The model was asked to answer by a call (output_mode="tool"). If its answers do not fit the schema, try '
+    'output_mode="native", the structured output of the provider, or "prompt".'
 )
 
 
