@@ -59,7 +59,7 @@ def test_what_a_call_changed_in_the_state_stands_under_its_result(capsys):
     assert [line for line in lines if "ctx.state" in line] == [
         '    ctx.state: n=1, cart=["tea"], old removed',
         "    ctx.state: n removed",
-        "  ! ctx.state: n of put (s1-0) gave way to put (s1-1), beside it",
+        "  ! ctx.state: n of put (s1-0) overwritten by put (s1-1), a parallel call",
     ]
 
 

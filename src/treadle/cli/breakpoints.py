@@ -101,5 +101,4 @@ def _advice(kind: str, value: str, text: str) -> str:
 
 
 def _whole(text: str) -> int | None:
-    """Return a text as a whole number, or None."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None

@@ -260,7 +260,8 @@ class CallLines:
             writers.append(call if node is None else f"the step {node.plan.name}")
         keys = short(", ".join(event.keys), DATA_SHOWN)
         self._lines.line(
-            ("  ! ", "yellow"), f"ctx.state: {keys} of {writers[0]} gave way to {writers[1]}, beside it"
+            ("  ! ", "yellow"),
+            f"ctx.state: {keys} of {writers[0]} overwritten by {writers[1]}, a parallel call",
         )
 
     def background(

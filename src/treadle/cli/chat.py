@@ -480,7 +480,7 @@ class Chat:
 
     COMMANDS: ClassVar[dict[str, tuple[str, Callable[[Chat, str], Coroutine[Any, Any, None]]]]] = {
         "resume": ("go on with a turn that was interrupted, paused or failed", _continue_task),
-        "undo": ("take back the last turn; `/undo force` also what cannot be compensated", _undo),
+        "undo": ("take back the last turn; `/undo force` also calls without compensation", _undo),
         "fork": ("go on in a copy of this conversation, from here", _fork),
         "cost": ("what this conversation has spent", _cost),
         "history": ("all that was said", _history),

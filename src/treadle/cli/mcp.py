@@ -71,7 +71,7 @@ async def list_servers(session: Session, agent: AgentOption = None) -> int:
             session.screen.line((f"  {clean(warning)}", "yellow"))
         if differences:
             command = _command(session, server.name, agent)
-            session.screen.note(f"`{command}` pins what it lists now")
+            session.screen.note(f"`{command}` pins its present tools")
     session.screen.document({"items": items})
     return code
 
@@ -101,7 +101,7 @@ async def approve(
     _show(session, differences)
     changes = {tool: each.change for tool, each in differences.items()}
     if not differences:
-        session.screen.line(f"{name} lists what is pinned")
+        session.screen.line(f"{name} lists the pinned tools")
     elif yes or _confirmed(session, name, len(differences)):
         connection.approve(differences)  # the differences shown; the server may list others by now
         session.screen.line(

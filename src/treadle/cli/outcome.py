@@ -130,7 +130,7 @@ def _print_pending_item(session: Session, item: Pending, *, together: bool) -> N
         case "subagent":
             below = screen.short(item.request_id)
             screen.command("    look at it:      ", session.command_line("show", below))
-            screen.command("    what it asks:    ", session.command_line("pending", below))
+            screen.command("    its requests:    ", session.command_line("pending", below))
         case "approval":
             screen.command("    let it run:      ", session.command_line("approve", task, item.request_id))
             screen.command("    refuse it:       ", session.command_line("deny", task, item.request_id))

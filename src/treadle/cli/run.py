@@ -200,7 +200,6 @@ def _run_on_server(
     by: str | None,
     options: RunOptions | None,
 ) -> int:
-    """Run an agent on a server."""
     if len(arguments) != 2 or code is not None:
         raise ConfigurationError(
             "run --url takes AGENT INPUT, where AGENT is the name of an agent of the server. Leave out --agent: "
@@ -449,7 +448,7 @@ def _resumed(
     """Resume a task, and return the stream of its events."""
     if isinstance(row, TaskRow):
         return ResumeStream(runner, row, agent, options, by)
-    assert isinstance(runner, Client), "a server told of the task"
+    assert isinstance(runner, Client), "the task is on a server"
     return resume_stream(runner, row.task_id, options, by)
 
 

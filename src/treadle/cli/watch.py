@@ -90,7 +90,7 @@ class Watch:
         screen.line(("task ", "dim"), self._task_id, (f"  {self._task.agent}", "dim"))
         async with AsyncExitStack() as stack:
             if self._prompt is not None:
-                screen.line(("  write to steer it; /help lists what else can be done", "dim"))
+                screen.line(("  write to steer it; /help lists the commands", "dim"))
                 self._steering = await stack.enter_async_context(
                     Steering(self._prompt, self._timeline, self._handle_line)
                 )
@@ -233,8 +233,8 @@ class Watch:
         self._screen.line(("  Ctrl-C stops watching, and nothing else", "dim"))
 
     COMMANDS: ClassVar[dict[str, tuple[str, Callable[[Watch, str], Coroutine[Any, Any, None]]]]] = {
-        "decide": ("ask again for what was left open", _decide),
-        "undo": ("take back the newest step; `/undo force` also what cannot be compensated", _undo),
+        "decide": ("ask again about open requests", _decide),
+        "undo": ("take back the newest step; `/undo force` also calls without compensation", _undo),
         "pause": ("pause the task", _pause),
         "cancel": ("end the task for good; `/cancel too slow` says why", _cancel),
         "help": ("this list", _help),

@@ -1,7 +1,7 @@
 """Event streams that continue after lost connections, killed servers and servers that leave.
 
     connect, with the number of the last event --> frames --> event: numbered? the next one, or seen before: left out
-        ^                                            |         delta: its place says what of it was seen
+        ^                                            |         delta: its place tells the seen part
         |  pause 0.25 to 10 seconds                  v
         +--------------------------------- lost, `leaving`, or silent for 45 seconds
 

@@ -17,8 +17,8 @@ since an expiring lease causes no news. It drives each orphan to its next stop i
 A scan does not read the backlog of tasks that this process may not take. It makes three queries:
 
 - `adoptable`, as long as there is room: orphans for that room, and `AHEAD` more. The query leaves out agents and
-  formats that this process does not know, tenants at their cap, and tasks that are driven here or backed off. The tasks
-  of dead drivers come first. Then the tenants take turns, each with its oldest task.
+  formats that this process does not know, and tenants at their cap. It also leaves out tasks that are driven here or
+  backed off. The tasks of dead drivers come first. Then the tenants take turns, each with its oldest task.
 - `orphans(indirect=True)`, one page: children, whose parents are notified, and tasks that only have unread items. The
   next scan reads the page after it.
 - `unadoptable`, every `LEFT_OUT_SECONDS`: one task of each agent and format that the first query excludes, to report.
@@ -49,11 +49,11 @@ for at most `ALONE_SECONDS` unless it makes progress. Innocent tasks make progre
 crashes its driver. After `GIVEN_UP` lost drivers, the task is paused for a person to inspect.
 
 Two facts excuse a task. A driver that stalled and lost its lease reports that it is alive (see `ownership`), so it did
-not crash. And if a child of the task made progress in the child's last epoch, so did the task, though its own journal
-does not show it.
+not crash. And if a child made progress in its own last epoch, so did the task, though the task's journal does not show
+it.
 
-Invariant: a task is paused as poison only if at least `GIVEN_UP` drivers in a row lost it, without progress in its
-tree and without a report. The last half of these drivers drove no other suspect in parallel.
+Invariant: a task is paused as poison only after at least `GIVEN_UP` drivers in a row lost it. None of them sent a
+report, and its tree made no progress meanwhile. The last half of these drivers drove no other suspect in parallel.
 
 Example: a process drives a hundred tasks, and task `bomb` kills it, five times in a row. All tasks that made no
 progress between two crashes are suspects now. The next adopter drives one of them after the other. `bomb` crashes it,

@@ -194,8 +194,8 @@ class AgentRegistry:
         if handoff is None:
             raise VersionRefused(
                 f"task {state.task_id} came to agent {team.agent!r} by the handoff {team.tool} of agent "
-                f"{team.previous!r}, which no longer has that handoff: its filters decide which messages "
-                "the agent sees; undo the handoff, or fork the task with agent=",
+                f"{team.previous!r}, which no longer has that handoff: "
+                "undo the handoff, or fork the task with agent=",
                 task_id=state.task_id,
             )
         return handoff.filters

@@ -357,7 +357,7 @@ class Family:
 
 
 class ChildRelay:
-    """Relays the events of a child to the watchers of its parent, beside the child's own observers.
+    """Relays the events of a child to the watchers of its parent, in addition to the child's own observers.
 
     Args:
         own: the child's channel, whose observers get events as before.

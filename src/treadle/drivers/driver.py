@@ -421,7 +421,6 @@ class TaskDriver:
         terms: _Terms,
         inherited: Inherited,
     ) -> EffectContext:
-        """Return the context of a drive's effects."""
         state, writer, agent, above = owned.state, owned.writer, runtime.agent, terms.above
         options = spec.options
         effects = EffectContext(
@@ -534,7 +533,6 @@ def _spec(
     judges: tuple[Judge, ...],
     guardrails: tuple[Guardrail, ...] = (),
 ) -> DriveSpec:
-    """Return the specification of a drive."""
     goal, only = terms.goal, terms.only
     if runtime is None:
         options = from_json(state.options)

@@ -177,7 +177,7 @@ class TaskCreator:
         """Return once a new task is in the store; if the caller is cancelled meanwhile, it stays there, released.
 
         `base` is the version of its thread that was read. If a member was removed since, the task begins with the
-        present messages of the thread: a deletion keeps no data for a task that did not exist yet.
+        present messages of the thread. A deletion keeps no data for a task that did not exist yet.
         """
         state = owned.state
         try:

@@ -11,7 +11,7 @@ rule. Each member adds the messages of its own task:
 
 If the *first* member is a fork, it also brings the messages that it was forked with, since no other member has them.
 These are the messages of the tasks it shares a prefix with. If the task at their root belongs to another thread, the
-first messages of that task there are included. The first messages of a root in the same thread are not: no member
+first messages of that task there are included. The first messages of a root in the same thread are not. No member
 precedes the first one, so the turns that the root began with were removed.
 
     version  1        2        3        4        5

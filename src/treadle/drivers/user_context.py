@@ -88,7 +88,6 @@ class UserContexts:
         return context
 
     async def _build(self, factory: ContextFactory, owned: OwnedTask, agent: Agent[Any]) -> Any:
-        """Return the factory's context for a task."""
         task = await self._snapshot(owned)
         try:
             context = factory(task)

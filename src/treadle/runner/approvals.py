@@ -240,7 +240,7 @@ class ApprovalVerbs(ControlVerbs):
             arguments: replace the model's arguments. They are checked in the same way, also by the policy, and the
                 journal holds both.
             scope: `once` approves this call. The others also approve later calls of the same tool that the same rule
-                asks about, with any arguments: `task` in this task, `thread` in its thread, `always` in all tasks of
+                asks about, with any arguments. `task` covers this task, `thread` its thread, and `always` all tasks of
                 the store. `list_grants` lists the last two, and `revoke` ends them.
             same: with scope `task`, the arguments that must be the same in a later call: names or paths, such as
                 `("to", "message.subject")`. Those that the rule names, in `Pending.same`, count too.

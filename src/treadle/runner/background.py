@@ -230,7 +230,6 @@ def _is_call(ticket: Any) -> bool:
 
 
 def _reported_value(event: e.TicketCompleted | e.TicketFailed | e.TicketProgressed) -> Json:
-    """Return the value that the holder of a ticket reported."""
     if isinstance(event, e.TicketProgressed):
         return event.value
     return event.output if isinstance(event, e.TicketCompleted) else event.error

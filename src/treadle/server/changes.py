@@ -59,7 +59,7 @@ class ChangesFeed:
                     self.audience.wake_soon(urgent=False)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001  its streams are told, and end
+        except Exception as error:  # noqa: BLE001  its streams get the error and end
             _LOG.warning("following the changes of tasks failed: %s", error)
             self.error = error
         else:

@@ -204,7 +204,7 @@ class Feed:
             raise
         except TaskNotFound as error:
             self._end("deleted", error)
-        except Exception as error:  # noqa: BLE001  its streams are told, and end
+        except Exception as error:  # noqa: BLE001  its streams get the error and end
             _LOG.warning("following task %s failed: %s", self.task_id, error)
             self._end("error", error)
 
@@ -419,7 +419,7 @@ class Reader:
 
     def joined(self, entries: Sequence[Entry]) -> bytes:
         """Return the joined frames of the last result of `ready`."""
-        assert self._place is not None, "it stands in the ring"
+        assert self._place is not None, "its position is in the ring"
         return self.feed.join_frames(entries, self._place, self.cut, self._last_part)
 
     async def stored(self) -> Page | None:

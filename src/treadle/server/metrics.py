@@ -89,7 +89,7 @@ class Metrics:
         for operation, histogram in sorted(self._seconds.items()):
             lines += histogram.lines("treadle_request_seconds", f'operation="{operation}"')
         lines += _head(
-            "treadle_event_lag_seconds", "histogram", "Seconds from an event until streams are told."
+            "treadle_event_lag_seconds", "histogram", "Seconds from an event to its delivery to streams."
         )
         lines += self._lag.lines("treadle_event_lag_seconds")
         lines += _numbers(

@@ -117,7 +117,6 @@ def _parameters(operation: Operation, schemas: WireSchema) -> list[Json]:
 
 
 def _argument_schema(operation: Operation, name: str, schemas: WireSchema) -> Schema:
-    """Return the schema of an argument, with its limits."""
     schema, bounds = schemas.of(operation.argument_type(name)), allowed(operation, name)
     return _any_of([_bounded(option, bounds) for option in schema.get("anyOf", [schema])])
 
@@ -152,7 +151,6 @@ def _query_schema(schema: Schema) -> Schema:
 
 
 def _body(operation: Operation, schemas: WireSchema) -> Schema:
-    """Return the schema of the body of an operation."""
     names = operation.body or ()
     return {
         "type": "object",

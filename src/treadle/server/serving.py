@@ -311,7 +311,7 @@ def _check_certificate(certificate: Path, key: Path | None) -> None:
     except (OSError, ValueError) as error:  # TLS errors are OSErrors
         raise ConfigurationError(
             f"cannot serve HTTPS with the certificate {certificate} and the key {key}: {error}; both must be PEM "
-            "files, and the key must belong to the certificate and have no password"
+            "files, and the key must match the certificate and have no password"
         ) from None
 
 

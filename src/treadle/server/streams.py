@@ -154,7 +154,7 @@ class Streams:
         if len({task_id for task_id, _ in tasks}) < len(tasks):
             raise _not_valid("each task of a stream is named once")
         if not tasks and not changes:
-            raise _not_valid("name a task (task=ID:AFTER), or ask for changes (changes=1)")
+            raise _not_valid("name a task by task=ID:AFTER, or ask for changes by changes=1")
         reserved = self._reserve(principal, tenant_of(runner))
         size, waker = cut_size(cut), Waker()
         readers: list[Reader] = []

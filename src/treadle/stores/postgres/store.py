@@ -1,7 +1,7 @@
 """A journal store in a schema of a PostgreSQL database, for drivers on several hosts.
 
-Writes go through the writer thread (`postgres/writer.py`), reads through threads of their own (`postgres/readers.py`).
-Both go on after a restart of the server.
+Writes go through the writer thread of `postgres/writer.py`, reads through the threads of `postgres/readers.py`. Both
+go on after a restart of the server.
 """
 
 from __future__ import annotations

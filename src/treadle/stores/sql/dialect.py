@@ -12,7 +12,7 @@ dialect has a text for every word:
     DAY             the day of `t.created`
     TOKENS, COST, UPDATED, PENDING   fields of `t.figures`
     THREAD_ROW      the column of `threads` that `members.thread` refers to
-    LEASED          what `Dialect.is_alive` needs of the lease of `d`
+    LEASED          the lease of `d` in the form that `Dialect.is_alive` takes
     LEASE_END       the end of the lease of `d`, in microseconds since 1970
 """
 

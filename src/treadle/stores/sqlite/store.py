@@ -96,9 +96,9 @@ class SQLiteStore(WriteBehindStore[Writer]):
 
     Args:
         path: the file; it and its folder are created if necessary, for the owner only.
-        lease_seconds: seconds after its last heartbeat for which this process counts as alive in other containers and
-            hosts, and everywhere if it is stopped; 0.5 to 86,400. In that time a process that owns a task writes six
-            heartbeats.
+        lease_seconds: seconds after its last heartbeat for which this process counts as alive; 0.5 to 86,400. It
+            applies to processes in other containers and on other hosts, and to all if this process is stopped. In that
+            time a process that owns a task writes six heartbeats.
 
     Do not open the same file with the standard library's `sqlite3` in a process that uses this store: closing one
     drops the other's locks.

@@ -232,6 +232,6 @@ def refuse_inherited(path: Path) -> None:
     """
     if str(path) in RunningWriters.inherited:
         raise StoreUnavailable(
-            f"{path}: it was open when this process was made by os.fork(), and SQLite cannot share it that way: "
+            f"{path}: it was open when this process was made by os.fork(), which SQLite does not support: "
             "close the store before the fork, or start the process with spawn"
         )

@@ -57,7 +57,7 @@ def told_by_tickets(task: str, events: Iterable[e.Event]) -> Iterator[Violation]
                 problem = f"{event.kind} of {event.call}, which has ended"
             if not isinstance(event, e.CallDeferred):
                 if event.call in ticket_ends:
-                    problem = f"{event.call} is told a second time, by {event.kind}"
+                    problem = f"{event.call} is completed a second time, by {event.kind}"
                 ticket_ends[event.call] = event
         elif isinstance(event, e.ToolEnded):
             ended.add(event.call)

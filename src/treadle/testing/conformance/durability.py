@@ -202,7 +202,7 @@ class PersistentStoreConformance(StoreConformance, SuccessionConformance):
             notifications: list[StoreChanges] = []
             end = first.watch(notifications.append)
             await until(lambda: _any(notifications))
-            assert notifications[0].tasks is None, "what happened before is told to no watcher"
+            assert notifications[0].tasks is None, "no watcher gets earlier changes"
             await asyncio.sleep(0.3)
             notifications.clear()
             await owners["t"].write()

@@ -238,8 +238,6 @@ def _message(content: dict[str, Any]) -> dict[str, Any]:
 
 @mutable
 class _ItemEvents:
-    """The events of one item."""
-
     item: dict[str, Any]
     index: int
     size: int
