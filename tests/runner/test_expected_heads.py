@@ -68,7 +68,7 @@ async def test_a_settlement_for_a_task_that_moved_settles_nothing(runner: Runner
     head = (await runner.get_task(handle.task_id)).head
     with pytest.raises(TaskMoved):
         await handle.settle(pending.request_id, Happened("worked"), expect=head - 1)
-    assert (await runner.result(handle.task_id)).pending == (pending,)
+    assert (await handle.list_pending()).items == (pending,)
     await handle.settle(pending.request_id, Happened("worked"), expect=head)
     assert (await handle.resume()).state == "completed"
 

@@ -132,7 +132,7 @@ async def test_an_answer_that_does_not_fit_is_refused_where_it_is_given_and_the_
         await runner.answer(result.task_id, value=value)
     assert why in str(refusal.value)
     assert "s1-0-q1, which stays open" in str(refusal.value)
-    assert (await runner.list_pending(result.task_id)).items == result.pending
+    assert (await runner.result(result.task_id)).pending == result.pending
     assert await only(runner, result.task_id, "command_rejected") == []
 
 
@@ -165,7 +165,7 @@ async def test_an_answer_that_no_export_could_hold_or_no_error_could_show_is_ref
     result = await runner.run(agent, "Go.")
     with pytest.raises(ConfigurationError, match="answer: value must be JSON data"):
         await runner.answer(result.task_id, value=value)
-    assert (await runner.list_pending(result.task_id)).items == result.pending
+    assert (await runner.result(result.task_id)).pending == result.pending
 
 
 async def test_the_same_answer_again_changes_nothing_and_another_is_refused(
