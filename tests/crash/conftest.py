@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.crash.trials import ROOT, Trials
+from tests.forked import Forked
+from treadle.testing.crash import fork_server
 from treadle.testing.crash.fork_server import ForkServer
+
+
+@pytest.fixture(scope="package", autouse=True)
+def forked_servers() -> Iterator[None]:
+    """Fork the warm processes themselves, too: each would import all of Treadle anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fork_server, "subprocess", SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE))
+        yield
 
 
 @pytest.fixture(scope="package")
