@@ -56,8 +56,8 @@ class PostgresStore(WriteBehindStore[PostgresWriter]):
     Args:
         url: `postgresql://user:password@host:port/database`, with libpq's parameters; `?schema=name` names the schema.
         schema: the schema of the tables, instead of the URL's; `treadle` by default; created if necessary.
-        lease_seconds: seconds after its last heartbeat for which this process counts as alive on other hosts; 0.5 to
-            86,400; instead of the URL's `lease=`.
+        lease_seconds: seconds after its last heartbeat for which this process counts as alive in other containers and
+            on other hosts; 0.5 to 86,400; instead of the URL's `lease=`.
         patience: seconds for which calls wait for a lost server before they fail with `StoreUnavailable`.
 
     A process writes and listens on one session. It reads on up to four, which it closes when they idle.
