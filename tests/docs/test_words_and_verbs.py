@@ -11,7 +11,7 @@ from treadle.cli.main import app
 from treadle.verbs.table import ELSEWHERE, OPERATIONS, operation_of
 
 GROUPS = ("policy", "mcp", "threads")
-LIBRARIES = ["Temporal", "LangGraph", "Celery", "DBOS", "OpenAI Agents"]
+LIBRARIES = ["Temporal", "LangGraph", "Celery", "DBOS", "OpenAI Agents", "Pydantic AI"]
 
 
 def rows(page: str) -> list[list[str]]:

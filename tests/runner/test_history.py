@@ -137,6 +137,7 @@ async def test_usage_is_summed_up_by_agent_day_and_label(runner: Runner) -> None
     }
     assert (by_agent.total.tasks, by_agent.total.tokens) == (3, sum(tokens.values()))
     by_label = await runner.usage(by="label:team")
+    assert str(by_label).splitlines()[-1].startswith(f"total: {by_label.total.tasks} tasks, ")
     assert {line.key: line.tokens for line in by_label.lines} == {
         "blue": tokens[blue.task_id],
         "red": tokens[red.task_id],

@@ -95,7 +95,7 @@ async def import_(
         str, typer.Argument(metavar="FILE", help="A JSON list of messages; `-` is standard input.")
     ],
 ) -> int:
-    """Add messages to a thread: a JSON list of {"role", "content"}, as in chat APIs."""
+    """Add messages to a thread: a JSON list of {"role", "content"}, texts only, without tool calls."""
     messages = _messages(text_argument(file) if file == "-" else _file_text(Path(file)))
     async with session.runner(make=True) as runner:
         task_id = await runner.import_thread(thread, messages)
@@ -175,6 +175,7 @@ def _message(item: Any, index: int) -> Message:
     role, content = fields.get("role"), fields.get("content")
     if role not in ("user", "assistant", "system") or not isinstance(content, str):
         raise ConfigurationError(
-            f"message {index} must be {{'role': 'user'|'assistant'|'system', 'content': text}}"
+            f"message {index} must be {{'role': 'user'|'assistant'|'system', 'content': text}}; "
+            "messages with tool calls go in by `runner.import_thread(thread_id, messages)`"
         )
     return Message(role, (Text(content),))

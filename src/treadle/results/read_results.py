@@ -156,6 +156,10 @@ class UsageReport(Displayed):
     lines: tuple[UsageLine, ...]
     total: UsageLine
 
+    def __str__(self) -> str:
+        """The lines and their total as text."""
+        return "\n".join(map(_usage_text, (*self.lines, self.total)))
+
     def _view(self) -> View:
         columns = (self.by, "tasks", "tokens", "cost", "without a price")
         table = Table("usage", columns, (*self.lines, self.total), _usage_row)
@@ -180,6 +184,12 @@ def _usage_line(key: str | None, sums: TaskSums) -> UsageLine:
 
 def _event_row(event: Event) -> tuple[Any, ...]:
     return str(event.seq), moment(event.time), event.kind, event.description
+
+
+def _usage_text(line: UsageLine) -> str:
+    unpriced = f", {line.unpriced:,} without a price" if line.unpriced else ""
+    counts = f"{line.tasks:,} tasks, {line.tokens:,} tokens, {money(line.cost)}{unpriced}"
+    return f"{line.key or '-'}: {counts}"
 
 
 def _usage_row(line: UsageLine) -> tuple[Any, ...]:
