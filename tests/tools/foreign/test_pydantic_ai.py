@@ -15,6 +15,7 @@ from pydantic_ai.toolsets import CombinedToolset, ExternalToolset, FunctionTools
 
 from treadle import Agent, Runner, ScriptedModel
 from treadle.core.messages import Image, Text
+from treadle.engine import in_flight
 from treadle.errors import ConfigurationError, ToolsetUnavailable
 from treadle.models import call, text
 from treadle.ports import Toolset
@@ -377,8 +378,9 @@ async def until_none_is_abandoned() -> None:
 
 @pytest.mark.parametrize("limit", ["ours", "theirs"])
 async def test_a_writing_call_that_takes_too_long_has_an_unknown_outcome_and_its_thread_is_counted(
-    limit: str,
+    limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(in_flight, "GRACE", 0.1)
     release = threading.Event()
 
     def slow() -> str:
