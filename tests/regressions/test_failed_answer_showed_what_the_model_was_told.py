@@ -9,11 +9,16 @@ from treadle.models import turn
 
 pytestmark = pytest.mark.anyio
 
+OTHER_MODES = (
+    'The model was asked to answer by a call (output_mode="tool"). If its answers do not fit the schema, try '
+    'output_mode="native"'
+)
+
 CASES: dict[str, tuple[Any, Any, str, str]] = {
     "text in place of the call": (
         "tool",
         turn("It is five."),
-        "it was text, and no call of final_answer. The model was asked to answer by a call",
+        "it was text, and no call of final_answer. " + OTHER_MODES,
         "Give the whole answer again, by calling final_answer.",
     ),
     "text without JSON": (
