@@ -89,6 +89,7 @@ docs: .venv
 	$(RUN)/pytest -q tests/docs
 
 site: .venv
+	$(RUN)/python -c 'import mkdocs' 2>/dev/null || $(RUN)/uv sync -q --locked --all-extras
 	$(RUN)/python -m tests.docs.site
 
 prose: .venv
