@@ -22,7 +22,7 @@ from treadle.core.events import (
     StateChange,
     TypedAnswer,
 )
-from treadle.core.ids import repeated_call_id, sleep_id
+from treadle.core.ids import base_call_id, repeated_call_id, sleep_id
 from treadle.core.labels import Label
 from treadle.core.messages import Content, File, Json, Message, ToolCall, copied
 from treadle.core.model import NO_USAGE, Finish, Tries, Usage
@@ -313,6 +313,12 @@ class CallState:
         if self.outcome == "unknown":
             return self.effect == "idempotent" and self.error is not None and self.error.kind in _FAILURES
         return self.outcome in ("error", "timeout")
+
+    @property
+    def repeats_unasked(self) -> bool:
+        """Whether it repeats a failed call and has not begun. A step function may not ask for it any more."""
+        is_new = self.status == "proposed" and not self.attempt and self.permit is None
+        return is_new and base_call_id(self.id) != self.id
 
     @property
     def tasks(self) -> list[str]:

@@ -445,6 +445,7 @@ class TaskDriver:
             headless = options.interaction == "headless"
             effects.step_requests = StepRequests(state, writer.clock, effects.vault, headless=headless)
             effects.step_requests.guarded_tools = spec.rules.guarded_tools
+            spec.rules = replace(spec.rules, asked_again=effects.step_requests.asked_again)
         if state.versions:
             effects.tools_of = partial(self._tools_of, state, agent)
             effects.specs_of = partial(self._specs_of, state, agent)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from treadle.core import events as e
 from treadle.core.checks import is_judged, withholds
-from treadle.core.ids import result_place
+from treadle.core.ids import attempt_of, result_place
 from treadle.core.questions import expires_at
 from treadle.core.state import TaskState
 from treadle.engine import step_threads
@@ -44,6 +44,9 @@ class StepRequests:
         self.guarded_tools: frozenset[str] = frozenset()
         """the names of the tools whose results guardrails check"""
 
+        self.asked_again: set[str] = set()
+        """the ids of repeated calls that functions have asked for"""
+
         self.wake: Callable[[], None] = _nothing
 
     # ----------------------------------------------------------------------------------- for functions
@@ -59,6 +62,10 @@ class StepRequests:
         if event is not None:
             self._unrecorded.append((event, None))
             self.wake()
+        elif call_id not in self.asked_again and attempt_of(call_id) > 1:
+            self.asked_again.add(call_id)
+            self._unrecorded.append((None, None))  # the drive decides again
+            self.wake()
         return done
 
     def keep(self, event: e.Event) -> Awaitable[None]:
@@ -68,6 +75,10 @@ class StepRequests:
         self._unrecorded.append((event, done))
         self.wake()
         return done
+
+    def has_asked(self, call_id: str) -> bool:
+        """Whether a function has asked for the repetition of a failed call in this drive."""
+        return call_id in self.asked_again
 
     def all_recorded(self) -> Awaitable[None]:
         """Return a future that is done once all requests are recorded."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import field
 from typing import Literal
 
@@ -50,6 +50,9 @@ class Rules:
     max_parallel_steps: int = 64
     only_steps: frozenset[str] | None = None
     """the ids of the step functions that may run now; None for all"""
+
+    asked_again: Container[str] | None = None
+    """the ids of repeated calls that their step functions asked for in this drive; None for all"""
 
     first_steps: tuple[NextStep, ...] = ()
     """the first steps of a task of step functions; empty if its worker is asked for them"""

@@ -172,7 +172,10 @@ def _calls(
     Return the end of a call that ends without being performed.
     """
     most = rules.max_parallel_tools + rules.max_parallel_steps
+    asked_again = rules.asked_again if step.attempt > 1 else None
     for call in step.open.values():
+        if asked_again is not None and call.id not in asked_again and call.repeats_unasked:
+            continue
         if call.status == "proposed" and _over(state, rules, call):
             over.append(call)
             continue

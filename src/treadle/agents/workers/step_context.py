@@ -39,6 +39,7 @@ from treadle.agents.workers.step_memo import StepMemo
 from treadle.core import events as e
 from treadle.core import origins
 from treadle.core.codec import is_writable, storable
+from treadle.core.ends import not_begun, withheld_end
 from treadle.core.framing import without_nonce
 from treadle.core.graph import Graph, MemoValue, StepNode
 from treadle.core.ids import sleep_id
@@ -77,6 +78,10 @@ class StepServices(Protocol):
 
     def keep(self, event: e.Event) -> Awaitable[None]:
         """Record an event. The awaitable is done once it is recorded."""
+        ...
+
+    def has_asked(self, call_id: str) -> bool:
+        """Whether a function has asked for the repetition of a failed call."""
         ...
 
     @property
@@ -551,6 +556,7 @@ class StepContext(Generic[ContextT_co]):
     async def settled(self) -> None:
         """Return once all requests of the step have ended. From then on it may make none."""
         node = self._node
+        await self._end_repeats()
         while self._services.has_unrecorded or self._step.open or node.model_calls or node.questions:
             if self._services.has_unrecorded:
                 await self._services.all_recorded()
@@ -558,6 +564,14 @@ class StepContext(Generic[ContextT_co]):
                 open_ = (*self._step.open, *node.model_calls, *node.questions)
                 await self._services.request(None, next(iter(open_)))
         self._ended = True
+
+    async def _end_repeats(self) -> None:
+        """End the repetitions of failed calls that the function did not ask for in this attempt."""
+        for call in list(self._step.open.values()) if self.attempt > 1 else ():
+            if call.repeats_unasked and not self._services.has_asked(call.id):
+                text = f"{not_begun(call)}: its step function did not ask for it again."
+                failure = e.Failure("tool", "refused", text, call.id)
+                await self._services.keep(withheld_end(call, "refused", failure))
 
     # ------------------------------------------------------------------------------------- requests
 

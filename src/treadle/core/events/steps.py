@@ -48,7 +48,7 @@ class NextStep:
     `input` is JSON data for it. `join` is how many of the steps in `after` must succeed: `all`, `any`, `Quorum(n)` or
     `optional`. With `any` one is enough, and the others are stopped. With `optional` the step begins once all have
     ended, with any outcome. `retries` is how often a failed step is tried again. Its function is then entered again,
-    and its failed calls are repeated.
+    and repeats the failed calls that it asks for again.
     """
 
     name: str
