@@ -90,7 +90,7 @@ docs: .venv
 
 site: .venv
 	$(RUN)/python -c 'import mkdocs' 2>/dev/null || $(RUN)/uv sync -q --locked --all-extras
-	$(RUN)/python -m tests.docs.site
+	$(RUN)/python -m tests.docs.site --chromium
 
 prose: .venv
 	$(RUN)/python -m tests.docs.prose --pages
