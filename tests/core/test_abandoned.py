@@ -33,7 +33,7 @@ def test_too_many_calls_refuse_the_next_and_the_message_names_them() -> None:
         calls.refuse_if_too_many()
         calls.add(number, abandoned("deaf" if number else "mule", number), lambda: runs[0])
     with pytest.raises(
-        ToolError, match=r"^16 calls that .* still run in threads \(deaf, mule\), so no further one"
+        ToolError, match=r"^16 calls that .* still run in threads \(deaf, mule\), so no further call"
     ):
         calls.refuse_if_too_many()
     runs[0] = False

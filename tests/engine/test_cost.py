@@ -491,7 +491,7 @@ async def test_a_task_that_spent_before_there_was_a_price_cannot_have_a_cost_lim
         task = await runner.create_task(looker(), "go")
         await runner.run_step(task)
     async with Runner(store, agents=[looker()], prices=DOLLAR_A_CALL) as runner:
-        with pytest.raises(PriceUnknown, match=r"from 'scripted' is unknown: .*Limit tokens instead"):
+        with pytest.raises(PriceUnknown, match=r"from 'scripted' is unknown\. .*Limit tokens instead"):
             await runner.resume(task, options=RunOptions(limits=Limits(cost=9)))
 
 
