@@ -258,13 +258,13 @@ guesses(
     ImportError,
     ("from treadle import FunctionAgent", "Agent("),
     ("from treadle import AgentWorkflow", "handoffs="),
-    ("from treadle import QueryEngineTool", "@tool"),
+    ("from treadle import QueryEngineTool", "llamaindex_tools("),
     ("from treadle import Settings", "RunOptions"),
     ("from treadle import VectorStoreIndex", "@tool"),
     ("from treadle import Context", "ToolContext"),
     ("from treadle import CallbackManager", "observers="),
     ("from treadle import TokenCountingHandler", "result.usage"),
-    ("from treadle import StructuredPlannerAgent", "worker='planner'"),
+    ("from treadle import StructuredPlannerAgent", "worker='plan_refine'"),
 )
 
 # ------------------------------------------------------------------------------------------ AFK, AdalFlow
