@@ -5,6 +5,7 @@ The hints are those of `foreign_names.ini`. `unknown_names` loads this module wi
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from string import Template
 from typing import Final
@@ -68,13 +69,14 @@ ATTRIBUTES: Final = _by_label("attributes")
 """Hints for unknown attributes, by the label of `explains_names` and the name."""
 
 _RUNNER: Final = ATTRIBUTES["Runner"]
+_AWAITED: Final = re.compile(r"\(await runner\.(\w+\([^()]*\))\)")
 ATTRIBUTES["Client"] = {
     **{name: hint.replace("runner.", "client.") for name, hint in _RUNNER.items()},
     **ATTRIBUTES["Client"],
 }
 ATTRIBUTES["runner.sync"] = {
     **{
-        name: hint.replace("await runner.", "runner.sync.")
+        name: _AWAITED.sub(r"runner.sync.\1", hint).replace("await runner.", "runner.sync.")
         for name, hint in _RUNNER.items()
         if name != "close"
     },

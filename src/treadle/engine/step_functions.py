@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Final, cast
@@ -114,7 +115,8 @@ class StepFunctionInFlight(EffectInFlight[RunFunction]):
         if isinstance(error, ToolCallFailed):
             source = "subagent" if isinstance(error, SubagentFailed) else "tool"
             return e.Failure(source, error.outcome, str(error), error.call_id, traceback=traceback)
-        return e.Failure("worker", "error", self.context.vault.error_text(error), traceback=traceback)
+        text = self.context.vault.error_text(error) + _advice(error)
+        return e.Failure("worker", "error", text, traceback=traceback)
 
     def _failed(self, error: e.Failure) -> list[e.Event]:
         node, worker = self.effect.node, self.context.runtime.agent.function_worker
@@ -187,6 +189,18 @@ class ConsultationInFlight(EffectInFlight[ConsultWorker]):
     @property
     def _method(self) -> str:
         return "initialize_step" if self.effect.id == "initialize" else "finalize_task"
+
+
+def _advice(error: BaseException) -> str:
+    """Return advice for a frequent mistake in a step function, to follow the text of the error; empty for others."""
+    if isinstance(error, AttributeError):
+        name = getattr(error.obj, "__qualname__", "") if inspect.iscoroutine(error.obj) else ""
+        if name.startswith("StepContext."):
+            verb = f"{name.removeprefix('StepContext.')}(...)"
+            return f"; write `await ctx.{verb}`, or `ctx.wait(ctx.{verb})` in a plain function"
+    if isinstance(error, TypeError) and str(error).startswith("'StepContext' object "):
+        return "; write `ctx.state[...]` for the state of the task"
+    return ""
 
 
 def _read_output(agent: Agent[Any], output: Json) -> Json:

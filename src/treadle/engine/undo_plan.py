@@ -229,8 +229,8 @@ def _of_graph(
     taken_over = [item.id for item in undone_steps if graph.nodes[item.id].inherited]
     if taken_over:
         raise StepNotFound(
-            f"task {state.task_id}: no step to take back (step {taken_over[0]} was taken over from task "
-            f"{state.forked_from})"
+            f"task {state.task_id}: no step to take back: step {taken_over[0]} was taken over from task "
+            f"{state.forked_from}, which has its own undo"
         )
     return min(item.index for item in undone_steps) - 1, undone_steps
 
@@ -275,8 +275,10 @@ def _step_to_keep(state: TaskState, to: int | str | None) -> int:
     last = steps[-1].index if steps else 0
     keep = _index_of(state, steps, to) if to is not None else last - 1
     if last <= floor or keep < floor:
-        where = f"step {floor} was taken over from task {state.forked_from}" if floor else "there is none"
-        raise StepNotFound(f"task {state.task_id}: no step to take back ({where})")
+        fork = f"step {floor} was taken over from task {state.forked_from}, which has its own undo"
+        raise StepNotFound(
+            f"task {state.task_id}: no step to take back: {fork if floor else 'none has begun'}"
+        )
     if keep >= last:
         raise StepNotFound(f"task {state.task_id}: step {keep} is the last one, so nothing comes after it")
     return keep

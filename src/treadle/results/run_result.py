@@ -114,7 +114,7 @@ class RunResult(Displayed, Generic[OutputT_co]):
     def _next_verbs(self) -> str:
         """Return the verbs that continue a task without an answer; empty if there are none."""
         if self.error is not None:
-            return ""
+            return "`result.error.traceback` shows the line of your code" if self.error.traceback else ""
         if self.driven:
             return "wait: a driver process works on it"
         if self.state == "waiting":

@@ -232,8 +232,9 @@ class StepVerbs(ViewVerbs):
         self, owned: OwnedTask, has_input: bool, step: str | None, by: str | None
     ) -> None:
         state = owned.state
-        if step is not None and step not in _may_run(state):
-            raise StepNotFound(f"task {state.task_id}: {step!r} is not the next step")
+        if step is not None and step not in (steps := _may_run(state)):
+            known = f"; next: {', '.join(map(repr, steps))}" if steps else ""
+            raise StepNotFound(f"task {state.task_id}: {step!r} is not the next step{known}")
         if state.ended is not None and state.ended != "failed":
             raise finished(state, f"is {state.ended}")
         if state.answered and not has_input:
