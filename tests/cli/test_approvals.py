@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call
 from treadle.testing.postgres import PostgresServer
 
 AGENTS = """
@@ -288,3 +290,17 @@ def test_a_request_that_several_decide_and_that_is_refused_does_not_block_the_ot
         "order-17": "refused",
         "order-18": "approved",
     }
+
+
+def test_a_recorded_answer_told_to_resume_though_a_driver_continues_the_task(treadle, project):
+    @tool(needs_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = Agent(ScriptedModel([call("pay"), "Paid."]), name="clerk", tools=[pay])
+    with Runner(str(project / "bills.db")).sync as runner:
+        assert runner.run(agent, "Pay.", task_id="bill").state == "waiting"
+    approved = treadle("approve", "bill", "--store", "bills.db").out
+    assert "a driver (treadle drive) continues it; without one: " in approved
+    assert "go on with" not in approved

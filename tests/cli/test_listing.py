@@ -8,8 +8,8 @@ import pytest
 from tests.cli.conftest import wait_for
 from tests.cli.terminal import Terminal
 from tests.drivers.agent_trees import calling
-from treadle import Agent, Runner, RunOptions, ScriptedModel
-from treadle.llm.scripted import fail
+from treadle import Agent, Runner, RunOptions, ScriptedModel, ToolContext, tool
+from treadle.llm.scripted import call, fail
 
 
 def test_tasks_lists_newest_first_with_state_agent_and_input(treadle):
@@ -196,3 +196,22 @@ def test_a_tree_on_a_terminal_is_indented_and_refuses_to_be_watched(team, projec
         "└─ second.s1-1",
     ]
     assert treadle("tasks", "--tree", "--watch", "--store", team).code == 2
+
+
+def test_a_sleeping_task_waited_for_nothing_and_was_to_be_resumed(treadle, project):
+    @tool(read_only=True)
+    async def rest(ctx: ToolContext) -> str:
+        """Rest for an hour."""
+        await ctx.sleep(3_600)
+        return "rested"
+
+    agent = Agent(ScriptedModel([call("rest"), "Rested."]), name="clerk", tools=[rest])
+    with Runner(str(project / "naps.db")).sync as runner:
+        assert runner.run(agent, "Rest.", task_id="nap").state == "waiting"
+    at = ("--store", "naps.db")
+    assert treadle("tasks", *at).out.rstrip("\n").split("\t")[9:] == ["timer of rest"]
+    assert treadle("tasks", *at, "--json").document["items"][0]["waits_for"] == ["timer of rest"]
+    assert "nothing is pending; rest sleeps until" in treadle("pending", "nap", *at).err
+    shown = treadle("show", "nap", *at).out
+    assert "a driver (treadle drive) wakes it then; without one, after that time: " in shown
+    assert "go on with" not in shown

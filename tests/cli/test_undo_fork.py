@@ -1,5 +1,8 @@
 """`undo` and `fork`."""
 
+from treadle import Agent, Runner, ScriptedModel, tool
+from treadle.models import call
+
 
 def test_undo_compensates_and_reports_each_call(treadle, project):
     treadle("run", "booker", "a seat")
@@ -73,3 +76,28 @@ def test_a_fork_may_use_another_agent(treadle):
     treadle("run", "math", "hi", "--task-id", "sum")
     fork = treadle("fork", "sum", "--agent", "booker", "--json").document
     assert fork["agent"] == "booker"
+
+
+def test_a_stopped_undo_hid_its_reason_and_its_hint_named_resume(treadle, project):
+    def broken(booked, ctx):
+        raise ConnectionError("no answer")
+
+    @tool(undo=broken)
+    def reserve(seat: str) -> str:
+        """Reserve a seat."""
+        return seat
+
+    agent = Agent(ScriptedModel([call("reserve", seat="12A"), "Booked."]), name="clerk", tools=[reserve])
+    with Runner(str(project / "seats.db")).sync as runner:
+        runner.run(agent, "A seat.", task_id="stuck")
+        assert not runner.undo_step("stuck", to=0).complete
+        result = runner.result("stuck")
+        assert [(item.kind, item.request_id) for item in result.pending] == [("undo", "s1-0-undo")]
+        assert "undo_step" in result._next_verbs()
+    why = "the undo has stopped: the compensation of reserve failed: ConnectionError: no answer"
+    at = ("--store", "seats.db")
+    shown = treadle("show", "stuck", *at).out.replace(".venv/bin/", "")
+    assert why in shown
+    assert "go on with: treadle undo stuck" in shown
+    assert why in treadle("pending", *at).out
+    assert treadle("tasks", *at, "--json").document["items"][0]["waits_for"] == ["undo of reserve"]

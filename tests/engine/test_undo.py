@@ -664,3 +664,12 @@ async def test_an_undo_request_to_another_driver_names_the_step(runner: Runner) 
     await until(lambda: len(model.requests) == 3)
     report = await handle.undo_step(step=2)
     assert (report.to, report.steps) == (1, ("s2", "s3"))
+
+
+async def test_a_failed_call_was_reported_to_lack_a_compensation(runner: Runner) -> None:
+    ledger = Ledger(fails=lambda entry: entry.startswith("mail"))
+    task = await runner.create_task(ledger.agent(call("mail", to="ann"), "done"), "?")
+    await step_to_answer(runner, task)
+    report = await runner.undo_step(task, to=0)
+    assert report.complete
+    assert report.calls[0].why == "the call ended as error, so there is no result to take back"

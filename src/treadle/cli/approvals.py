@@ -49,13 +49,16 @@ async def pending(
             raise ConfigurationError("pending takes TASK or --thread, not both")
         task_id = (await find_task(runner, task)).task_id if task is not None else None
         page = await runner.list_pending(task_id, thread_id=thread, limit=limit, cursor=cursor)
+        own = (await runner.result(task_id)).pending if task_id is not None and not page.items else ()
+        sleeps = [item.text for item in own if item.kind == "timer"]
     items = page.items
     session.screen.document({"items": items, "cursor": page.cursor})
     for task_id in dict.fromkeys(item.task_id for item in items):
         session.screen.line(("● ", "yellow"), session.screen.short(task_id))
         print_pending_items(session, [item for item in items if item.task_id == task_id])
     if not items:
-        session.screen.note("nothing is pending")
+        texts = ["nothing is pending", *sleeps]
+        session.screen.note("; ".join(texts))
     if page.cursor is not None:
         session.screen.note(f"more: --cursor {page.cursor}")
     return 0

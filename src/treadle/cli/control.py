@@ -204,7 +204,7 @@ async def print_recorded(session: Session, runner: TaskRunner, row: FoundTask) -
     session.screen.line(("recorded", "green"))
     result = await runner.result(row.task_id)
     root = await root_of(runner, row)
-    print_outcome(session, result, printed=result.final_text, root=root)
+    print_outcome(session, result, printed=result.final_text, root=root, is_recorded=True)
 
 
 TicketArgument = Annotated[

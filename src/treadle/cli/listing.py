@@ -144,6 +144,8 @@ class _Row:
             return cls(item, None)
         try:
             pending = [each async for each in await runner.list_pending(item.task_id)] if waits else ()
+            if waits and not pending:
+                pending = (await runner.result(item.task_id)).pending
             return cls(item, await runner.get_task(item.task_id), pending=pending)
         except JournalCorrupt:
             return cls(item, None, is_damaged=True)

@@ -28,6 +28,7 @@ def print_outcome(
     printed: str = "",
     root: str | None = None,
     limit: LimitReached | None = None,
+    is_recorded: bool = False,
 ) -> int:
     """Print a task's state and return the exit code for it.
 
@@ -38,6 +39,7 @@ def print_outcome(
         printed: the model's text that is already on the screen.
         root: for a child, the task to resume instead of it.
         limit: the last limit that was reached; a paused task continues with a higher one.
+        is_recorded: whether a command to the task was just recorded, so that a driver may take the task.
     """
     screen = session.screen
     screen.document(result)
@@ -46,7 +48,7 @@ def print_outcome(
     print_state(screen, result, f"{result.task_id}  ")
     if result.state == "waiting":
         print_pending(session, result)
-    print_next(session, result, agent=agent, root=root, limit=limit)
+    print_next(session, result, agent=agent, root=root, limit=limit, is_recorded=is_recorded)
     return CODES.get(result.state, 0)
 
 
@@ -57,6 +59,7 @@ def print_next(
     agent: str | None = None,
     root: str | None = None,
     limit: LimitReached | None = None,
+    is_recorded: bool = False,
 ) -> None:
     """Print the command that continues a task, if it can continue; the arguments are those of `print_outcome`."""
     screen = session.screen
@@ -72,7 +75,15 @@ def print_next(
             screen.line(
                 ("  not begun: no driver took it, or its tools cannot be had; a resume tells which", "dim")
             )
-        screen.command("  go on with: ", resume)
+        kinds = {item.kind for item in result.pending}
+        label = "go on with: "
+        if result.state == "waiting" and "undo" in kinds:
+            resume = session.command_line("undo", task, agent=agent)
+        elif result.state == "waiting" and kinds == {"timer"}:
+            label = "a driver (treadle drive) wakes it then; without one, after that time: "
+        elif is_recorded and result.state in ("waiting", "running", "created") and not kinds:
+            label = "a driver (treadle drive) continues it; without one: "
+        screen.command(f"  {label}", resume)
     elif result.state == "answered":
         screen.command("  end the task with: ", resume)
 
@@ -148,6 +159,8 @@ def _print_pending_item(session: Session, item: Pending, *, together: bool) -> N
         case "call":
             complete = session.command_line("complete", item.request_id, task=task)
             screen.command("    give its result: ", f"{complete} '<JSON of its result>'")
+        case "undo":
+            screen.command("    go without it:   ", session.command_line("undo", task, "--force"))
         case "timer" | "background":
             pass
 

@@ -65,7 +65,7 @@ async def undo(
         result = await runner.result(row.task_id)
         print_pending(session, result)
         # Settling a call may complete the undo. Another `undo` would then take back a further step.
-        verb = "resume" if result.pending else "undo"
+        verb = "resume" if any(item.kind == "settlement" for item in result.pending) else "undo"
         screen.command("  go on with: ", session.command_line(verb, screen.short(row.task_id), agent=agent))
         return CODES["waiting"]
 

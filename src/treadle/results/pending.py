@@ -1,4 +1,4 @@
-"""The open requests of tasks: approvals, questions, settlements, timers, subagents and background calls."""
+"""The open requests of tasks: approvals, questions, settlements, timers, subagents, undos and background calls."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from treadle.results.steps import all_steps
 FOR_PEOPLE: Final = ("approval", "question", "settlement")
 """The kinds of `Pending` that a person decides with a verb, on the task or on any task above it."""
 
-OUTSIDE: Final = (*FOR_PEOPLE, "call", "background")
+OUTSIDE: Final = (*FOR_PEOPLE, "undo", "call", "background")
 """The kinds of `Pending` in `list_pending`.
 
-They include results from the caller of a task and from holders of tickets.
+They include stopped undos, results from the caller of a task, and results from holders of tickets.
 """
 
 
@@ -45,6 +45,9 @@ class Pending(Displayed):
 
     For a `question`, `text` is the question and `schema` the JSON schema of an answer. If `has_default`, `default` is
     the answer at `expires`. `tool` and `arguments` are empty if a step function asks.
+
+    For an `undo` that has stopped, `tool` and `arguments` are those of the call whose compensation failed, and `text`
+    has the error. `undo_step` tries it again.
 
     For a `settlement`, `idempotency_key` is the key of the call: look it up in the service that the tool calls.
 
@@ -74,7 +77,9 @@ class Pending(Displayed):
     """
 
     request_id: str
-    kind: Literal["settlement", "approval", "question", "timer", "subagent", "request", "background", "call"]
+    kind: Literal[
+        "settlement", "approval", "question", "timer", "subagent", "request", "background", "call", "undo"
+    ]
     tool: str
     arguments: dict[str, Json]
     text: str
@@ -188,6 +193,8 @@ def pending_of(state: TaskState, below: Mapping[str, TaskState] = NO_TASKS) -> t
             if call.undo_status == "lost":
                 text = f"the compensation of {call.name} began and its outcome is not known"
                 pending.append(_settlement(state, call, undo_id(call.id), text))
+            elif call.undo_status == "failed":
+                pending.append(_stopped_undo(state, call))
     if state.pausing and state.ended is None:
         model_requests = [(step, call) for step, call in state.open_model_calls() if call.permit == "ask"]
         text = state.stop_reason or "a request to a model waits for a person"
@@ -339,6 +346,13 @@ def _settlement(state: TaskState, call: CallState, request_id: str, text: str) -
         **_task(state),
         path=_path(state, call.step),
     )
+
+
+def _stopped_undo(state: TaskState, call: CallState) -> Pending:
+    why = f": {call.undo_error}" if call.undo_error else ""
+    text = f"the undo has stopped: the compensation of {call.name} failed{why}"
+    path = _path(state, call.step)
+    return Pending(undo_id(call.id), "undo", call.name, call.arguments, text, path=path, **_task(state))
 
 
 def _timer(state: TaskState, timer: Timer | Sleep) -> Pending:

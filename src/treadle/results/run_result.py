@@ -199,6 +199,7 @@ _DECIDING_VERBS: Final = {
     "approval": "`approve` or `deny` decides it",
     "question": "`answer` answers it",
     "settlement": "`settle` tells the outcome",
+    "undo": "`undo_step` tries the compensation again, with force=True it goes without",
     "timer": "`resume` goes on then",
     "subagent": "decide the requests of the subagent, `list_pending` shows them",
     "request": "`resume` lets the request go out, `cancel` does not",

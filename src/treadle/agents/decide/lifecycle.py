@@ -274,7 +274,7 @@ def _undone(call: CallState) -> e.UndoneCall:
         return e.UndoneCall(call.id, call.name, "not_compensated", call.undo_error)
     if not may_have_acted(call):
         return e.UndoneCall(call.id, call.name, "nothing_to_compensate")
-    if call.undo and not call.took_effect:
+    if not call.took_effect and (call.undo or (call.outcome is not None and call.child is None)):
         why = f"the call ended as {call.outcome}, so there is no result to take back"
     else:
         why = "waiting for its compensation" if call.undo else "the tool has no undo="
