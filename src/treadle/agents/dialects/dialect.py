@@ -191,6 +191,8 @@ class TextDialect:
     name = ""
     format = ""
     """reminds the model of the format; empty if only a custom parser knows it"""
+    call_format = ""
+    """the part of the header that explains calls; the last answer at a limit is requested without it"""
 
     def __init__(self, header: str, parser: Parser, max_parse_errors: int) -> None:
         kind = type(self).__name__
@@ -238,7 +240,10 @@ class TextDialect:
         )
 
     def _instructions(self, request: ModelRequest) -> str:
-        text = self.header.replace("{names}", ", ".join([tool.name for tool in request.tools]) or "none")
+        header = self.header
+        if self.call_format and request.tool_choice == "none" and not request.tools:
+            header = header.replace(self.call_format, "")
+        text = header.replace("{names}", ", ".join([tool.name for tool in request.tools]) or "none")
         text = text.replace("{tools}", described_tools(request))
         if request.output_schema is not None:
             text += f"\n\n{self.schema_prompt(request.output_schema)}"
