@@ -103,6 +103,16 @@ WORDS = {
     "guide/without-asyncio.md": ["run_sync", "sync", "synchronous"],
     "coming-from/pydantic-ai.md": ["Pydantic AI", "pydantic", "ModelRetry", "deps", "output_type"],
     "coming-from/langgraph.md": ["LangGraph", "LangChain", "thread_id", "checkpointer"],
+    "coming-from/temporal.md": [
+        "Temporal",
+        "temporalio",
+        "activity",
+        "signal",
+        "query",
+        "continue-as-new",
+        "task queue",
+        "heartbeat",
+    ],
 }
 """Words by page."""
 
@@ -128,6 +138,8 @@ QUERIES = {
     "schedule": "how-to/long-jobs",
     "reminder": "how-to/reminders",
     "saga": "how-to/saga",
+    "Temporal": "coming-from/temporal",
+    "signal": "coming-from/temporal",
     "conversation history": "guide/threads",
     "session": "guide/threads",
     "prompt injection": "guide/untrusted-content",
