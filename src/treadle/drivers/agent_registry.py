@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -12,6 +12,7 @@ from treadle.agents.agent import NO_MODEL, Agent
 from treadle.agents.middleware import Layer, ToolMiddleware, layers_of
 from treadle.core.events import AgentOverride
 from treadle.core.messages import Json
+from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
 from treadle.core.observation import READ_OUTPUT
 from treadle.core.redaction import named_secrets
 from treadle.core.state import TaskState
@@ -22,7 +23,7 @@ from treadle.engine.metering import Pricing, check_prices
 from treadle.engine.options import Breakpoint, RunOptions, from_json, limits_of, rules_for, was_raised
 from treadle.engine.output_reader import OUTPUT_READER
 from treadle.engine.vault import NO_VAULT, Vault
-from treadle.errors import AgentUnknown, ConfigurationError, TaskConflict, VersionRefused
+from treadle.errors import AgentUnknown, ConfigurationError, ModelError, TaskConflict, VersionRefused
 from treadle.policy.limits import Limits
 from treadle.ports import Model, Tool, has_part, model_names, model_secrets, until_loaded
 from treadle.results.caller_tools import AnsweredTool, names_of
@@ -37,6 +38,20 @@ MAX_VERSIONS: Final = 256
 
 UNKNOWN_HERE: Final = "which this process was not given"
 """Part of the errors about an unknown agent, before the advice."""
+
+
+class _NoModel:
+    """The model of a step function without one. Each request fails with the text `missing`."""
+
+    name = ""
+
+    def __init__(self, missing: str) -> None:
+        self._missing = missing
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelAnswer]:
+        """Raise `ModelError`."""
+        raise ModelError(self._missing, kind="invalid_request")
+        yield  # an async generator has one
 
 
 class AgentRegistry:
@@ -270,14 +285,17 @@ class AgentRegistry:
     def model_of(self, agent: Agent[Any]) -> Model:
         """Return the agent's model, else the runner's; a name is resolved once.
 
-        Raises `ConfigurationError` if there is neither.
+        Raises `ConfigurationError` if there is neither. A step function may ask no model, so its requests fail instead.
         """
         model = self._default_model if agent.model == NO_MODEL else agent.model
         if model is None:
-            raise ConfigurationError(
+            missing = (
                 f"agent {agent.name!r} names no model, and the runner has none: write Agent('provider:model', ...), or "
                 "make the runner with Runner(model='provider:model')"
             )
+            if agent.function_worker is not None and agent.function_worker.parts is None:
+                return _NoModel(missing)
+            raise ConfigurationError(missing)
         return self.model_named(model) if isinstance(model, str) else self._resolve_model(model)
 
     def model_name_of(self, agent: Agent[Any]) -> str:
@@ -324,7 +342,9 @@ class AgentRegistry:
             for each in self.reachable(agent):
                 await until_loaded(self.model_of(each))
         if limits.cost is not None or (breakpoints and any(each.cost is not None for each in breakpoints)):
-            models = [name for each in self.reachable(agent) for name in model_names(self.model_of(each))]
+            models = [
+                name for each in self.reachable(agent) for name in model_names(self.model_of(each)) if name
+            ]
             await check_prices(self._price, dict.fromkeys(models), state)
 
     def reachable(self, agent: Agent[Any]) -> list[Agent[Any]]:

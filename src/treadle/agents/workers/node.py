@@ -371,8 +371,3 @@ def _value(field: str, ctx: NodeContext[Any]) -> Json:
         except (KeyError, IndexError, TypeError, ValueError):
             raise WorkerError(f"node {ctx.name!r}: {{{field}}} is not there: {value!r:.200}") from None
     return value
-
-
-def text_of(parts: Sequence[Any]) -> str:
-    """Return the texts of content parts, a line each."""
-    return "\n".join([part.text for part in parts if isinstance(part, Text)])

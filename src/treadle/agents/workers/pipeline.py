@@ -26,7 +26,6 @@ from treadle.agents.workers.node import (
     names_in,
     node_action,
     same_model,
-    text_of,
     tool_name,
 )
 from treadle.agents.workers.step_context import StepContext, StepOutputs
@@ -226,9 +225,7 @@ class Pipeline:
         unmet = self._unmet(node, values)
         if unmet is not None:
             return StepResult(skipped=unmet)
-        context = NodeContext(
-            node.name, ctx.input, text_of(ctx.task_input), values, self._state_before(node, ctx), ctx
-        )
+        context = NodeContext(node.name, ctx.input, ctx.task_text, values, self._state_before(node, ctx), ctx)
         try:
             if node.when is not None and not await ctx.once(
                 "pipeline:when", lambda: _condition(node, context)

@@ -50,6 +50,7 @@ from treadle.core.rules.schedule import seen_by
 from treadle.core.state import TaskState
 from treadle.core.state_view import StateAccess, StateView
 from treadle.core.steps import CallState, ModelCall
+from treadle.core.unknown_names import explains_names
 from treadle.errors import (
     ModelError,
     StepHasNoOutput,
@@ -132,12 +133,14 @@ class NamedAgent(Protocol[OutputT_co]):
     def typed(self) -> OutputType[OutputT_co] | None: ...
 
 
+@explains_names("StepContext")
 class StepContext(Generic[ContextT_co]):
     """A step, as its function sees it.
 
     Attributes:
         input: the data with which the step was planned.
-        task_input: the input of the task.
+        task_input: the input of the task: content parts.
+        task_text: the texts of `task_input`, a line each.
         results: the outputs of the steps it waited for, and of the step that planned it, by name. Reading the output of
             a step that failed or was skipped raises `StepHasNoOutput`.
         given_up: the reasons of such steps, by name.
@@ -200,6 +203,11 @@ class StepContext(Generic[ContextT_co]):
         Changes by the function are stored with the step's end: all of them, or none if the step fails.
         """
         return self._view
+
+    @property
+    def task_text(self) -> str:
+        """The texts of `task_input`, a line each. Files and pictures are left out."""
+        return "\n".join([part.text for part in self.task_input if isinstance(part, Text)])
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -583,8 +591,10 @@ class StepContext(Generic[ContextT_co]):
         name = tool.name if by_model else tool
         data = tool.arguments if by_model else (arguments or {})
         if not is_writable(data):
+            of_task = any(value is self.task_input for value in data.values())
+            hint = "; the text of the task's input is ctx.task_text" if of_task else ""
             raise WorkerError(
-                f"step {self.name!r}: the arguments of {name} must be JSON data, got {data!r:.200}"
+                f"step {self.name!r}: the arguments of {name} must be JSON data, got {data!r:.200}{hint}"
             )
         digest = _digest("tool", [name, data])
         self._check_running()
