@@ -25,6 +25,7 @@ from treadle.core.data import frozen
 from treadle.drivers.adoption import AT_MOST, Adoption
 from treadle.errors import ConfigurationError, MissingExtra, StoreFormatError
 from treadle.llm.registry import default_model
+from treadle.verbs.table import PROTOCOLS
 from treadle.wiring import Runner
 
 if TYPE_CHECKING:
@@ -183,6 +184,10 @@ def serve(
     access: AccessOptions,
     driving: DriveOptions,
     policy: PolicyOption = None,
+    protocol: Annotated[
+        list[str] | None,
+        option("NAME", "A protocol to speak besides the server's own: agui, or none. Default: all."),
+    ] = None,
     tracing: TraceOptions,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document a line for each action.")
@@ -219,11 +224,19 @@ def serve(
         origins=listen.allow_origin or (),
         public_url=listen.public_url,
         drive=not driving.no_drive,
+        protocols=_protocols(protocol),
         limits=_limits(driving),
     )
     return session.run(
         _serve(session.screen, api, listen, driving, token_file, [each.name for each in driven])
     )
+
+
+def _protocols(names: list[str] | None) -> Sequence[str]:
+    """Return the protocols to speak: the named ones, all by default, and none for `none`."""
+    if names is None:
+        return PROTOCOLS
+    return () if names == ["none"] else names
 
 
 MOST_UNTOLD: Final = 10_000

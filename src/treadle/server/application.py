@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -20,7 +21,7 @@ from treadle.core.unknown_names import explains_call, explains_names
 from treadle.drivers import arguments
 from treadle.drivers.adoption import Adoption, Tell, log
 from treadle.engine.options import RunOptions
-from treadle.errors import ConfigurationError
+from treadle.errors import ConfigurationError, MissingExtra
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 from treadle.server.calls import Service
@@ -31,6 +32,7 @@ from treadle.server.principals import Authenticate, OneToken, token_in
 from treadle.server.problems import Problem
 from treadle.server.routes import routes
 from treadle.stores.private_files import TOKEN_FILE
+from treadle.verbs.table import PROTOCOLS
 
 STREAM_SECONDS: Final = 1.0
 """Seconds in which streams must end when the server ends."""
@@ -141,6 +143,7 @@ def app(
     ceiling: RunOptions | None = None,
     models: Sequence[str] = (),
     allow_urls: bool = False,
+    protocols: Sequence[str] = PROTOCOLS,
     limits: ServerLimits | None = None,
 ) -> Application:
     """Return the ASGI application of a runner.
@@ -157,6 +160,7 @@ def app(
         ceiling: upper bounds for the options in requests; the smaller of two limits counts.
         models: the models that a fork may name, such as `openai:gpt-5.2-mini`.
         allow_urls: whether content in requests may contain URLs, which the model's provider fetches.
+        protocols: the protocols that the server speaks besides its own; by default all that it knows, `agui`.
         limits: the server's limits.
 
     Raises:
@@ -175,12 +179,31 @@ def app(
         )
     secrets: Any = getattr(auth, "secret_values", frozenset[str])
     driver_of(runner).vault.learn(secrets())
-    for name, listed in (("hosts", hosts), ("origins", origins), ("models", models)):
+    for name, listed in (
+        ("hosts", hosts),
+        ("origins", origins),
+        ("models", models),
+        ("protocols", protocols),
+    ):
         if isinstance(listed, str):
             raise ConfigurationError(f"app: {name} must be a list of texts, got {listed!r:.80}")
+    for protocol in protocols:
+        if protocol not in PROTOCOLS:
+            known = ", ".join(PROTOCOLS)
+            raise ConfigurationError(f"app: protocols may contain {known}, got {protocol!r:.80}")
+    if "agui" in protocols and find_spec("ag_ui") is None:
+        raise MissingExtra("server", "AG-UI")
     if ceiling is not None:
         arguments.options("app: ceiling", ceiling)
-    service = Service(runner, DrivingLoop(), limits or ServerLimits(), ceiling, tuple(models), allow_urls)
+    service = Service(
+        runner,
+        DrivingLoop(),
+        limits or ServerLimits(),
+        ceiling,
+        tuple(models),
+        allow_urls,
+        tuple(dict.fromkeys(protocols)),
+    )
     guard = {
         "auth": auth,
         "doors": Doors(hosts, origins, public_url),

@@ -15,9 +15,10 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from treadle.agents.agent import Agent
 from treadle.core.data import mutable
 from treadle.engine.options import RunOptions
-from treadle.errors import TreadleError
+from treadle.errors import AgentUnknown, TreadleError
 from treadle.runner.runner import TaskRunner
 from treadle.runner.scope import both
 from treadle.runner.views import driver_of
@@ -27,7 +28,7 @@ from treadle.server.holding import Holds
 from treadle.server.limits import ServerLimits, TaskQuota, WaitQuota
 from treadle.server.metrics import Metrics
 from treadle.server.principals import Principal
-from treadle.server.problems import log
+from treadle.server.problems import AGENTS_LISTED, log
 from treadle.server.streams import Streams
 from treadle.verbs.operation import Operation, Scope
 
@@ -78,6 +79,7 @@ class Service:
         ceiling: upper bounds for the options in requests.
         models: models that a fork may name.
         allow_urls: whether content may contain URLs, which the model's provider fetches.
+        protocols: the protocols that the server speaks besides its own.
     """
 
     runner: TaskRunner
@@ -86,6 +88,7 @@ class Service:
     ceiling: RunOptions | None = None
     models: Sequence[str] = ()
     allow_urls: bool = False
+    protocols: Sequence[str] = ()
     draining: bool = False
     running: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
     """work that no request waits for"""
@@ -112,7 +115,7 @@ class Service:
     readiness: Readiness = field(default_factory=Readiness)
 
     def __post_init__(self) -> None:
-        self.streams = Streams(self.limits, FeedSettings(self.metrics.lag, self._hide))
+        self.streams = Streams(self.limits, FeedSettings(self.metrics.lag, self.mask))
         self.holds = Holds(self.limits.hold_seconds)
         self.quota = TaskQuota(self.limits.unfinished_tasks)
         self.waiters = WaitQuota(self.limits.waits_per_principal)
@@ -154,7 +157,8 @@ class Service:
         vault = driver_of(self.runner).vault
         return vault.known if vault.hide_in is not None else None
 
-    def _hide(self) -> Callable[[Any], Any] | None:
+    def mask(self) -> Callable[[Any], Any] | None:
+        """Return a function that masks secrets in JSON data; None if there are none."""
         secrets = self.secrets()
         return None if secrets is None else secrets.hide_data
 
@@ -274,6 +278,19 @@ class Call:
         """Return the answer to a call that has not ended: the task, and the URL of its later result."""
         task = await self.runner.get_task(task_id)
         return Answer(task, 202, {"Location": self.task_url(task_id, suffix)})
+
+
+def agent_of(runner: TaskRunner, name: str) -> Agent[Any]:
+    """Return the runner's agent of a name; raise `AgentUnknown` if there is none."""
+    agents = driver_of(runner).agents
+    if not agents.has(name):
+        raise no_agent(name)
+    return agents.of(name, None, "-")
+
+
+def no_agent(name: str) -> AgentUnknown:
+    """Return the error for a name that no agent of the server has."""
+    return AgentUnknown(f"this server was not given an agent {name!r:.80}: {AGENTS_LISTED}")
 
 
 async def at_rest(call: Call, task_id: str, *, until: Callable[[], Awaitable[bool]]) -> bool:

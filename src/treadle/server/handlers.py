@@ -13,12 +13,10 @@ from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
-from treadle.agents.agent import Agent
 from treadle.core.events import END_STATES
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.errors import (
-    AgentUnknown,
     InvalidField,
     StepFailed,
     StepNotFound,
@@ -29,9 +27,9 @@ from treadle.results.tasks import Task
 from treadle.results.threads import ThreadSummary
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
-from treadle.server.calls import Answer, Call, at_rest, never, page_link
+from treadle.server.calls import Answer, Call, agent_of, at_rest, never, no_agent, page_link
 from treadle.server.live import get_events, get_metrics, get_stream
-from treadle.server.problems import AGENTS_LISTED, Problem
+from treadle.server.problems import Problem
 from treadle.server.reading import SEQ, check_content, check_labels, check_model, check_options, is_known
 
 EXPORT_BYTES: Final = 4 << 20
@@ -162,31 +160,20 @@ async def get_artifact(call: Call) -> Answer:
 # ------------------------------------------------------------------------------------------------ running
 
 
-def _agent_of(runner: TaskRunner, name: str) -> Agent[Any]:
-    agents = driver_of(runner).agents
-    if not agents.has(name):
-        raise _no_agent(name)
-    return agents.of(name, None, "-")
-
-
-def _no_agent(name: str) -> AgentUnknown:
-    return AgentUnknown(f"this server was not given an agent {name!r:.80}: {AGENTS_LISTED}")
-
-
 async def get_agent(call: Call) -> Answer:
     """Return an agent by its name."""
     name = call.arguments["name"]
     for agent in await call.runner.get_agents():
         if agent.name == name:
             return Answer(agent)
-    raise _no_agent(name)
+    raise no_agent(name)
 
 
 async def create_task(call: Call) -> Answer:
     """Create a task, or return the existing task with its id; queue it for driving if requested."""
     runner, parameters = call.runner, call.arguments
     task_id = call.new_task_id()
-    agent = _agent_of(runner, parameters["agent"])
+    agent = agent_of(runner, parameters["agent"])
     labels = parameters.get("labels")
     options = parameters.get("options")
     if labels:
@@ -274,7 +261,7 @@ async def fork(call: Call) -> Answer:
     runner, parameters = call.runner, dict(call.arguments)
     check_model(parameters.get("model"), call.service.models)
     name = parameters.pop("agent", None)
-    parameters["agent"] = None if name is None else _agent_of(runner, name)
+    parameters["agent"] = None if name is None else agent_of(runner, name)
     if (task_id := call.new_task_id()) is not None:
         parameters["task_id"] = task_id
     existed = task_id is not None and await _exists(runner, task_id)
@@ -335,17 +322,29 @@ async def get_me(call: Call) -> Answer:
             "tenant": principal.tenant,
             "scopes": sorted(principal.scopes),
             "version": _version(),
-            "protocols": [],
+            "protocols": list(call.service.protocols),
             "models": list(call.service.models),
         }
     )
+
+
+async def run_agui(call: Call) -> Answer:
+    """Begin or continue a run of AG-UI, and return the stream of its events."""
+    run = await asyncio.to_thread(_agui)  # its package takes long to import
+    return await run(call)
+
+
+def _agui() -> Handler:
+    from treadle.server.protocols.agui_route import run_agui as run
+
+    return run
 
 
 async def get_openapi(call: Call) -> Answer:
     """Return the OpenAPI document."""
     from treadle.server.openapi import openapi
 
-    return Answer(await asyncio.to_thread(openapi))
+    return Answer(await asyncio.to_thread(openapi, tuple(call.service.protocols)))
 
 
 async def get_health(call: Call) -> Answer:
@@ -367,7 +366,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     for handler in (
         *(deny, compact_thread, get_thread_summary, get_request, get_events, get_stream, get_metrics),
         *(get_agent, get_event, export_task, get_task, get_result, get_step, get_artifact, create_task),
-        *(run_step, resume, fork, get_me, get_openapi, get_health, get_ready),
+        *(run_step, resume, fork, get_me, run_agui, get_openapi, get_health, get_ready),
     )
 }
 """The handlers of operations that do more than call a verb."""

@@ -11,7 +11,7 @@ from treadle.results.wire_schema import WireSchema
 from treadle.server.problems import MEDIA
 from treadle.server.reading import DIGITS, LONGEST_LABEL, MAX_KEY, MAX_WAIT, MOST_LABELS, allowed
 from treadle.verbs.operation import Operation
-from treadle.verbs.table import OPERATIONS
+from treadle.verbs.table import OPERATIONS, PROTOCOLS
 
 Schema = dict[str, Any]
 
@@ -45,13 +45,19 @@ REFUSALS: Final = (400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 415, 421, 4
 
 
 @cache
-def openapi() -> dict[str, Json]:
-    """Return the document."""
+def openapi(protocols: tuple[str, ...] = PROTOCOLS) -> dict[str, Json]:
+    """Return the document.
+
+    Args:
+        protocols: the protocols that the server speaks besides its own.
+    """
     import treadle
 
     schemas = WireSchema(_REFS)
     paths: dict[str, dict[str, Json]] = {}
     for operation in OPERATIONS.values():
+        if operation.protocol and operation.protocol not in protocols:
+            continue
         described = _operation(operation, schemas)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     problem = {"description": "A problem.", "content": {MEDIA: {"schema": {"$ref": f"{_REFS}Problem"}}}}
@@ -156,7 +162,7 @@ def _body(operation: Operation, schemas: WireSchema) -> Schema:
         "type": "object",
         "properties": {name: _argument_schema(operation, name, schemas) for name in names},
         "required": [name for name in names if operation.is_required(name)],
-        "additionalProperties": False,
+        "additionalProperties": bool(operation.protocol),
     }
 
 

@@ -127,12 +127,12 @@ def body_arguments(operation: Operation, document: Json) -> dict[str, Any]:
         raise InvalidField("the body should be a JSON object, such as {}")
     fields = cast("dict[str, Json]", document)
     for name in fields:
-        if name not in names:
+        if name not in names and not operation.protocol:
             raise InvalidField.unknown([name], names)
     for name in names:
         if name not in fields and operation.is_required(name):
             raise InvalidField("is missing", field=name)
-    return {name: _checked(operation, name, value) for name, value in fields.items()}
+    return {name: _checked(operation, name, value) for name, value in fields.items() if name in names}
 
 
 def _checked(operation: Operation, name: str, value: Json) -> Any:
@@ -277,6 +277,7 @@ _BOUNDS: Final[dict[str, Bounds]] = {
     "options": {"class": _OPTIONS},
     "cut": {"integer": {"minimum": CUT_LEAST, "maximum": CUT_MOST}},
     "seq": {"string": {"pattern": f"^{SEQ}$"}},
+    **dict.fromkeys(("threadId", "runId"), bounds_of("", "thread_id")),
 }
 """The server's own schemas of arguments by name; the key `class` names the class of an argument."""
 

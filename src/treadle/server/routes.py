@@ -103,6 +103,8 @@ def routes(service: Service) -> list[Route]:
     bodies = Bodies(rates)
     paths: dict[str, dict[str, Endpoint]] = {}
     for operation in sorted(OPERATIONS.values(), key=lambda operation: len(operation.in_path)):
+        if operation.protocol and operation.protocol not in service.protocols:
+            continue
         endpoints = paths.setdefault(operation.path, {})
         endpoints[operation.method] = _endpoint(service, rates, bodies, operation)
         if operation.method == "GET" and not operation.streams:  # HEAD of a stream would be empty

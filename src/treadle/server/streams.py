@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 from starlette.responses import Response
 
@@ -22,6 +23,9 @@ from treadle.server.frames import MOST_STREAMED, cut_size, place_of, places_of, 
 from treadle.server.holding import Hold
 from treadle.server.limits import ServerLimits
 from treadle.server.problems import Problem
+
+Made: TypeAlias = Callable[[Reader, Waker, ServerLimits, Callable[[], None]], Stream]
+"""Makes a stream of a reader of the task's feed, a waker, the limits, and a function to call at its end."""
 
 
 def _not_valid(detail: str) -> Problem:
@@ -108,6 +112,27 @@ class Streams:
             TaskNotFound: the task does not exist.
             Problem: `after` is ahead of the journal, or there are too many streams.
         """
+
+        def made(reader: Reader, waker: Waker, limits: ServerLimits, closed: Callable[[], None]) -> Stream:
+            return TaskStream(reader, waker, limits, closed, until_rest=until_rest)
+
+        return await self.open(
+            runner, task_id, made, principal=principal, after=after, deltas=deltas, cut=cut, hold=hold
+        )
+
+    async def open(
+        self,
+        runner: TaskRunner,
+        task_id: str,
+        made: Made,
+        *,
+        principal: str,
+        after: int,
+        deltas: bool,
+        cut: int | None,
+        hold: Hold | None,
+    ) -> Stream:
+        """Return a response that streams a task in a form of its own; see `of_task` for the other arguments."""
         reserved = self._reserve(principal, tenant_of(runner))
         size, waker = cut_size(cut), Waker()
         try:
@@ -118,9 +143,7 @@ class Streams:
         if hold is not None:
             reserved.on_close = hold()
         reader = Reader(feed, after, deltas=deltas, cut=size)
-        return self._opened(
-            TaskStream(reader, waker, self.limits, reserved.close, until_rest=until_rest), reserved
-        )
+        return self._opened(made(reader, waker, self.limits, reserved.close), reserved)
 
     async def of_several(
         self,

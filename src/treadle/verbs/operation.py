@@ -70,6 +70,8 @@ class Operation:
     drives: bool = False
     streams: bool = False
     most: int | None = None
+    protocol: str = ""
+    needs: tuple[str, ...] = ()
 
     @property
     def in_path(self) -> tuple[str, ...]:
@@ -105,7 +107,9 @@ class Operation:
     def is_required(self, name: str) -> bool:
         """Whether a request must have an argument."""
         parameter = self.parameters.get(name)
-        return name in self.in_path or (parameter is not None and parameter.default is Parameter.empty)
+        return name in (*self.in_path, *self.needs) or (
+            parameter is not None and parameter.default is Parameter.empty
+        )
 
 
 def function_of(verb: str) -> Any:

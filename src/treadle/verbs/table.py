@@ -446,10 +446,42 @@ _DELETIONS: Final = (
     ),
 )
 
+_OBJECTS: Final = list[dict[str, Json]]
+
+_PROTOCOLS: Final = (
+    Operation(
+        name="run_agui",
+        method="POST",
+        path="/agui/{agent}",
+        access="run",
+        summary="Run an agent over AG-UI 1.0, and stream the events of the run; needs the scope `read` too.",
+        body=(
+            *("threadId", "runId", "messages", "tools", "context", "state", "resume"),
+            *("forwardedProps", "parentRunId", "protocolVersion"),
+        ),
+        types={
+            **dict.fromkeys(("threadId", "runId"), str),
+            "messages": _OBJECTS,
+            **dict.fromkeys(("tools", "context", "resume"), _OBJECTS | None),
+            **dict.fromkeys(("state", "forwardedProps"), Json),
+            **dict.fromkeys(("parentRunId", "protocolVersion"), str | None),
+        },
+        result=str,
+        repeats="itself",
+        media="text/event-stream",
+        protocol="agui",
+        needs=("threadId", "runId", "messages"),
+    ),
+)
+
 OPERATIONS: Final = {
-    row.name: row for row in (*_ABOUT, *_LISTS, *_READS, *_RUNS, *_DECISIONS, *_EDITS, *_DELETIONS)
+    row.name: row
+    for row in (*_ABOUT, *_LISTS, *_READS, *_RUNS, *_DECISIONS, *_EDITS, *_DELETIONS, *_PROTOCOLS)
 }
 """Every operation, by its name."""
+
+PROTOCOLS: Final = tuple(dict.fromkeys([row.protocol for row in _PROTOCOLS]))
+"""The protocols that a server can speak besides its own."""
 
 ELSEWHERE: Final[dict[str, str]] = {
     "store": "the store belongs to the servers: open it with Runner(store)",
