@@ -13,7 +13,6 @@ from ag_ui.core import Event
 from pydantic import TypeAdapter
 
 from tests.cast import inquire, look, pay, scripted_agent
-from tests.runner.acts import until
 from tests.server.calling import by_name, waiting_shop
 from tests.server.hosting import hosted
 from tests.server.sse import frames
@@ -49,6 +48,12 @@ class Site:
         """Return the events of a run."""
         async with self.open(run_id, *messages, **more) as events, asyncio.timeout(20):
             return [event async for event in events]
+
+    async def until(self, state: str) -> None:
+        """Return once a task has a state."""
+        async with asyncio.timeout(20):
+            while not (await self.runner.list_tasks(state=state)).items:  # noqa: ASYNC110  it is another loop's
+                await asyncio.sleep(0.02)
 
     async def refused(self, run_id: str, *messages: Any, status: int, principal: str = "ann", **more: Any):
         body = {"threadId": "t", "runId": run_id, "messages": list(messages), **more}
@@ -281,11 +286,7 @@ async def test_a_cancelled_task_ends_its_run_as_cancelled():
     gate, agent = waiting_shop()
     async with site(agent) as shop:
         running = asyncio.ensure_future(shop.run("r1", user("Work")))
-
-        async def works() -> bool:
-            return bool((await shop.runner.list_tasks(state="running")).items)
-
-        await until(works)
+        await shop.until("running")
         headers = {"Authorization": "Bearer ann"}
         await shop.client.post("/v1/tasks/r1/cancel", json={}, headers=headers)
         gate.set()
@@ -313,11 +314,7 @@ async def test_a_client_that_leaves_stops_a_task_that_asks_for_it():
             async for event in events:
                 if event["type"] == "TOOL_CALL_END":
                     break
-
-        async def is_cancelled() -> bool:
-            return (await shop.runner.get_task("r1")).state == "cancelled"
-
-        await until(is_cancelled)
+        await shop.until("cancelled")
 
 
 async def test_a_request_that_cannot_be_carried_out_is_refused_before_a_stream_begins():
