@@ -1,10 +1,11 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: prose, full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# tool-faults, keys, injection, aimock, foreign, local-model, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, release-check, lock.
+# tool-faults, keys, injection, aimock, protocols, foreign, local-model, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, release-check, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
+PROTOCOLS = $(HOME)/.cache/treadle-protocols
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package foreign local-model docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package protocols protocols-package foreign local-model docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
 	soak coverage dependencies package release-check lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -74,6 +75,16 @@ aimock-package:
 
 aimock: .venv aimock-package
 	TREADLE_AIMOCK=$(AIMOCK) $(RUN)/pytest -q -n 2 tests/llm/test_aimock.py
+
+# The official clients of the protocols that a server speaks, of npm, in the same way.
+protocols-package:
+	@command -v npm > /dev/null || { echo "make protocols needs Node 20 or newer, with npm"; exit 1; }
+	mkdir -p $(PROTOCOLS)
+	cp tests/server/protocols/npm/package.json tests/server/protocols/npm/package-lock.json $(PROTOCOLS)
+	cd $(PROTOCOLS) && npm ci --ignore-scripts --no-audit --no-fund
+
+protocols: .venv protocols-package
+	TREADLE_PROTOCOLS=$(PROTOCOLS) $(RUN)/pytest -q -n 2 tests/server/protocols
 
 # The libraries whose tools are taken as they are, in an environment of their own.
 foreign: .venv

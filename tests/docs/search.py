@@ -85,6 +85,16 @@ WORDS = {
     "how-to/retrieval.md": ["vector store", "embeddings", "RAG", "vector database"],
     "guide/events.md": ["streaming", "SSE", "stream", "server-sent events"],
     "guide/serving.md": ["serve", "HTTP server"],
+    "guide/chat-front-ends.md": [
+        "AG-UI",
+        "CopilotKit",
+        "chat UI",
+        "front end",
+        "frontend",
+        "React",
+        "user interface",
+        "chatbot",
+    ],
     "guide/http-api.md": ["SSE", "HTTP API", "REST", "curl", "streaming", "Last-Event-ID"],
     "guide/custom-models.md": ["custom model", "own model", "ScriptedModel", "fake model"],
     "how-to/web-app.md": ["FastAPI", "streaming", "web app"],
@@ -173,6 +183,8 @@ QUERIES = {
     "glossary": "guide/glossary",
     "concepts": "guide/concepts",
     "which verb": "guide/which-verb",
+    "AG-UI": "guide/chat-front-ends",
+    "CopilotKit": "guide/chat-front-ends",
 }
 """The page that each query has to find."""
 

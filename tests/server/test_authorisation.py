@@ -45,6 +45,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "edit_call": {"call_id": "s1-0", "arguments": {}},
     "import_thread": {"messages": [{"role": "user", "parts": [{"type": "text", "text": "hi"}]}]},
     "prune": {"older_than": 1e6, "dry_run": True},
+    "run_agui": {"threadId": "t", "runId": "r", "messages": []},
 }
 QUERIES = {"diff": "?a=there&b=there"}
 """What an operation needs to do something: without it, each would be refused for that."""

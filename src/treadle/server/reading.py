@@ -288,4 +288,6 @@ def allowed(operation: Operation, name: str) -> Bounds:
         return {"integer": {"minimum": 1, "maximum": operation.most}}
     if name == "task" and operation.name == "get_stream":
         return {"array": {"maxItems": MOST_STREAMED, "uniqueItems": True}, "items": {"pattern": f"^{PLACE}$"}}
+    if operation.protocol:
+        return _BOUNDS.get(name, {})
     return _BOUNDS.get(name) or bounds_of(operation.verb or operation.name, name)

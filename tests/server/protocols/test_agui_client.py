@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests.docs.blocks import blocks
 from tests.server.processes import ServerProcess
 
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "chat-front-ends.md"
 HERE = Path(__file__).parent / "npm"
 HOME = Path(os.environ.get("TREADLE_PROTOCOLS") or Path.home() / ".cache" / "treadle-protocols")
 PACKAGE = HOME / "node_modules" / "@ag-ui" / "client" / "package.json"
@@ -122,6 +124,38 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     server = ServerProcess(tmp_path, "store.db").begun()
     yield server
     server.close()
+
+
+def read_until(process: subprocess.Popen[bytes], words: bytes) -> bytes:
+    """Return the output up to some words."""
+    assert process.stdout is not None
+    told = b""
+    while not told.endswith(words):
+        more = process.stdout.read(1)
+        assert more, told
+        told += more
+    return told
+
+
+def test_the_program_of_the_guide_chats(chat: Chat, server: ServerProcess, tmp_path: Path):
+    (program,) = [block for block in blocks(GUIDE) if block.language == "js"]
+    (tmp_path / "chat.mjs").write_text(program.code)
+    (tmp_path / "node_modules").symlink_to(HOME / "node_modules")
+    lines = [line for line in program.code.splitlines() if line]
+    assert len(lines) <= 35
+    env = {**os.environ, "AGENT_URL": f"{server.url}/agui/shop", "TREADLE_TOKEN": "x"}
+    node = str(shutil.which("node"))
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([node, "chat.mjs"], cwd=tmp_path, env=env, **pipes) as process:
+        assert process.stdin is not None
+        try:
+            for prompt, words in ((b"> ", b"pay now\n"), (b"approval: ", b"yes\n")):
+                read_until(process, prompt)
+                process.stdin.write(words)
+                process.stdin.flush()
+            assert b"pay now" in read_until(process, b"> ")
+        finally:
+            process.kill()
 
 
 def roles(told: Any) -> list[str]:

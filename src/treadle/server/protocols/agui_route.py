@@ -18,6 +18,7 @@ from ag_ui.core import RunAgentInput
 
 from treadle.core.data import frozen
 from treadle.core.messages import Json
+from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
 from treadle.errors import InvalidField, TaskConflict, TaskNotFound, TreadleError
 from treadle.results.pending import FOR_PEOPLE, Pending
@@ -89,6 +90,8 @@ class _Part:
 async def run_agui(call: Call) -> Answer:
     """Begin or continue a run, and return the stream of its events."""
     asked = read_input(call.arguments)
+    arguments.identifier("threadId", asked.thread_id)
+    arguments.identifier("runId", asked.run_id)
     agent = agent_of(call.runner, call.arguments["agent"])
     _check_scope(call, "read", "a run streams the events of its task")
     thread = await call.runner.get_thread(asked.thread_id)
@@ -265,22 +268,22 @@ def _decisions(
         if item is None:
             continue
         if message.error is not None:
-            arguments: dict[str, Any] = {"ticket": item.request_id, "error": message.error}
-            decisions.append(Decision("fail", item.task_id, arguments))
+            outcome: dict[str, Any] = {"error": message.error}
         else:
-            arguments = {"ticket": item.request_id, "value": result_of(message)}
-            decisions.append(Decision("complete", item.task_id, arguments))
+            outcome = {"value": result_of(message)}
+        verb = "fail" if message.error is not None else "complete"
+        decisions.append(Decision(verb, item.task_id, {"ticket": item.request_id, **outcome}))
     return decisions
 
 
 async def _carry_out(call: Call, run_id: str, decision: Decision) -> None:
     if decision.verb == "resume":
         return  # the run resumes its task anyway
-    arguments = dict(decision.arguments)
-    subject = arguments.get("request_id") or arguments.get("ticket") or decision.verb
-    arguments["command_id"] = command_id(run_id, f"{decision.task_id}:{subject}")
+    given = decision.arguments
+    subject = given.get("request_id") or given.get("ticket") or decision.verb
+    key = command_id(run_id, f"{decision.task_id}:{subject}")
     verb: Callable[..., Any] = getattr(call.runner, decision.verb)
-    await call.done(lambda: verb(task=decision.task_id, **arguments))
+    await call.done(lambda: verb(task=decision.task_id, command_id=key, **given))
 
 
 # ------------------------------------------------------------------------------------------------ the stream
