@@ -179,20 +179,7 @@ def app(
         )
     secrets: Any = getattr(auth, "secret_values", frozenset[str])
     driver_of(runner).vault.learn(secrets())
-    for name, listed in (
-        ("hosts", hosts),
-        ("origins", origins),
-        ("models", models),
-        ("protocols", protocols),
-    ):
-        if isinstance(listed, str):
-            raise ConfigurationError(f"app: {name} must be a list of texts, got {listed!r:.80}")
-    for protocol in protocols:
-        if protocol not in PROTOCOLS:
-            known = ", ".join(PROTOCOLS)
-            raise ConfigurationError(f"app: protocols may contain {known}, got {protocol!r:.80}")
-    if "agui" in protocols and find_spec("ag_ui") is None:
-        raise MissingExtra("server", "AG-UI")
+    _check_names(hosts=hosts, origins=origins, models=models, protocols=protocols)
     if ceiling is not None:
         arguments.options("app: ceiling", ceiling)
     service = Service(
@@ -213,3 +200,16 @@ def app(
         "unanswered": service.unanswered,
     }
     return Application(service, guard, drive=drive)
+
+
+def _check_names(*, protocols: Collection[str], **lists: Collection[str]) -> None:
+    """Raise `ConfigurationError` for a text in place of a list, and for a protocol that is not known or installed."""
+    for name, listed in {**lists, "protocols": protocols}.items():
+        if isinstance(listed, str):
+            raise ConfigurationError(f"app: {name} must be a list of texts, got {listed!r:.80}")
+    for protocol in protocols:
+        if protocol not in PROTOCOLS:
+            known = ", ".join(PROTOCOLS)
+            raise ConfigurationError(f"app: protocols may contain {known}, got {protocol!r:.80}")
+    if "agui" in protocols and find_spec("ag_ui") is None:
+        raise MissingExtra("server", "AG-UI")

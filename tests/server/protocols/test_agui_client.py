@@ -145,8 +145,8 @@ def test_the_program_of_the_guide_chats(chat: Chat, server: ServerProcess, tmp_p
     assert len(lines) <= 35
     env = {**os.environ, "AGENT_URL": f"{server.url}/agui/shop", "TREADLE_TOKEN": "x"}
     node = str(shutil.which("node"))
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([node, "chat.mjs"], cwd=tmp_path, env=env, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([node, "chat.mjs"], cwd=tmp_path, env=env, stdin=pipe, stdout=pipe) as process:
         assert process.stdin is not None
         try:
             for prompt, words in ((b"> ", b"pay now\n"), (b"approval: ", b"yes\n")):

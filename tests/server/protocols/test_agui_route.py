@@ -348,3 +348,58 @@ async def test_the_protocol_can_be_left_out():
         assert (await shop.client.get("/v1/me", headers=headers)).json()["protocols"] == ["agui"]
     with pytest.raises(ConfigurationError, match="agui"):
         app(Runner("memory:"), auth=by_name, protocols=["a2a"])
+
+
+async def test_a_subagent_is_attributed_and_its_request_is_an_interrupt_of_its_own():
+    payer = scripted_agent(call("pay", amount=1), "Paid.", name="payer", tools=[pay])
+    shop_agent = scripted_agent(call("payer", input="Pay 1"), "All done.", name="shop", subagents=[payer])
+    async with site(shop_agent, payer) as shop:
+        events = await shop.run("r1", user("Pay"))
+        (began,) = [event for event in events if event["type"] == "SUBAGENT_STARTED"]
+        assert (began["name"], began["parentToolCallId"]) == ("payer", "r1/s1-0")
+        child = began["subagentRunId"]
+        (ended,) = [event for event in events if event["type"] == "SUBAGENT_FINISHED"]
+        assert (ended["subagentRunId"], ended["outcome"]) == (child, {"type": "suspended"})
+        (interrupt,) = events[-1]["outcome"]["interrupts"]
+        assert (interrupt["subagentRunId"], interrupt["id"]) == (child, f"{child}:s1-0-ask1")
+        answer = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+        later = await shop.run("r2", user("Pay"), resume=answer)
+        assert later[-1]["result"] == "All done."
+        assert [event["outcome"] for event in later if event["type"] == "SUBAGENT_FINISHED"] == [
+            {"type": "success"}
+        ]
+
+
+async def test_ids_of_another_tenant_are_unknown():
+    async with site(scripted_agent(call("pay", amount=3), "Paid.", name="shop", tools=[pay])) as shop:
+        await shop.run("r1", user("Pay"))
+        answer = [{"interruptId": "r1:s1-0-ask1", "status": "resolved", "payload": {"approved": True}}]
+        refusal = await shop.refused("r2", resume=answer, principal="eve", status=422)
+        assert refusal["field"] == "messages"
+        await shop.run("r1", user("Pay"), principal="eve")
+        events = await shop.run("r2", resume=answer, principal="eve")
+        assert events[-1]["outcome"]["type"] == "success"
+        assert (await shop.runner.get_task("r1")).state == "waiting"
+
+
+async def test_a_server_that_ends_says_that_the_run_goes_on():
+    gate, agent = waiting_shop()
+    async with site(agent) as shop:
+        async with shop.open("r1", user("Work")) as events:
+            told: list[Any] = []
+            async for event in events:
+                told.append(event)
+                if event["type"] == "TOOL_CALL_END":
+                    shop.api.service.streams.leave()
+        gate.set()
+        assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "stream_shutdown")
+
+
+async def test_a_deleted_task_ends_its_run():
+    agent = scripted_agent(call("look"), "Seen.", name="shop", tools=[look])
+    async with site(agent, drive=False) as shop:  # nobody drives it
+        async with shop.open("r1", user("Work")) as events:
+            told = [await anext(events)]
+            await shop.runner.delete_task("r1")
+            told += [event async for event in events]
+        assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "stream_deleted")

@@ -133,6 +133,7 @@ def interrupt_of(item: Pending, root: str) -> Frame:
         root: the task of the run; the request may come from a task below it.
     """
     call = call_of(item)
+    schema: Any = item.schema
     facts: dict[str, Json] = {"kind": item.kind, "task_id": item.task_id, "request_id": item.request_id}
     for name in ("tool", "arguments", "rule", "reason", "preview", "idempotency_key", "default"):
         if value := getattr(item, name):
@@ -148,8 +149,8 @@ def interrupt_of(item: Pending, root: str) -> Frame:
         frame["responseSchema"] = _approval_schema(item)
     elif item.kind == "settlement":
         frame["reason"], frame["responseSchema"] = f"{OWN}:settlement", _SETTLEMENT
-    elif isinstance(item.schema, dict):
-        frame["responseSchema"] = cast("Json", item.schema)
+    elif isinstance(schema, dict):
+        frame["responseSchema"] = schema
     if call is not None:
         frame["toolCallId"] = call
     if item.expires is not None:
@@ -360,8 +361,9 @@ class AguiRun:
 
     def _change_state(self, event: e.Event | e.Ephemeral) -> None:
         """Send the task's extra state after a change."""
-        if isinstance(event, e.TaskCreated) and isinstance(event.extra_state, dict):
-            self._extra_state = cast("dict[str, Json]", event.extra_state)
+        created: Any = event.extra_state if isinstance(event, e.TaskCreated) else None
+        if isinstance(created, dict):
+            self._extra_state = cast("dict[str, Json]", created)
         elif (changes := getattr(event, "changes", None)) is not None:
             known = self._extra_state or {}
             kept = {name: value for name, value in known.items() if name not in changes.removed}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ag_ui.core import RunAgentInput
 
@@ -161,7 +161,8 @@ async def _begun(call: Call, asked: RunAgentInput, agent: Any, news: News) -> _P
         _check_scope(call, "edit", "the messages of other assistants are imported into the thread")
         key = command_id(thread_id, "history")
         await call.done(lambda: runner.import_thread(thread_id, news.history, command_id=key))
-    state: Any = asked.state if isinstance(asked.state, dict) and asked.state else None
+    given: Any = asked.state
+    state = cast("dict[str, Json]", given) if given and isinstance(given, dict) else None
     await call.done(
         lambda: runner.submit(
             agent,
