@@ -19,7 +19,7 @@ import httpx2
 import pytest
 
 from tests.forked import Forked
-from treadle.cli.serving import _Telling
+from treadle.cli.serving import _protocols, _Telling
 from treadle.drivers.adoption import Adoption
 from treadle.errors import ConfigurationError
 
@@ -101,6 +101,17 @@ def test_a_server_drives_what_is_posted_and_ends_at_sigterm_with_exit_code_0(tmp
         assert json.loads(out.splitlines()[-1])["kind"] == "drained"
         assert "Traceback" not in error
         assert file.read_text().strip() not in out + error
+
+
+def test_a_server_speaks_all_protocols_unless_some_are_named(tmp_path: Path):
+    assert _protocols(None) == ("agui",)
+    assert _protocols(["agui"]) == ["agui"]
+    with (
+        server(tmp_path, "shop:agent", "--protocol", "none") as (_, first),
+        client_of(first, tmp_path) as client,
+    ):
+        assert client.get("/v1/me").json()["protocols"] == []
+        assert client.post("/agui/shop", json={}).status_code == 404
 
 
 def test_a_server_ends_with_an_error_when_a_newer_version_migrates_its_store(tmp_path: Path):

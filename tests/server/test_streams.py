@@ -579,3 +579,14 @@ async def test_a_late_reader_has_each_record_decoded_once(
     assert len(decoded) <= len(records) + 1, "and one is searched for the agent"
     registry.close("", feed, waker)
     registry.stop()
+
+
+async def test_a_stopped_task_is_at_rest_for_a_reader_of_all_its_events_alone():
+    async with Runner("memory:") as runner:
+        task = (await runner.run(steps(1), "Go.")).task_id
+        head = (await runner.get_task(task)).head
+        feed = feeds.Feed(runner, task, head, feeds.FeedSettings())
+        await feed.began()
+        assert await feed.rests(head)
+        assert not await feed.rests(head - 1), "it ended before the reader had its events"
+        feed.cancel()

@@ -197,7 +197,7 @@ class TaskStream(Stream):
         feed = self._reader.feed
         if feed.ended is not None:
             self._end_reason, self._error = feed.ended, feed.error
-        elif self._until_rest and self._reader.is_at_rest() and await feed.rests():
+        elif self._until_rest and self._reader.is_at_rest() and await feed.rests(self._reader.last):
             self._has_ended = True
         else:
             await self._wait(write)

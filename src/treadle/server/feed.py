@@ -275,11 +275,16 @@ class Feed:
         for reading in self._reading.values():
             reading.cancel()
 
-    async def rests(self) -> bool:
-        """Return whether the task has stopped and no driver will continue it by itself, according to the store."""
+    async def rests(self, last: int) -> bool:
+        """Return whether the task has stopped and no driver will continue it by itself, according to the store.
+
+        Args:
+            last: the sequence number of the last event that the reader has. A short task may have ended before the
+                feed has its events.
+        """
         driver = driver_of(self._runner)
         row = await driver.cache.row(self.task_id)
-        return rests(row, driver.clock()) and not driver.owned.is_owned(self.task_id)
+        return row.head <= last and rests(row, driver.clock()) and not driver.owned.is_owned(self.task_id)
 
     # ------------------------------------------------------------------------------------------ reading
 

@@ -16,10 +16,11 @@ from tests.cast import inquire, look, pay, scripted_agent
 from tests.server.calling import by_name, waiting_shop
 from tests.server.hosting import hosted
 from tests.server.sse import frames
-from treadle import Agent, Runner
+from treadle import Agent, Runner, ToolContext, tool
 from treadle.errors import ConfigurationError
 from treadle.llm.scripted import call, text
 from treadle.server import ServerLimits, app
+from treadle.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -72,8 +73,10 @@ async def checked(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def site(*agents: Agent[Any], store: Any = "memory:", **settings: Any) -> AsyncIterator[Site]:
-    api = app(Runner(store, agents=agents), **{"auth": by_name, **settings})
+async def site(
+    *agents: Agent[Any], store: Any = "memory:", secrets: Any = None, **settings: Any
+) -> AsyncIterator[Site]:
+    api = app(Runner(store, agents=agents, secrets=secrets), **{"auth": by_name, **settings})
     async with api.lifespan(), hosted(api, api.leave) as client:
         yield Site(api, client)
 
@@ -403,3 +406,21 @@ async def test_a_deleted_task_ends_its_run():
             await shop.runner.delete_task("r1")
             told += [event async for event in events]
         assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "stream_deleted")
+
+
+async def test_a_secret_that_the_process_knows_is_in_no_event():
+    secret = "sesame-open-0123456789"
+
+    @tool(read_only=True, secrets=("key",))
+    def unlock(ctx: ToolContext[Any]) -> str:
+        return ctx.secret("key")[:0]
+
+    agent = scripted_agent(call("unlock"), "It is open.", name="shop", tools=[unlock])
+    store = MemoryStore()
+    other = scripted_agent(f"It is {secret}.", name="shop")
+    await Runner(store).run(other, "Go.", task_id="r1", thread_id="t")
+    async with site(agent, store=store, secrets={"key": lambda: secret}) as shop:
+        await shop.run("r0", user("Open"), threadId="other")
+        events = await shop.run("r1", user("Go."))
+        assert words(events) == "It is [secret]."
+        assert secret not in str(events)

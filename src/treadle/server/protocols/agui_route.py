@@ -362,8 +362,10 @@ class _RunStream(Stream):
         feed = self._reader.feed
         if feed.ended is not None:
             self._end_reason, self._error = feed.ended, feed.error
-        elif self._reader.is_at_rest() and await feed.rests():
+        elif self._reader.is_at_rest() and await feed.rests(self._reader.last):
             stop = await self._stop()
+            if not await feed.rests(self._reader.last):
+                return  # it goes on since
             if waits_for_client(stop):
                 self._has_ended = True
                 await self._send_frames(self._run_fold.end(stop), write)
