@@ -397,3 +397,13 @@ def test_the_name_of_the_caller_is_recorded(treadle):
     assert "bob" in names("ran")
     assert names("last")[0] == "cy"
     assert "dan" in names("last")
+
+
+def test_a_function_that_asks_no_model_was_refused_for_want_of_one(treadle, project):
+    (project / "flows.py").write_text(
+        "from treadle import Agent, StepResult\n\n\n"
+        "async def echo(ctx):\n    return StepResult(ctx.task_text, is_last=True)\n\n\n"
+        "flow = Agent(name='flow', worker=echo)\n"
+    )
+    ended = treadle("run", "flows:flow", "hello", "--json")
+    assert (ended.code, ended.document["output"]) == (0, "hello")

@@ -1,5 +1,6 @@
 """Events as lines for people."""
 
+from treadle import Agent, Runner, ScriptedModel, StepContext, StepResult, tool
 from treadle.cli.screen import Screen
 from treadle.cli.timeline import Timeline
 from treadle.core.events import (
@@ -20,6 +21,7 @@ from treadle.core.labels import Label
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.model import Usage
 from treadle.core.observation import observation
+from treadle.models import call
 
 
 def test_the_result_of_an_earlier_call_is_shown_with_the_name_of_its_tool(capsys):
@@ -98,8 +100,8 @@ def test_each_result_of_a_tool_that_ran_is_shown_with_its_label(capsys):
     calls = ["read_mail", "clock", "fetch", "broken", "absent", "undone"]
     made = tuple([ToolCall(f"s1-{at}", name, {}) for at, name in enumerate(calls)])
     timeline.learn_calls([ModelReturned("s1", Message("assistant", made), "tool_calls", Usage())])
-    for call in ("s1-0", "s1-2", "s1-3", "s1-5"):
-        timeline.show(ToolStarted("s1", call))
+    for call_id in ("s1-0", "s1-2", "s1-3", "s1-5"):
+        timeline.show(ToolStarted("s1", call_id))
     timeline.show(ToolStarted("s1", "s1-1", label=Label("tool:clock", "trusted")))
     timeline.show(ToolStarted("s1", undo_id("s1-5"), undoes="s1-5"))
     failure = Failure("tool", "ValueError", "no")
@@ -132,3 +134,50 @@ def test_a_cut_result_is_shown_with_how_much_of_it_the_model_saw(capsys):
         shown = observation("x" * 9_000, call_id="s1-0", limit=1_000, reads_on=reads_on)
         timeline.show(ToolEnded("s1", "s1-0", "ok", "x" * 9_000, shown, cut=True))
     assert capsys.readouterr().out.count("the model saw 1,000 of 9,000 characters") == 2
+
+
+def test_a_failed_attempt_and_a_cancel_were_told_twice_or_wrongly(treadle, project):
+    attempts = []
+
+    @tool(read_only=True, retries=1)
+    def flaky() -> str:
+        """Fail once."""
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise ValueError("boom")
+        return "ok"
+
+    agent = Agent(ScriptedModel([call("flaky"), "Done."]), name="clerk", tools=[flaky])
+    with Runner(str(project / "tries.db")).sync as runner:
+        runner.run(agent, "Go.", task_id="tried")
+        runner.create_task(agent, "Go.", task_id="stopped")
+        runner.cancel("stopped", reason="wrong", by="ann")
+    shown = treadle("show", "tried", "--store", "tries.db").out
+    assert "flaky failed in attempt 1: ValueError: boom" in shown
+    assert "was stopped" not in shown
+    shown = treadle("show", "stopped", "--store", "tries.db").out
+    assert "cancel requested  by ann: wrong" in shown
+    assert "cancelled: cancelled" not in shown
+
+
+def test_a_repeated_call_of_a_function_was_shown_under_its_id(treadle, project):
+    sold_out = [True]
+
+    @tool
+    def book(what: str) -> str:
+        """Book."""
+        if sold_out:
+            raise ValueError("sold out")
+        return what
+
+    async def trip(ctx: StepContext) -> StepResult:
+        return StepResult(await ctx.call_tool("book", {"what": "car"}), is_last=True)
+
+    agent = Agent(name="trip", worker=trip, tools=[book])
+    with Runner(str(project / "trips.db")).sync as runner:
+        assert runner.run(agent, "Go.", task_id="trip").state == "failed"
+        sold_out.clear()
+        assert runner.resume("trip").state == "completed"
+    shown = treadle("show", "trip", "--store", "trips.db").out
+    assert "book: car  s1-c1r2" in shown
+    assert "untrusted, from tool:book" in shown

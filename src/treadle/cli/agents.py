@@ -415,7 +415,9 @@ def _find(name: str, model: str | None) -> Agent[Any] | None:
 
 
 def _with_model(agent: Agent[Any], model: str | None) -> Agent[Any]:
-    model = model or (None if agent.model else usable_model())
+    if model is None and not agent.model:
+        worker = agent.function_worker
+        model = usable_model() if worker is None or worker.needs_model else available_model()
     return agent if model is None or agent.model_name == model else agent.replace(model=model)
 
 
@@ -491,7 +493,8 @@ def available_model() -> str | None:
 
 def check_model(agent: Agent[Any]) -> None:
     """Raise `ModelUnknown` or `MissingExtra` if an agent's model is not usable, before its task is created."""
-    resolve(agent.model)
+    if agent.model:
+        resolve(agent.model)
 
 
 def declared_tools(listed: Iterable[Agent[Any]]) -> tuple[dict[str, ToolSpec], dict[str, ToolSpec]]:

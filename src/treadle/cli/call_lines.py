@@ -131,6 +131,7 @@ class CallLines:
     def __init__(self, lines: EventLines) -> None:
         self._lines = lines
         self._start_times: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
         self._hosts: dict[str, str | None] = {}
         self._labels: dict[str, Label | None] = {}
 
@@ -151,6 +152,7 @@ class CallLines:
         name = self._lines.name_of(event.call)
         if isinstance(event, e.ToolStarted):
             self._start_times[event.call] = event.time
+            self._attempts[event.call] = event.attempt
             self._hosts[event.call] = event.host
             self._labels[event.call] = event.label
             if event.undoes:
@@ -160,10 +162,10 @@ class CallLines:
             elif event.attempt > 1:
                 self._lines.line((f"  ↻ {name} again (attempt {event.attempt})", "yellow"))
         elif isinstance(event, e.ToolStopped):
-            self._lines.line(
-                ("  … ", "yellow"),
-                f"{name} was stopped ({event.reason}) {error_message(event.error)}".rstrip(),
-            )
+            stop = f"was stopped ({event.reason})"
+            if event.reason == "error":
+                stop = f"failed in attempt {self._attempts.get(event.call, 1)}:"
+            self._lines.line(("  … ", "yellow"), f"{name} {stop} {error_message(event.error)}".rstrip())
         else:
             self._ended(event, name)
 

@@ -8,7 +8,7 @@ from typing import Final, cast
 from treadle.cli.graph import StepNames
 from treadle.cli.screen import Screen, short
 from treadle.core import events as e
-from treadle.core.ids import content_name, undone_call
+from treadle.core.ids import base_call_id, content_name, undone_call
 from treadle.core.messages import Content, File, Json, ToolCall
 from treadle.core.observation import as_text
 from treadle.results.usage import content_text as engine_text
@@ -62,7 +62,7 @@ class EventLines:
 
     def name_of(self, call: str) -> str:
         """Return the name of a call, or its id if the call is unknown."""
-        requested = self.calls.get(undone_call(call))
+        requested = self.calls.get(undone_call(call)) or self.calls.get(base_call_id(call))
         return content_name(call) or call if requested is None else requested.name
 
     def print_changes(self, changes: e.StateChange | None) -> None:

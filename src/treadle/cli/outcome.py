@@ -101,9 +101,10 @@ def print_state(screen: Screen, result: RunResult, task_id: str = "") -> None:
     style = STYLES.get(result.state, "")
     steps = f"{some(result.steps, 'step')} · {usage_summary(result.usage)}"
     screen.line(("● ", style), (result.state_text, style), f"  {task_id}", (steps, "dim"))
-    if result.error is not None:
+    if result.error is not None and result.error.message != result.state:
         who = f"{result.error.model}: " if result.error.model else ""
-        screen.line(("  ✗ ", "red"), f"{who}{result.error.kind}: {result.error.message}")
+        kind = "" if result.error.kind == "cancelled" == result.state else f"{result.error.kind}: "
+        screen.line(("  ✗ ", "red"), f"{who}{kind}{result.error.message}")
     for reason in (*result.degraded_reasons, *result.warnings):
         screen.line(("  ! ", "yellow"), reason)
 

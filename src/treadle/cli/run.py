@@ -181,7 +181,8 @@ def run(
             stream = runner.run_stream(
                 chosen, message, thread_id=thread, task_id=task_id, options=options, by=by
             )
-            screen.line(("task ", "dim"), stream.task_id, (f"  {chosen.name} on {chosen.model_name}", "dim"))
+            on_model = f" on {chosen.model_name}" if chosen.model else ""
+            screen.line(("task ", "dim"), stream.task_id, (f"  {chosen.name}{on_model}", "dim"))
             path = agent or (name if name and ":" in name else None)
             return await _DrivenTask(
                 runner, session, Timeline(screen, live=screen.out.is_terminal), path

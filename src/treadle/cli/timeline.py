@@ -315,7 +315,8 @@ class Timeline:
                 self._lines.line(("! ", "yellow"), f"{event.command} was too late: {event.reason}")
             case e.DriverSurvived():
                 self._lines.line(
-                    ("! ", "yellow"), (f"driver {event.epoch} lost the task, but is alive", "dim")
+                    ("! ", "yellow"),
+                    (f"an earlier driver lost the task, but is alive (epoch {event.epoch})", "dim"),
                 )
             case e.InputEdited():
                 self._lines.line(

@@ -293,7 +293,7 @@ class AgentRegistry:
                 f"agent {agent.name!r} names no model, and the runner has none: write Agent('provider:model', ...), or "
                 "make the runner with Runner(model='provider:model')"
             )
-            if agent.function_worker is not None and agent.function_worker.parts is None:
+            if agent.function_worker is not None and not agent.function_worker.needs_model:
                 return _NoModel(missing)
             raise ConfigurationError(missing)
         return self.model_named(model) if isinstance(model, str) else self._resolve_model(model)

@@ -122,6 +122,11 @@ class FunctionWorker:
         return (NextStep(FIRST),) if self.parts is None else getattr(self.parts, "first_steps", ())
 
     @property
+    def needs_model(self) -> bool:
+        """Whether an agent of this worker must have a model. A plain function may make no request."""
+        return self.parts is not None
+
+    @property
     def context_needs(self) -> tuple[ContextNeed, ...]:
         """The required types of the context, of the step function or of the worker's parts."""
         if self.parts is not None:
