@@ -91,12 +91,16 @@ class Chat:
     def run(self, server: ServerProcess, run_id: str, **more: Any) -> Any:
         """Return what the client has after a run."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         if isinstance(more.get("message"), str):
             more["message"] = {"id": f"m-{run_id}", "role": "user", "content": more["message"]}
         asked = {"url": f"{server.url}/agui/shop", "runId": run_id, **more}
         self.process.stdin.write(json.dumps(asked).encode() + b"\n")
         self.process.stdin.flush()
+        return self.read()
+
+    def read(self) -> Any:
+        """Return what the client tells next."""
+        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.log.read_text()
         return json.loads(line)
@@ -124,6 +128,26 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     server = ServerProcess(tmp_path, "store.db").begun()
     yield server
     server.close()
+
+
+def test_a_run_that_a_killed_server_cut_goes_on_at_another_one(chat: Chat, tmp_path: Path):
+    (tmp_path / "workers.py").write_text(WORKERS)
+    store = f"sqlite:///{tmp_path}/store.db?lease=0.5"
+    first = ServerProcess(tmp_path, store).begun()
+    try:
+        what = {"at": "TEXT_MESSAGE_CONTENT", "then": "tell"}
+        assert chat.run(first, "long", threadId="t", message="long talk", **what)["delta"] == "long "
+    finally:
+        first.close()
+    assert chat.read()["error"] is not None, "its stream was cut"
+    later = ServerProcess(tmp_path, store).begun()
+    try:
+        told = chat.run(later, "long")
+        assert (told["error"], roles(told)) == (None, ["user", "assistant"])
+        assert told["messages"][-1]["content"] == " ".join(("long talk" * 20).split()) + " "
+        assert kinds(told).count("TEXT_MESSAGE_START") <= 2, "only a crash made words void"
+    finally:
+        later.close()
 
 
 def read_until(process: subprocess.Popen[bytes], words: bytes) -> bytes:

@@ -1,4 +1,5 @@
-// A chat with @ag-ui/client: each line on stdin is one run, each line on stdout what the client has after it.
+// A chat with @ag-ui/client: each line on stdin is one run, each line on stdout what the client has after it. With
+// `at` and `then`, it does something at the first event of a type: abort the run, cancel its task, or tell of it.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -24,6 +25,7 @@ for await (const line of createInterface({ input: process.stdin })) {
       if (event.type !== asked.at) return;
       asked.at = null;
       if (asked.then === "abort") agent.abortRun();
+      if (asked.then === "tell") console.log(JSON.stringify(event));
       if (asked.then === "cancel") {
         const url = new URL(`/v1/tasks/${asked.runId}/cancel`, asked.url);
         void fetch(url, { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: "{}" });
