@@ -219,7 +219,6 @@ async def test_the_row_of_a_driven_task_shows_the_figures_of_its_last_seconds(
 ) -> None:
     """A list showed a task of nine minutes with 0 steps and no cost, and no change of it was reported."""
     monkeypatch.setattr("treadle.engine.journal_writer.UPDATE_SECONDS", 0.05)
-    monkeypatch.setattr("treadle.runner.changes.AGAIN_SECONDS", 0.2)
     gate = Gate(read_only=True)
     agent = scripted_agent(call("look"), call(gate.name), "The end.", tools=[look, gate.tool])
     async with Runner(address) as driver, Runner(address) as watcher:

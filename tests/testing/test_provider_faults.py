@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import gc
 import json
 import logging
 import socket
@@ -351,3 +352,15 @@ def test_texts_and_parts_are_the_same_turn() -> None:
         ProviderServer([turn("Hi")]) as three,
     ):
         assert [OpenAIWay().ask(server) for server in (first, two, three)] == ["Hi"] * 3
+
+
+def test_a_connection_made_while_a_server_stops_is_closed() -> None:
+    """asyncio leaked a connection that was accepted and had no protocol when its server closed."""
+    for _ in range(10):
+        with ProviderServer(["Hi"]) as server:
+            address = server.url.removeprefix("http://").split(":")
+            clients = [socket.create_connection((address[0], int(address[1]))) for _ in range(3)]
+        for client in clients:
+            client.close()
+    del clients, client
+    gc.collect()  # a leaked socket is an error of this test

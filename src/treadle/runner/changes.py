@@ -29,9 +29,6 @@ REMEMBERED: Final = 2_000
 PAGE: Final = 200
 """Number of rows of a page when the changed tasks are unknown."""
 
-AGAIN_SECONDS: Final = 2.5
-"""Seconds from a change by another process to a second read of the row, by then with the figures of that change."""
-
 SLACK: Final = 60_000_000
 """Microseconds by which the clocks of writing processes may differ."""
 
@@ -71,9 +68,6 @@ class Changes:
         self._yielded: OrderedDict[str, TaskSummary] = OrderedDict()
         """the last summary yielded of each task"""
 
-        self._again = set[str]()
-        """the tasks whose rows are read once more"""
-
         self._news = asyncio.Event()
         self._stop: Callable[[], None] = tasks.on_changes(self._note_soon)
 
@@ -90,7 +84,6 @@ class Changes:
             self._has_gap = True
         else:
             self._changed.add(task_ids)
-            self._read_again(task_ids)
         self._deleted.update(deleted)
         self._news.set()
 
@@ -107,18 +100,6 @@ class Changes:
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
             self.leave()
-
-    def _read_again(self, task_ids: Collection[str]) -> None:
-        """Read rows once more: another process updates figures after a commit, and notifies of the commit alone."""
-        others = [task_id for task_id in task_ids if not self._tasks.is_owned(task_id)]
-        if others and not self._again:
-            self._loop.call_later(AGAIN_SECONDS, self._note_again)
-        self._again.update(others[: REMEMBERED - len(self._again)])
-
-    def _note_again(self) -> None:
-        self._changed.add(self._again)
-        self._again = set[str]()
-        self._news.set()
 
     async def _changes(self) -> list[TaskSummary]:
         """Return new summaries of the tasks that may have changed, and of deleted tasks."""

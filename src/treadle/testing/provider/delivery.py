@@ -154,13 +154,14 @@ class _Server(uvicorn.Server):
         await self.ending.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # A connection that was accepted is a task until it has a protocol; asyncio leaks it if its server closes first.
+        while self.server_state.connections or len(asyncio.all_tasks()) > 1:
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, _Connection):
+                    connection.transport.abort()
+            await asyncio.sleep(0)
         for server in self.servers:
             server.close()
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, _Connection):
-                connection.transport.abort()
-        while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - no event tells
-            await asyncio.sleep(0)
         for server in self.servers:
             await server.wait_closed()
 
