@@ -8,6 +8,7 @@ import pytest
 
 from tests.server.calling import Client, serving
 from tests.server.test_authorisation import BODIES
+from treadle.engine.options import LEAST
 from treadle.server import ServerLimits
 from treadle.server.openapi import openapi
 from treadle.verbs.table import OPERATIONS
@@ -95,3 +96,11 @@ async def test_a_value_beyond_a_limit_of_the_document_is_refused():
                 request = {"json": {**BODIES.get(name, {}), argument: value}}
             response = await client.request(row.method, re.sub(r"{\w+}", "1", row.path), **request)
             assert response.status_code in (400, 422), (name, argument, value, response.text)
+
+
+def test_the_document_has_the_smallest_values_of_options() -> None:
+    """A request as the document describes it was refused: `max_parallel_tools` must be 1 or more."""
+    body = openapi()["paths"]["/v1/tasks"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    (bounds,) = [each for each in body["properties"]["options"]["anyOf"] if "$ref" in each]
+    least = {name: each["minimum"] for name, each in bounds["properties"].items() if "minimum" in each}
+    assert least == LEAST

@@ -60,6 +60,14 @@ MAX_EXPIRY: Final = 1e10
 """Longest time for an open request for approval, in seconds: some three hundred years."""
 
 
+LEAST: Final = {
+    "max_parallel_tools": 1,
+    "max_parallel_steps": 1,
+    "tool_output_max_chars": 100,
+    "context_tokens": 1_000,
+}
+"""The smallest values of options that are whole numbers."""
+
 NEVER_PAUSE: Final = frozenset(
     {
         *("task_created", "task_forked", "messages_imported", "summary_requested", "result_replaced"),
@@ -199,12 +207,7 @@ class RunOptions:
                 raise ConfigurationError(f"RunOptions.{name} must be {cls.__name__}(...), got {value!r}")
         if self.model_settings is not None:
             _check_stored_settings(self.model_settings)
-        for name, least in (
-            ("max_parallel_tools", 1),
-            ("max_parallel_steps", 1),
-            ("tool_output_max_chars", 100),
-            ("context_tokens", 1_000),
-        ):
+        for name, least in LEAST.items():
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise ConfigurationError(

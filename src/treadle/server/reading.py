@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, QueryParams
 from treadle.core.header_text import from_header
 from treadle.core.messages import File, Image, Json, Message, ToolResult
 from treadle.drivers.arguments import Bounds, bounds_of
-from treadle.engine.options import RunOptions
+from treadle.engine.options import LEAST, RunOptions
 from treadle.errors import InvalidField
 from treadle.results.wire import from_wire
 from treadle.server.frames import CUT_LEAST, CUT_MOST, MOST_STREAMED, PLACE
@@ -270,7 +270,11 @@ _LABELS: Final[dict[str, Json]] = {
     "additionalProperties": {"type": "string", "maxLength": LONGEST_LABEL},
 }
 _OPTIONS: Final[dict[str, Json]] = {
-    "properties": {**{name: {"maxItems": most} for name, most in MOST_OF_OPTIONS.items()}, "labels": _LABELS}
+    "properties": {
+        **{name: {"maxItems": most} for name, most in MOST_OF_OPTIONS.items()},
+        **{name: {"minimum": least} for name, least in LEAST.items()},
+        "labels": _LABELS,
+    }
 }
 _BOUNDS: Final[dict[str, Bounds]] = {
     "labels": {"object": _LABELS},
