@@ -64,7 +64,7 @@ async def check_pending(runner: Runner) -> None:
             items = [item async for item in await runner.list_pending(row.task_id, limit=1)]
         except (TaskNotFound, JournalCorrupt):
             continue
-        own = [item for item in items if item.task_id == row.task_id and item.kind in FOR_PEOPLE]
+        own = [item for item in items if item.task_id == row.task_id and item.kind in (*FOR_PEOPLE, "undo")]
         if row.state in ("waiting", "running", "paused", "interrupted"):
             each += own
         if row.driver is None and row.figures is not None and row.figures.pending is not None:

@@ -403,8 +403,8 @@ def never_met(least: int) -> set[str]:
     return {name for name in wanted if FIRED[name] < least}
 
 
-MET = (265, 226, 214, 213, 267)
-"""Seeds that between them meet all there is."""
+MET = (265, 226, 214, 213, 267, 606474185)
+"""Seeds that between them meet all there is; in the last an undo has stopped, which waits for a person."""
 
 
 def test_random_histories_of_tasks_with_functions_as_steps() -> None:
