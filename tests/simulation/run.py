@@ -438,7 +438,7 @@ class Story:
             wanted = (await self.world.store.row(timers[0].task_id or task)).due_at
             due = ((wanted or timers[0].due) - self.world.system()) / 1e6
             await asyncio.sleep(min(max(0.0, due), LONGEST_WAIT))
-        elif any(wait.kind != "background" for wait in result.pending):
+        elif any(wait.kind not in ("background", "undo") for wait in result.pending):
             await self.settle(process, task)
             with suppress(AlreadyDecided):
                 if await self.decide(process, task) or not below:
