@@ -1,6 +1,7 @@
 """Find tasks that need a driver and have none, and drive a limited number of them at a time.
 
-Theory of operation -------------------
+Theory of operation
+-------------------
 
 An *orphan* is one of these tasks:
 
@@ -39,7 +40,8 @@ the task. A claim shows whether it still needs a driver.
       |
       +--- driven ---> stopped | lost to another driver | failed: retried later, paused after TRIES
 
-Poison tasks ------------
+Poison tasks
+------------
 
 A task may crash its drivers: it kills the process, or keeps it from renewing its lease. The journal shows it. A task's
 `progress` is the last epoch that made progress, by an event that drivers do not repeat. So `epoch - progress` is the

@@ -1,6 +1,7 @@
 """Claim tasks, release them when they have stopped, and retry failed releases.
 
-Theory of operation -------------------
+Theory of operation
+-------------------
 
 A task has at most one owner, in any process: the holder of its *lease*. The store grants a lease by a claim and counts
 the claims of a task in its *epoch*. It refuses a commit of an older epoch (`Fenced`). So the store alone decides

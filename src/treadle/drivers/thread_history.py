@@ -1,6 +1,7 @@
 """Read the messages of a thread, and the first messages of a new task in it.
 
-Theory of operation -------------------
+Theory of operation
+-------------------
 
 A thread is a list of members: tasks, in the order of their finalization. Its messages follow from their journals by one
 rule. Each member adds the messages of its own task:
@@ -24,7 +25,8 @@ version.
 
 An unreadable member is left out and reported as damaged. A store that does not answer is an error.
 
-The cache ---------
+The cache
+---------
 
 Each thread has two entries: a list of all turns with their messages, and one of the turns after its newest summary. A
 later request reads only the members of later versions, on two conditions:

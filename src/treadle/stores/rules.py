@@ -6,7 +6,8 @@ A store reads rows, asks a rule, and writes. The rules neither read nor write. T
 - the queue of a thread;
 - the records that a deletion keeps.
 
-Commits -------
+Commits
+-------
 
 A commit is checked by four rules, before any of it is written:
 
@@ -16,7 +17,8 @@ A commit is checked by four rules, before any of it is written:
     releases          does the inbox hold unread items?            then `InboxWaiting`, or ownership stays
     check_thread      is the thread at the expected version?       else `ThreadMoved`
 
-Deletions ---------
+Deletions
+---------
 
 A deleted task keeps its records up to the last event that is still read. Their readers are:
 
