@@ -183,6 +183,9 @@ def serve(
     listen: ListenOptions,
     access: AccessOptions,
     driving: DriveOptions,
+    no_inspector: Annotated[
+        bool, typer.Option("--no-inspector", help="Serve no page that shows tasks in the browser.")
+    ] = False,
     policy: PolicyOption = None,
     protocol: Annotated[
         list[str] | None,
@@ -223,6 +226,7 @@ def serve(
         hosts=listen.hosts,
         origins=listen.allow_origin or (),
         public_url=listen.public_url,
+        inspector=not no_inspector,
         drive=not driving.no_drive,
         protocols=_protocols(protocol),
         limits=_limits(driving),

@@ -28,6 +28,7 @@ from treadle.server.calls import Service
 from treadle.server.driving import DrivingLoop
 from treadle.server.guard import Doors, Guard, Rates
 from treadle.server.limits import ServerLimits
+from treadle.server.page import Page
 from treadle.server.principals import Authenticate, OneToken, token_in
 from treadle.server.problems import Problem
 from treadle.server.routes import routes
@@ -47,7 +48,9 @@ class Application(Starlette):
     adopted.
     """
 
-    def __init__(self, service: Service, guard: Mapping[str, Any], *, drive: bool) -> None:
+    def __init__(
+        self, service: Service, guard: Mapping[str, Any], *, drive: bool, page: Page | None = None
+    ) -> None:
         self.service = service
         self._drive = drive
         self._ended = False
@@ -55,7 +58,7 @@ class Application(Starlette):
         """called with each event of the adopter, in the loop that drives tasks"""
 
         super().__init__(
-            routes=routes(service),
+            routes=[*routes(service), *(page.routes if page is not None else ())],
             middleware=[Middleware(Guard, **guard)],
             exception_handlers={HTTPException: _refuse},
             lifespan=self.lifespan,
@@ -139,6 +142,7 @@ def app(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
     public_url: str | None = None,
+    inspector: bool = True,
     drive: bool = True,
     ceiling: RunOptions | None = None,
     models: Sequence[str] = (),
@@ -156,6 +160,8 @@ def app(
         hosts: host names of the server for clients, in addition to loopback.
         origins: origins of other sites whose pages may call the server.
         public_url: the public URL of the server, such as `https://agents.example/api`.
+        inspector: whether the server has the inspector at its root, a page that shows tasks. The page has no data of
+            its own: it asks for a token, and calls the server with it.
         drive: whether this process drives tasks; otherwise other processes do.
         ceiling: upper bounds for the options in requests; the smaller of two limits counts.
         models: the models that a fork may name, such as `openai:gpt-5.2-mini`.
@@ -191,7 +197,7 @@ def app(
         allow_urls,
         tuple(dict.fromkeys(protocols)),
     )
-    guard = {
+    guard: dict[str, Any] = {
         "auth": auth,
         "doors": Doors(hosts, origins, public_url),
         "hide": service.hide,
@@ -199,7 +205,10 @@ def app(
         "refusals": Rates(service.limits.refusals_per_second),
         "unanswered": service.unanswered,
     }
-    return Application(service, guard, drive=drive)
+    page = Page() if inspector else None
+    if page is not None:
+        guard["is_public"] = page.owns
+    return Application(service, guard, drive=drive, page=page)
 
 
 def _check_names(*, protocols: Collection[str], **lists: Collection[str]) -> None:

@@ -105,11 +105,18 @@ class Doors:
             detail = "the server is not known by the name in `Host`: see `hosts=` of `app`, or `--allow-host`"
             raise Problem(421, "HostRefused", detail)
 
-    def check_origin(self, scheme: str, headers: Headers) -> None:
-        """Raise a `Problem` if a page of another origin sends the request."""
+    def check_origin(self, scheme: str, headers: Headers, *, is_page: bool = False) -> None:
+        """Raise a `Problem` if a page of another origin sends the request.
+
+        Args:
+            scheme: the scheme of the request.
+            headers: its headers.
+            is_page: whether it is for the inspector, which a link of another site may open.
+        """
         origins = headers.getlist("origin")
         if not origins:
-            if headers.get("sec-fetch-site") == "cross-site":
+            opens_page = is_page and headers.get("sec-fetch-mode") == "navigate"
+            if headers.get("sec-fetch-site") == "cross-site" and not opens_page:
                 raise Problem(403, "OriginRefused", "a page of another site must not call this server")
             return
         own_origins = {f"{scheme}://{headers['host'].lower()}", *self._own_origins}
@@ -165,6 +172,7 @@ class Guard:
         refusals: limits the logged unauthenticated requests of an address.
         unanswered: the timeouts of requests without a response. When the server ends, they expire and the requests are
             refused.
+        is_public: returns whether a method and a path are those of a file that needs no principal.
     """
 
     def __init__(
@@ -177,8 +185,10 @@ class Guard:
         count: Callable[[str, int, float], None],
         refusals: Rates,
         unanswered: set[asyncio.Timeout],
+        is_public: Callable[[str, str], bool] = lambda method, path: False,
     ) -> None:
         self._app = app
+        self._is_public = is_public
         self._auth = auth
         self._auth_faults = AuthFaults(hide)
         self._doors = doors
@@ -229,19 +239,20 @@ class Guard:
         """Serve a request that passes all checks; raise a `Problem` for another one."""
         _check_head(scope, headers)
         self._doors.check_host(headers)
-        self._doors.check_origin(scope.get("scheme", "http"), headers)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        is_public = self._is_public(scope["method"], path)
+        self._doors.check_origin(scope.get("scheme", "http"), headers, is_page=is_public)
         if scope["method"] == "OPTIONS" and "origin" in headers:
             await _preflight(scope, receive, send)
             return
         _check_media(scope, headers)
-        await self._identify(scope)
+        if not is_public and path not in OPEN:
+            await self._identify(scope)
         scope["path"] = _with_quoted_slashes(scope)
         await self._app(scope, receive, send)
 
     async def _identify(self, scope: Scope) -> None:
-        """Store the principal of a request in its state; raise a `Problem` if a required principal is missing."""
-        if scope["path"].removeprefix(scope.get("root_path", "")) in OPEN:
-            return
+        """Store the principal of a request in its state; raise a `Problem` if there is none."""
         connection = HTTPConnection(scope)
         try:
             async with asyncio.timeout(AUTH_SECONDS):

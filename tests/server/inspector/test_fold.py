@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.journals.fixed import SUFFIX
 from tests.journals.stories import AGENTS
 from treadle import Runner
 from treadle.results.wire import plain_wire
-from treadle.server import inspector
+from treadle.server.page import FOLDER
 
 pytestmark = pytest.mark.anyio
 
@@ -109,13 +109,13 @@ async def journals() -> AsyncIterator[dict[str, Any]]:
 async def test_the_fold_of_the_page_gives_the_state_of_the_server_after_every_event(tmp_path: Path) -> None:
     assert NODE is not None
     page = tmp_path / "page"
-    shutil.copytree(inspector.FOLDER, page)
+    shutil.copytree(FOLDER, page)
     (page / "package.json").write_text('{"type": "module"}')  # for node; the page declares its modules
     recorded = tmp_path / "journals.jsonl"
     with recorded.open("w") as file:
         async for journal in journals():
             file.write(json.dumps(journal) + "\n")
     check = [NODE, str(Path(__file__).with_name("check_fold.mjs")), str(page), str(recorded)]
-    printed = json.loads(subprocess.run(check, capture_output=True, check=True, text=True).stdout)
+    printed = json.loads((await anyio.run_process(check)).stdout)
     assert printed["wrong"] == []
     assert printed["prefixes"] > 1_000

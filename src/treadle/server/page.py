@@ -1,0 +1,110 @@
+"""The inspector: one page that shows tasks, and its files, served from memory without authentication.
+
+The files have no data: the page reads everything with requests of its own, which need a token. Their path contains a
+digest of all of them, so a browser stores them for good and a new version gets another path. Only the page itself is
+compared at each visit. The page may load nothing from elsewhere, and runs no script that is not one of these files.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from treadle.server.problems import Problem
+
+FOLDER: Final = Path(__file__).parent / "inspector"
+"""The folder of the page: its modules, its style, and the libraries of others."""
+
+TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+"""The media types of the files by the end of their names; other files are not served."""
+
+_FILES: Final = "/inspector/"
+_IMPORT_MAP: Final = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
+
+
+class Page:
+    """The files of the inspector, read once.
+
+    Args:
+        folder: their folder.
+    """
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        files = sorted(file for file in folder.rglob("*") if file.suffix in TYPES)
+        self._files = {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+        text = (folder / "index.html").read_text("utf-8")
+        whole = hashlib.sha256(text.encode())
+        for name, content in self._files.items():
+            whole.update(f"\0{name}\0{len(content)}\0".encode() + content)
+        self._digest = whole.hexdigest()[:16]
+        text = text.replace("inspector/", f"inspector/{self._digest}/")
+        self._page = text.encode()
+        self._policy = _policy(text)
+
+    @property
+    def routes(self) -> list[Route]:
+        """The routes of the page and of its files."""
+        return [
+            Route("/", self._send_page, methods=["GET"]),
+            Route(f"{_FILES}{{digest}}/{{name:path}}", self._send_file, methods=["GET"]),
+        ]
+
+    @staticmethod
+    def owns(method: str, path: str) -> bool:
+        """Return whether a request is for the page or for one of its files, which need no principal."""
+        return method in ("GET", "HEAD") and (path in ("", "/") or path.startswith(_FILES))
+
+    async def _send_page(self, request: Request) -> Response:
+        request.state.operation = "inspector"
+        headers = {
+            "Content-Security-Policy": self._policy,
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "ETag": f'"{self._digest}"',
+            "Cache-Control": "no-cache",
+        }
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(self._page, headers=headers, media_type="text/html; charset=utf-8")
+
+    async def _send_file(self, request: Request) -> Response:
+        request.state.operation = "inspector"
+        name: str = request.path_params["name"]
+        content = self._files.get(name) if request.path_params["digest"] == self._digest else None
+        if content is None:
+            raise Problem(404, "NoSuchFile", "the page has no such file: reload it")
+        headers = {
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "Content-Security-Policy": "default-src 'none'",
+        }
+        return Response(content, headers=headers, media_type=TYPES[Path(name).suffix])
+
+
+def _policy(text: str) -> str:
+    """Return the content security policy of the page, with the hash of its import map."""
+    import_map = _IMPORT_MAP.search(text)
+    assert import_map is not None, "the page has an import map"
+    digest = base64.b64encode(hashlib.sha256(import_map[1].encode()).digest()).decode()
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src 'self' 'sha256-{digest}'",
+            "style-src 'self'",
+            "img-src 'self' blob: data:",
+            "connect-src 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
