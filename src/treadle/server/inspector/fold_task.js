@@ -1,6 +1,6 @@
 // Rules of events of a task, its steps and its commands. They follow `core/rules/fold.py`.
 import { addCall, asText, checkpoint, ownCall, ownStep, startStep, takeBack, textOf, underWay } from "./fold_state.js";
-import { closeCall, forgetApprovals, forgetAsking, note, ownNode, returnedResults } from "./fold_asking.js";
+import { forgetApprovals, forgetAsking, note, returnedResults } from "./fold_asking.js";
 import { isFailed, repeatCall } from "./fold_calls.js";
 import { consumeRefusals, dropOpenChecks, forgetChecks } from "./fold_checks.js";
 import { reopenGraph } from "./fold_functions.js";

@@ -1,0 +1,132 @@
+// The server: the token, requests, and one stream for the whole page.
+import { signal } from "@preact/signals";
+
+const BASE = new URL("v1/", new URL(".", location.href)).pathname;
+const TOKEN = "treadle-token";
+
+/** The token of this tab. It comes with the link that the server printed, and leaves the address at once. */
+export const token = signal(takeToken());
+
+function takeToken() {
+  const found = /[#&]token=([^&]+)/.exec(location.hash);
+  if (!found) return sessionStorage.getItem(TOKEN) || "";
+  const given = decodeURIComponent(found[1]);
+  sessionStorage.setItem(TOKEN, given);
+  history.replaceState(null, "", `${location.pathname}${location.search}#/`);
+  return given;
+}
+
+/** Sign in with another token; "" signs out. @param {string} given */
+export function signIn(given) {
+  sessionStorage.setItem(TOKEN, given);
+  token.value = given;
+}
+
+/** A request that the server refused; `problem` is its problem document. */
+export class Refused extends Error {
+  /** @param {number} status @param {any} problem */
+  constructor(status, problem) {
+    super(problem?.detail || problem?.title || `the server answered ${status}`);
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+/**
+ * Send a request and return its JSON; null if it has none.
+ * @param {string} path  below `/v1/`
+ * @param {any} [body]  with a body it is a POST
+ * @param {Record<string, string>} [headers]
+ */
+export async function call(path, body, headers = {}) {
+  const sent = { Authorization: `Bearer ${token.value}`, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers };
+  const answer = await fetch(BASE + path, {
+    method: body === undefined ? "GET" : "POST", headers: sent, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
+  });
+  const isJson = answer.headers.get("content-type")?.includes("json");
+  const data = isJson ? await answer.json() : null;
+  if (answer.status === 401) token.value = "";
+  if (!answer.ok) throw new Refused(answer.status, data);
+  return data;
+}
+
+/** Return the path of a task. @param {string} id */
+export const taskPath = (id) => `tasks/${encodeURIComponent(id)}`;
+
+/** How long frames are collected before the page draws them, in milliseconds. */
+const COLLECT = 50;
+
+/** The shortest and the longest wait before the stream is opened again, in milliseconds. */
+const SOONEST = 250, LATEST = 8000;
+
+/**
+ * Follow a stream until it is closed; open it again whenever it ends. `take` gets the frames, at most 20 times a second.
+ * @param {{query: () => string, take: (frames: [string, any][]) => void, tell: (state: string) => void}} how
+ * @returns {() => void}  closes it
+ */
+export function follow({ query, take, tell }) {
+  const stop = new AbortController();
+  void keepFollowing(stop.signal, query, take, tell);
+  return () => stop.abort();
+}
+
+/** @param {AbortSignal} stopped @param {() => string} query @param {(frames: [string, any][]) => void} take @param {(state: string) => void} tell */
+async function keepFollowing(stopped, query, take, tell) {
+  let wait = SOONEST;
+  while (!stopped.aborted) {
+    try {
+      const headers = { Authorization: `Bearer ${token.value}`, Accept: "text/event-stream" };
+      const answer = await fetch(BASE + query(), { headers, signal: stopped, cache: "no-store" });
+      if (answer.status === 401) token.value = "";
+      if (!answer.ok || !answer.body) throw new Refused(answer.status, null);
+      tell("live");
+      wait = SOONEST;
+      await readFrames(answer.body, take);
+    } catch {
+      if (stopped.aborted) return;
+    }
+    tell("reconnecting");
+    await new Promise((done) => setTimeout(done, wait * (0.7 + Math.random() * 0.6)));
+    wait = Math.min(wait * 2, LATEST);
+  }
+}
+
+/** @param {ReadableStream<Uint8Array>} body @param {(frames: [string, any][]) => void} take */
+async function readFrames(body, take) {
+  const reader = body.pipeThrough(/** @type {any} */ (new TextDecoderStream())).getReader();
+  let rest = "", timer = 0;
+  /** @type {[string, any][]} */
+  let frames = [];
+  const flush = () => {
+    timer = 0;
+    const collected = frames;
+    frames = [];
+    if (collected.length) take(collected);
+  };
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const parts = (rest + value).split("\n\n");
+      rest = /** @type {string} */ (parts.pop());
+      for (const part of parts) {
+        const frame = parsed(part);
+        if (frame) frames.push(frame);
+      }
+      if (frames.length && !timer) timer = window.setTimeout(flush, COLLECT);
+    }
+  } finally {
+    clearTimeout(timer);
+    flush();
+  }
+}
+
+/** Return the name and the data of a frame; null for a comment. @param {string} text @returns {[string, any] | null} */
+function parsed(text) {
+  let name = "", data = "";
+  for (const row of text.split("\n")) {
+    if (row.startsWith("event: ")) name = row.slice(7);
+    else if (row.startsWith("data: ")) data += row.slice(6);
+  }
+  return name && data ? [name, JSON.parse(data)] : null;
+}
