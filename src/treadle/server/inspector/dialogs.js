@@ -17,7 +17,7 @@ export function Dialog() {
     if (asked && !box.current?.open) box.current?.showModal();
   }, [asked]);
   if (!asked) return null;
-  const inside = asked === "keys" ? html`<${Keys} />` : asked === "undo" ? html`<${Undo} />` : html`<${Fork} replaced=${asked.replace || null} />`;
+  const inside = asked === "keys" ? html`<${Keys} />` : asked === "undo" ? html`<${Undo} />` : html`<${Fork} replaced=${typeof asked === "object" ? asked.replace : null} />`;
   return html`<dialog ref=${box} aria-labelledby="dialog-t" onClose=${shut} onClick=${(/** @type {any} */ event) => event.target === box.current && shut()}>${inside}</dialog>`;
 }
 

@@ -1,6 +1,6 @@
 // Rules of what a task waits for before and while a call runs: approvals, questions, sleeps and tickets.
 // They follow `core/rules/approvals.py`, `answers.py`, `sleeps.py` and `deferring.py`.
-import { asText, ownCall, ownStep, takeBack, underWay } from "./fold_state.js";
+import { asText, endOf, ownCall, ownStep, takeBack, underWay } from "./fold_state.js";
 import { setCheck, settleCheck } from "./fold_checks.js";
 
 /** @typedef {import("./fold_state.js").State} State */
@@ -239,7 +239,7 @@ export function returnedResults(state, after) {
 export function endRun(state, call, event, how) {
   const run = call.runs.at(-1);
   if (!run || run.ended !== null) return;
-  const ended = event.reason === "crash" ? Math.max(run.began, state.before) : event.time;
+  const ended = endOf(state, event, run.began);
   call.runs = [...call.runs.slice(0, -1), { ...run, ended, how }];
   state.openRuns -= 1;
   if (!state.openRuns) state.toolTime += ended - state.runsSince;

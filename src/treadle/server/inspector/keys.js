@@ -10,7 +10,7 @@ import { reveal } from "./timeline_view.js";
 /** The list of keys, as `?` shows it. @type {[string, string][]} */
 export const KEYS = [
   ["↑ ↓ j k", "next row"], ["↵", "open, unfold, or go to the answer"], [", .", "one event back, one on"], ["< >", "one step back, one on"],
-  ["g", "rewind to what is selected"], ["0", "back to now"], ["s r p", "step, run, pause"], ["u", "undo, with its preview"],
+  ["g", "rewind to what is selected"], ["0", "back to now"], ["s r p", "step, run or try again, pause"], ["u", "undo, with its preview"],
   ["f", "fork here"], ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"], ["/", "search"],
   ["t i", "tasks, inbox"], ["Esc", "close"], ["?", "this list"],
 ];
@@ -36,7 +36,7 @@ const rests = () => ["created", "paused", "interrupted", "between steps"].includ
 const IN_TASK = {
   ",": () => seek(-1), ".": () => seek(1), "<": () => seekStep(-1), ">": () => seekStep(1), 0: () => look(null), g: rewind, Enter: toggle,
   f: () => void (may("edit") && (dialog.value = "fork")), u: () => void (may("edit") && !past.value && (dialog.value = "undo")),
-  s: () => void (may("run") && !past.value && rests() && step(taskShown.value)), r: () => void (may("run") && !past.value && rests() && run(taskShown.value)),
+  s: () => void (may("run") && !past.value && rests() && step(taskShown.value)), r: () => void (may("run") && !past.value && (rests() || word.value === "failed") && run(taskShown.value)),
   p: () => void (may("control") && !past.value && word.value === "running" && pause(taskShown.value)), Escape: () => (sheet.value = false),
 };
 

@@ -47,7 +47,7 @@ function Part({ part }) {
   if (part.type === "reasoning") return html`<p class="think">${safe(plain(part.text))}</p>`;
   if (part.type === "tool_call") return html`<p class="callline">${safe(part.name)}(<span class="qq">${line(part.arguments)}</span>)</p>`;
   if (part.type === "tool_result")
-    return html`<p class="callline"><span class=${part.is_error ? "st c-bad" : "qq"}>${safe(part.name)} → </span></p>${(part.parts || []).map((/** @type {any} */ each, /** @type {number} */ place) => html`<${Part} key=${place} part=${each} />`)}`;
+    return html`<p class="callline"><span class=${part.is_error ? "st c-bad" : "qq"}>${safe(part.name)} → </span></p><div class="result">${(part.parts || []).map((/** @type {any} */ each, /** @type {number} */ place) => html`<${Part} key=${place} part=${each} />`)}</div>`;
   return html`<span class="tag">${safe(part.type)}${part.name ? ` ${safe(part.name)}` : ""}${part.media_type ? ` ${safe(part.media_type)}` : ""}</span>`;
 }
 

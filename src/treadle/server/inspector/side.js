@@ -5,7 +5,7 @@ import { EventList, PastRequest } from "./records.js";
 import { taskLink } from "./place.js";
 import { may, writing } from "./store.js";
 import { current, dialog, isLive, past, rewind, select, sheet, shown, tab } from "./task_state.js";
-import { isBad, waiting } from "./timeline.js";
+import { busyTime, isBad, waiting } from "./timeline.js";
 import { Act, Empty, html, Icon, Json, Note } from "./ui.js";
 
 /** @type {Record<string, [string, string][]>} */
@@ -78,7 +78,7 @@ function StepDetail({ step, row }) {
 function Calls({ ids }) {
   const calls = ids.map((id) => /** @type {any} */ (shown.value.state.calls.get(id))).filter((call) => call && !call.answers);
   if (!calls.length) return null;
-  return html`<section><h3 class="cap">${plural(calls.length, "call")}</h3>${calls.map((call) => html`<button type="button" class="ev call-line" key=${call.id} onClick=${() => select(call.id)}><${CallIcon} call=${call} /><span class="mono cut">${safe(call.name)} <span class="qq">${line(call.arguments)}</span></span><span class="num q">${call.began && call.ended ? duration((call.ended - call.began) / 1e3) : ""}</span></button>`)}</section>`;
+  return html`<section><h3 class="cap">${plural(calls.length, "call")}</h3>${calls.map((call) => html`<button type="button" class="ev call-line" key=${call.id} onClick=${() => select(call.id)}><${CallIcon} call=${call} /><span class="mono cut">${safe(call.name)} <span class="qq">${line(call.arguments)}</span></span><span class="num q">${call.outcome && call.runs.length ? duration(busyTime(call.runs, call.ended) / 1e3) : ""}</span></button>`)}</section>`;
 }
 
 /** @param {{call: any}} props */
@@ -105,7 +105,7 @@ function CallDetail({ call }) {
     ${call.rewritten && html`<section><h3 class="cap">Arguments as ${safe(call.rewrittenBy?.join(", ") || "middleware")} changed them</h3><${Json} value=${call.rewritten} /></section>`}
     ${!waits && call.error && html`<section><h3 class="cap">Error</h3><${Note} tone="bad" icon="failed"><b>${safe(call.error.kind)}</b> ${safe(plain(call.error.message))}<//></section>`}
     ${!waits && !call.error && call.outcome && html`<section><h3 class="cap">Result${call.replaced ? ", replaced in this fork" : ""}</h3><${Json} value=${call.output} /></section>`}
-    <dl class="kv"><dt>Took</dt><dd>${waits === "unknown" ? "not known" : call.began && call.ended ? duration((call.ended - call.began) / 1e3) : "–"}</dd>
+    <dl class="kv"><dt>Took</dt><dd>${waits === "unknown" ? "not known" : call.runs.length ? duration(busyTime(call.runs, shown.value.state.time) / 1e3) : "–"}</dd>
       <dt>Effect</dt><dd>${effectOf(call)}</dd>${call.attempt > 1 && html`<dt>Attempt</dt><dd>${call.attempt}</dd>`}
       ${permit?.rule && html`<dt>Rule</dt><dd>${safe(permit.rule)}${permit.by ? `, decided by ${safe(permit.by)}` : ""}</dd>`}
       ${call.child && html`<dt>Subagent</dt><dd><a class="mono" href=${taskLink(call.child)}>${safe(call.child)}</a></dd>`}

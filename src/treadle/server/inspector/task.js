@@ -59,6 +59,7 @@ function Actions({ id }) {
   return html`<div class="acts">
     ${rests && may("run") && html`<${Act} icon="next" label="Step" keyName="s" onClick=${() => step(id)} />`}
     ${rests && may("run") && html`<${Act} main icon="play" label="Run" keyName="r" onClick=${() => run(id)} />`}
+    ${state === "failed" && may("run") && html`<${Act} main icon="again" label="Try again" keyName="r" onClick=${() => run(id)} />`}
     ${state === "running" && may("control") && html`<${Act} icon="pause" label="Pause" keyName="p" onClick=${() => pause(id)} />`}
     ${state === "waiting" && html`<${Act} main label="Answer" keyName="i" href="#/inbox" />`}
     ${state !== "running" && state !== "cancelled" && may("edit") && html`<${Act} icon="undo" label="Undo" keyName="u" onClick=${() => (dialog.value = "undo")} />`}

@@ -56,9 +56,11 @@ export const current = computed(() => {
 
 // ------------------------------------------------------------------------------------------- address
 
-let shownTask = "";
+let shownTask = "", shownView = "";
 effect(() => {
   const { task, view, query } = place.value;
+  if (view !== shownView || task !== shownTask) dialog.value = null;
+  shownView = view;
   if (view !== "t") return;
   const seq = Number(query.get("at")), isNew = task !== shownTask;
   shownTask = task;

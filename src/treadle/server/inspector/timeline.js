@@ -33,6 +33,27 @@ export function waiting(call) {
 /** Whether a call failed. @param {any} call */
 export const isBad = (call) => Boolean(call.error) || (call.outcome !== null && call.outcome !== "ok");
 
+/**
+ * Return how long any of some parts ran, in microseconds: waits between them do not count.
+ * @param {{began: number, ended: number | null}[]} parts
+ * @param {number} until  the end of what still runs
+ */
+export function busyTime(parts, until) {
+  let busy = 0, last = 0;
+  for (const { began, ended } of [...parts].sort((a, b) => a.began - b.began)) {
+    const end = ended ?? until;
+    busy += Math.max(0, end - Math.max(began, last));
+    last = Math.max(last, end);
+  }
+  return busy;
+}
+
+/** Return the requests of a step and the attempts of its calls. @param {State} state @param {any} step */
+export function partsOf(state, step) {
+  const calls = step.calls.map((/** @type {string} */ id) => state.calls.get(id)).filter(Boolean);
+  return [...step.sends, ...calls.flatMap((/** @type {any} */ call) => call.runs)];
+}
+
 /** When the newest part of something ended; null while it runs. @param {{began: number, ended: number | null}[]} runs */
 const lastEnd = (runs) => (runs.length ? /** @type {any} */ (runs.at(-1)).ended : null);
 
@@ -44,8 +65,7 @@ const lastEnd = (runs) => (runs.length ? /** @type {any} */ (runs.at(-1)).ended 
  */
 export function stepEnd(state, step) {
   if (step.ended) return step.ended;
-  const calls = step.calls.map((/** @type {string} */ id) => state.calls.get(id)).filter(Boolean);
-  const parts = [...step.sends, ...calls.flatMap((/** @type {any} */ call) => call.runs)];
+  const parts = partsOf(state, step);
   if (parts.some((part) => part.ended === null)) return null;
   return Math.max(step.began, ...parts.map((part) => part.ended));
 }

@@ -5,7 +5,7 @@ import { asText } from "./fold_state.js";
 import { count, duration, line, mark, plural, safe } from "./format.js";
 import { now, opened } from "./store.js";
 import { current, flip, isLive, rows, select, sheet, shown } from "./task_state.js";
-import { isBad, scale, ticks, waiting } from "./timeline.js";
+import { busyTime, isBad, partsOf, scale, ticks, waiting } from "./timeline.js";
 import { html, Icon } from "./ui.js";
 
 /** @typedef {import("./timeline.js").Row} Row */
@@ -130,11 +130,11 @@ function CallBars({ row, axis, until }) {
 
 /** @param {{row: Row, until: number}} props */
 function Took({ row, until }) {
-  if (row.kind === "step") return html`${duration(((row.ended ?? until) - row.began) / 1e3)}`;
+  if (row.kind === "step") return html`${duration(busyTime(partsOf(shown.value.state, row.step), until) / 1e3)}`;
   const { call } = row, waits = waiting(call);
   if (waits) return html`<span class=${`st c-${waits === "unknown" ? "odd" : waits === "sleeps" ? "" : "wait"}`}>${waits}</span>`;
   if (!call.runs.length) return call.outcome ? html`<span class="st">${call.outcome}</span>` : null;
-  return html`${duration(((row.ended ?? until) - row.began) / 1e3)}`;
+  return html`${duration(busyTime(call.runs, until) / 1e3)}`;
 }
 
 /** @param {{row: Row}} props */

@@ -40,32 +40,34 @@ export function Json({ value }) {
   return html`<pre class="box" tabindex="0">${typeof value === "string" ? safe(value) : pretty(value, "")}</pre>`;
 }
 
-const FLAT = 46;
+/** The most characters of an object or a list on one line. */
+const FLAT = 48;
 
-/** Whether a value fits on one line. @param {any} value */
+/** Whether a value fits on one line: without objects in it, and short. @param {any} value */
 function isFlat(value) {
-  const items = Object.values(value);
-  return items.every((item) => item === null || typeof item !== "object") && JSON.stringify(value).length < FLAT;
+  if (value === null || typeof value !== "object" || "$cut" in value) return true;
+  return Object.values(value).every((item) => item === null || typeof item !== "object") && JSON.stringify(value).length < FLAT;
 }
 
-/** @param {any} value @param {string} pad @returns {any} */
-function pretty(value, pad) {
+/** Return a value that fits on one line. @param {any} value @returns {any} */
+function flat(value) {
   if (typeof value === "string") return `"${safe(value)}"`;
   if (value === null || typeof value !== "object") return String(value);
   if ("$cut" in value) return html`"${safe(value.$cut.head)}…" <span class="k">${value.$cut.chars} characters</span>`;
-  const isList = Array.isArray(value), entries = Object.entries(value);
-  if (!entries.length) return isList ? "[]" : "{}";
-  const name = (/** @type {string} */ key) => (isList ? "" : html`<span class="k">${safe(key)}: </span>`);
-  if (isFlat(value)) {
-    const parts = entries.map(([key, item], place) => [place ? ", " : "", name(key), pretty(item, "")]);
-    return isList ? ["[", parts, "]"] : pad ? ["{ ", parts, " }"] : entries.map(([key, item], place) => [place ? "\n" : "", name(key), pretty(item, "")]);
-  }
-  const inner = isList ? `${pad}  ` : pad;
-  const rows = entries.map(([key, item], place) => {
-    const below = !isList && item !== null && typeof item === "object" && Object.keys(item).length && !isFlat(item);
-    return [place || isList ? `\n${inner}` : pad && place === 0 ? "" : "", name(key), below ? `\n${pad}  ` : "", pretty(item, below ? `${pad}  ` : inner || " ")];
+  const isList = Array.isArray(value), [left, right] = isList ? "[]" : "{}";
+  const items = Object.entries(value).map(([key, item], place) => [place ? ", " : "", isList ? "" : html`<span class="k">${safe(key)}: </span>`, flat(item)]);
+  return [left, items, right];
+}
+
+/** Return a value as lines: names with their values, and items of lists after a dash. @param {any} value @param {string} pad @returns {any} */
+function pretty(value, pad) {
+  if (isFlat(value) && (pad || value === null || typeof value !== "object" || Array.isArray(value) || "$cut" in value || !Object.keys(value).length)) return flat(value);
+  return Object.entries(value).map(([key, item], place) => {
+    const head = Array.isArray(value) ? html`<span class="k">- </span>` : html`<span class="k">${safe(key)}: </span>`;
+    const start = place ? `\n${pad}` : "";
+    if (isFlat(item)) return [start, head, flat(item)];
+    return Array.isArray(value) ? [start, head, pretty(item, `${pad}  `)] : [start, head, `\n${pad}  `, pretty(item, `${pad}  `)];
   });
-  return isList ? ["[", rows, `\n${pad}]`] : rows;
 }
 
 /** An object as a table of names and values. @param {{of: Record<string, any>}} props */
