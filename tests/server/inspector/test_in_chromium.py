@@ -120,7 +120,10 @@ def until(browser: Browser, condition: str, seconds: float = 20.0) -> None:
 def press(browser: Browser, *keys: str) -> None:
     """Press keys as a person does."""
     for key in keys:
-        shared: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": 13 if key == "Enter" else 0}
+        shared: dict[str, Any] = {
+            "key": key,
+            "windowsVirtualKeyCode": {"Enter": 13, "Escape": 27}.get(key, 0),
+        }
         text_of_key = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
         browser.call("Input.dispatchKeyEvent", type="keyDown", **shared, **text_of_key)
         browser.call("Input.dispatchKeyEvent", type="keyUp", **shared)

@@ -5,7 +5,7 @@ const THIN = "\u202f";
 /** Return a duration in milliseconds, with at most three significant digits. @param {number | null | undefined} ms */
 export function duration(ms) {
   if (ms === null || ms === undefined || Number.isNaN(ms)) return "";
-  if (ms < 1) return "<1 ms";
+  if (ms < 1) return ms <= 0 ? "0" : "<1 ms";
   if (ms < 1e3) return `${Math.round(ms)} ms`;
   if (ms < 6e4) return `${(ms / 1e3).toFixed(ms < 1e4 ? 2 : 1)} s`;
   if (ms < 36e5) return `${Math.floor(ms / 6e4)} m ${Math.floor((ms % 6e4) / 1e3)} s`;

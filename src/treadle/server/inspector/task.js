@@ -42,8 +42,8 @@ function Facts({ state }) {
   const facts = [
     ["Steps", count(state.order.length), undone ? `+ ${count(undone)} undone` : ""],
     ["Calls", count(spent.toolCalls), ""],
-    ["Models", duration(state.modelTime / 1e3) || "0", plural(spent.modelCalls, "request")],
-    ["Tools", duration(state.toolTime / 1e3) || "0", ""],
+    ["Models", duration(state.modelTime / 1e3), plural(spent.modelCalls, "request")],
+    ["Tools", duration(state.toolTime / 1e3), ""],
     ["Elapsed", duration((until - begins) / 1e3), ""],
     ["Tokens", count(spent.tokensIn + spent.tokensOut), `${count(spent.tokensIn)} in, ${count(spent.tokensOut)} out`],
     ["Cost", spent.cost === null ? "–" : money(spent.cost), spent.unpriced.length ? `no price for ${spent.unpriced.join(", ")}` : ""],
