@@ -276,6 +276,8 @@ async def _serve(
         api.tell = telling.adoption
         async with api.lifespan():
             telling.serving(listen.url(bound), store.url, token_file, names)
+            if api.page is not None and listen.unix is None:
+                telling.page(listen.url(bound), token_file)
             await server.serve([bound])
         telling.ended(store.fenced)
     return 0
@@ -316,6 +318,14 @@ class _Telling:
         )
         self._screen.line((access, "dim"))
         self._thread.start()
+
+    def page(self, url: str, token_file: Path | None) -> None:
+        """Print the link to the inspector; on a terminal with the token, which logs must not contain."""
+        is_read_at_once = self._screen.out.is_terminal and not self._screen.json
+        token = (
+            f"#token={token_file.read_text().strip()}" if is_read_at_once and token_file is not None else ""
+        )
+        self._screen.command("inspector ", f"{url}/{token}")
 
     def adoption(self, adoption: Adoption) -> None:
         """Queue an event of the adopter for printing; called in the event loop that drives tasks."""

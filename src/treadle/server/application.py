@@ -52,6 +52,7 @@ class Application(Starlette):
         self, service: Service, guard: Mapping[str, Any], *, drive: bool, page: Page | None = None
     ) -> None:
         self.service = service
+        self.page = page
         self._drive = drive
         self._ended = False
         self.tell: Tell = log

@@ -27,7 +27,7 @@ function Header({ id }) {
     <div class="titlebar"><h1 class="cut" title=${safe(title)}>${safe(title)}</h1><${State} state=${word.value} pill /><${Actions} id=${id} /></div>
     <${Facts} state=${state} />
     ${state.error && html`<${Note} tone="bad" icon="failed"><b>${safe(state.error.kind)}</b> ${safe(state.error.message)}<//>`}
-    ${reasonsOf(state).length > 0 && html`<${Note} tone="wait" icon="degraded">${safe(reasonsOf(state).join("; "))}<//>`}
+    ${reasonsOf(state).length > 0 && html`<${Note} tone="wait" icon="degraded">${safe([...new Set(reasonsOf(state))].join("; "))}<//>`}
     ${state.stopReason && (word.value === "paused" || word.value === "interrupted" || word.value === "cancelled") && html`<${Note} icon=${word.value}>${safe(state.stopReason)}<//>`}
   </header>`;
 }
@@ -54,6 +54,7 @@ function Facts({ state }) {
 
 /** Verbs that fit the state, each with its key. One of them is the main one. @param {{id: string}} props */
 function Actions({ id }) {
+  if (opened.value.loading) return null;
   if (past.value) return html`<div class="acts">${may("edit") && html`<${Act} main icon="fork" label="Fork here" keyName="f" onClick=${() => (dialog.value = "fork")} />`}</div>`;
   const state = word.value, rests = ["created", "paused", "interrupted", "between steps"].includes(state);
   return html`<div class="acts">

@@ -35,6 +35,7 @@ const lives = computed(() => driven.value || Boolean(summary.value?.driven));
 /** The word of the state that people read. */
 export const word = computed(() => {
   const found = stateWord(shown.value.state);
+  if (opened.value.loading && !past.value) return summary.value?.state_text || found;
   if (past.value) return found === "running" ? "between steps" : found;
   if (found === "running" || found === "waiting" || found === "created") {
     if (lives.value) return found === "waiting" ? "waiting" : "running";
@@ -51,7 +52,9 @@ export const isLive = computed(() => !past.value && lives.value && word.value ==
 export const current = computed(() => {
   const list = rows.value;
   const steps = list.filter((row) => row.kind === "step" && !row.undone);
-  return list.find((row) => row.key === selected.value) || steps.find((row) => row.ended === null) || steps.at(-1);
+  const chosen = list.find((row) => row.key === selected.value);
+  if (chosen || opened.value.loading) return chosen || steps[0];
+  return steps.find((row) => row.ended === null) || steps.at(-1);
 });
 
 // ------------------------------------------------------------------------------------------- address

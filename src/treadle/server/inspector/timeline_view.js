@@ -41,7 +41,7 @@ export function Timeline() {
   useEffect(() => {
     follows.current = true;
     reveal(list.findIndex((row) => row.key === current.value?.key));
-  }, [opened.value.id]);
+  }, [opened.value.id, opened.value.loading]);
   useLayoutEffect(() => {
     if (live && follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
     measure();
