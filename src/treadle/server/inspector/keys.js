@@ -2,7 +2,7 @@
 import { decide, editItem, moveItem } from "./inbox.js";
 import { go, place, taskShown } from "./place.js";
 import { may } from "./store.js";
-import { dialog, look, move, past, rewind, seek, seekStep, sheet, toggle, word } from "./task_state.js";
+import { dialog, look, mayRun, maySteps, move, past, rewind, seek, seekStep, sheet, toggle, word } from "./task_state.js";
 import { pause, run, step } from "./task.js";
 import { moveCursor, openCursor } from "./tasks.js";
 import { reveal } from "./timeline_view.js";
@@ -30,13 +30,11 @@ const IN_INBOX = {
   Enter: () => document.getElementById("answer")?.focus(),
 };
 
-const rests = () => ["created", "paused", "interrupted", "between steps"].includes(word.value);
-
 /** @type {Record<string, () => void>} */
 const IN_TASK = {
   ",": () => seek(-1), ".": () => seek(1), "<": () => seekStep(-1), ">": () => seekStep(1), 0: () => look(null), g: rewind, Enter: toggle,
   f: () => void (may("edit") && (dialog.value = "fork")), u: () => void (may("edit") && !past.value && (dialog.value = "undo")),
-  s: () => void (may("run") && !past.value && rests() && step(taskShown.value)), r: () => void (may("run") && !past.value && (rests() || word.value === "failed") && run(taskShown.value)),
+  s: () => void (may("run") && maySteps.value && step(taskShown.value)), r: () => void (may("run") && mayRun.value && run(taskShown.value)),
   p: () => void (may("control") && !past.value && word.value === "running" && pause(taskShown.value)), Escape: () => (sheet.value = false),
 };
 

@@ -37,6 +37,7 @@ export const inbox = computed(() =>
 
 /** Say something about an act. @param {string} text @param {boolean} [bad] */
 export function say(text, bad = false) {
+  if (toast.value?.bad && !bad) return; // a refusal stays until it is read
   toast.value = { text, bad };
   clearTimeout(saying);
   saying = window.setTimeout(() => (toast.value = null), bad ? 8000 : 4000);

@@ -6,7 +6,7 @@ import { taskLink } from "./place.js";
 import { Side } from "./side.js";
 import { Slider } from "./slider.js";
 import { act, driven, may, now, opened } from "./store.js";
-import { dialog, isLive, past, shown, summary, word } from "./task_state.js";
+import { dialog, isLive, mayRun, maySteps, past, shown, summary, word } from "./task_state.js";
 import { Timeline } from "./timeline_view.js";
 import { Act, Empty, html, Note, State } from "./ui.js";
 
@@ -56,11 +56,10 @@ function Facts({ state }) {
 function Actions({ id }) {
   if (opened.value.loading) return null;
   if (past.value) return html`<div class="acts">${may("edit") && html`<${Act} main icon="fork" label="Fork here" keyName="f" onClick=${() => (dialog.value = "fork")} />`}</div>`;
-  const state = word.value, rests = ["created", "paused", "interrupted", "between steps"].includes(state);
+  const state = word.value, again = state === "failed";
   return html`<div class="acts">
-    ${rests && may("run") && html`<${Act} icon="next" label="Step" keyName="s" onClick=${() => step(id)} />`}
-    ${rests && may("run") && html`<${Act} main icon="play" label="Run" keyName="r" onClick=${() => run(id)} />`}
-    ${state === "failed" && may("run") && html`<${Act} main icon="again" label="Try again" keyName="r" onClick=${() => run(id)} />`}
+    ${maySteps.value && may("run") && html`<${Act} icon="next" label="Step" keyName="s" onClick=${() => step(id)} />`}
+    ${mayRun.value && may("run") && html`<${Act} main icon=${again ? "again" : "play"} label=${again ? "Try again" : "Run"} keyName="r" onClick=${() => run(id)} />`}
     ${state === "running" && may("control") && html`<${Act} icon="pause" label="Pause" keyName="p" onClick=${() => pause(id)} />`}
     ${state === "waiting" && html`<${Act} main label="Answer" keyName="i" href="#/inbox" />`}
     ${state !== "running" && state !== "cancelled" && may("edit") && html`<${Act} icon="undo" label="Undo" keyName="u" onClick=${() => (dialog.value = "undo")} />`}

@@ -37,13 +37,17 @@ export const word = computed(() => {
   const found = stateWord(shown.value.state);
   if (opened.value.loading && !past.value) return summary.value?.state_text || found;
   if (past.value) return found === "running" ? "between steps" : found;
-  if (found === "running" || found === "waiting" || found === "created") {
-    if (lives.value) return found === "waiting" ? "waiting" : "running";
-    if (summary.value?.state === "interrupted") return "interrupted";
-    return found === "running" ? "between steps" : found;
-  }
-  return found;
+  if (shown.value.state.ended) return found;
+  if (lives.value) return "running"; // a driver works on it, also after a request to pause
+  if (summary.value?.state === "interrupted") return "interrupted";
+  return found === "running" ? "between steps" : found;
 });
+
+/** Whether a step may be run: the task stands before or between steps, and neither is paused nor waits. */
+export const maySteps = computed(() => !past.value && ["created", "between steps"].includes(word.value));
+
+/** Whether the task may be let run on. */
+export const mayRun = computed(() => maySteps.value || (!past.value && ["paused", "interrupted", "failed"].includes(word.value)));
 
 /** Whether the task is driven now and the page looks at now. */
 export const isLive = computed(() => !past.value && lives.value && word.value === "running");
