@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,12 @@ import pytest
 
 from tests.journals.fixed import SUFFIX
 from tests.journals.stories import AGENTS
+from tests.server.inspector.pages import NODE, command
 from treadle import Runner
 from treadle.results.wire import plain_wire
-from treadle.server.page import FOLDER
 
 pytestmark = pytest.mark.anyio
 
-NODE = shutil.which("node")
 JOURNALS = Path(__file__).parents[2] / "journals"
 RECORDED = sorted(file for file in JOURNALS.glob("*/*") if file.suffix in (SUFFIX, ".jsonl"))
 
@@ -107,15 +105,11 @@ async def journals() -> AsyncIterator[dict[str, Any]]:
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed: the page's modules run in it")
 async def test_the_fold_of_the_page_gives_the_state_of_the_server_after_every_event(tmp_path: Path) -> None:
-    assert NODE is not None
-    page = tmp_path / "page"
-    shutil.copytree(FOLDER, page)
-    (page / "package.json").write_text('{"type": "module"}')  # for node; the page declares its modules
     recorded = tmp_path / "journals.jsonl"
     with recorded.open("w") as file:
         async for journal in journals():
             file.write(json.dumps(journal) + "\n")
-    check = [NODE, str(Path(__file__).with_name("check_fold.mjs")), str(page), str(recorded)]
+    check = command("check_fold.mjs", tmp_path, str(recorded))
     printed = json.loads((await anyio.run_process(check)).stdout)
     assert printed["wrong"] == []
     assert printed["prefixes"] > 1_000

@@ -54,7 +54,7 @@ export function endUndo(state, event, gone, last) {
     const step = ownStep(state, id);
     for (const call of step.open) for (const waiting of [state.approvals, state.deferred]) waiting.delete(call);
     for (const call of step.calls) state.deferred.delete(call);
-    Object.assign(step, { undone: event.branch, lastSeq: event.seq });
+    step.undone = event.branch;
     for (const [key, sleep] of [...state.sleeps]) if (sleep.step === id) state.sleeps.delete(key);
     for (const [key, question] of [...state.questions]) if (question.step === id) state.questions.delete(key);
   }

@@ -78,8 +78,12 @@ function isCallers(state, call) {
 /** Kinds of requests that people, callers and holders of tickets decide. */
 const OUTSIDE = new Set(["approval", "question", "settlement", "call", "background"]);
 
-/** Return the number of requests that others must decide. @param {State} state */
-export const pendingCount = (state) => pendingOf(state).filter((item) => OUTSIDE.has(item.kind)).length;
+/** Return the number of requests that others must decide; background work of an ended task does not count. @param {State} state */
+export function pendingCount(state) {
+  const mayWait = state.approvals.size || state.questions.size || state.undo || state.graph || (state.deferred.size && !state.ended);
+  if (!mayWait && (state.ended || !openCalls(state).some(isUnsettled))) return 0;
+  return pendingOf(state).filter((item) => OUTSIDE.has(item.kind)).length;
+}
 
 /** Return the spending of a task with all tasks below it. @param {State} state */
 export function spending(state) {

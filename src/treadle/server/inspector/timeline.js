@@ -99,7 +99,7 @@ function addStep(state, rows, id) {
   const step = /** @type {any} */ (state.steps.get(id));
   if (!step) return;
   const undone = step.undone > 0;
-  rows.push({ key: id, kind: "step", step, undone, began: step.began, ended: stepEnd(state, step), seq: step.seq, lastSeq: step.lastSeq });
+  rows.push({ key: id, kind: "step", step, undone, began: step.began, ended: stepEnd(state, step), seq: step.seq, lastSeq: step.endedSeq || step.lastSeq });
   const order = step.calls.flatMap((/** @type {string} */ call) => [...attemptsBefore(state, call), call]);
   for (const call of [...order, ...(step.compensations || [])]) {
     const shown = /** @type {any} */ (state.calls.get(call));
