@@ -53,7 +53,7 @@ function callRequested(state, event) {
   if (!node || !step) return;
   if (event.asked && !node.owesResults) node.owesResults = true;
   node.requests += 1;
-  addCall(state, step, { id: event.call, name: event.name, arguments: event.arguments, .../** @type {any} */ ({ problem: event.problem, fromModel: event.asked }) });
+  addCall(state, step, { id: event.call, name: event.name, arguments: event.arguments, problem: event.problem, fromModel: event.asked });
   node.memo = { ...node.memo, [event.key]: { call: event.call } };
   countCall(state, node);
 }

@@ -46,6 +46,7 @@
  * @property {any} error
  * @property {number} undone  the branch that an undo of it began; 0 if it was not undone
  * @property {any} checkpoint
+ * @property {number} [endedSeq]  the event of its end
  */
 
 /**
@@ -70,6 +71,9 @@
  * @property {string | null} child  the task of an agent's call
  * @property {string | null} undoes  the call that this compensation takes back
  * @property {any} permit  the decision on its start
+ * @property {any} problem  why its arguments do not fit
+ * @property {any} ticket  the status of its work in the background
+ * @property {boolean} fromModel  of a step function's call, whether an answer asked for it
  */
 
 let eras = 0;

@@ -158,7 +158,7 @@ function takeAnswer(state, step, message) {
   step.answeredCalls = step.calls.length;
   for (const part of message.parts) {
     if (part.type !== "tool_call") continue;
-    addCall(state, step, { id: part.id, name: part.name, arguments: part.arguments, .../** @type {any} */ ({ problem: part.problem }) });
+    addCall(state, step, { id: part.id, name: part.name, arguments: part.arguments, problem: part.problem });
     state.toolCalls += 1;
   }
 }
