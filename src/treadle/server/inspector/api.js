@@ -16,6 +16,15 @@ function takeToken() {
   return given;
 }
 
+/** Whether the server refused the token. */
+export const refused = signal(false);
+
+/** Forget a token that the server refused. */
+function refuse() {
+  if (token.value) refused.value = true;
+  signIn("");
+}
+
 /** Sign in with another token; "" signs out. @param {string} given */
 export function signIn(given) {
   sessionStorage.setItem(TOKEN, given);
@@ -45,7 +54,7 @@ export async function call(path, body, headers = {}) {
   });
   const isJson = answer.headers.get("content-type")?.includes("json");
   const data = isJson ? await answer.json() : null;
-  if (answer.status === 401) token.value = "";
+  if (answer.status === 401) refuse();
   if (!answer.ok) throw new Refused(answer.status, data);
   return data;
 }
@@ -77,7 +86,7 @@ async function keepFollowing(stopped, query, take, tell) {
     try {
       const headers = { Authorization: `Bearer ${token.value}`, Accept: "text/event-stream" };
       const answer = await fetch(BASE + query(), { headers, signal: stopped, cache: "no-store" });
-      if (answer.status === 401) token.value = "";
+      if (answer.status === 401) refuse();
       if (!answer.ok || !answer.body) throw new Refused(answer.status, null);
       tell("live");
       wait = SOONEST;

@@ -2,7 +2,7 @@
 import { effect } from "@preact/signals";
 import { render } from "preact";
 import { useState } from "preact/hooks";
-import { signIn, token } from "./api.js";
+import { refused, signIn, token } from "./api.js";
 import { Dialog } from "./dialogs.js";
 import { count, safe } from "./format.js";
 import { Inbox } from "./inbox.js";
@@ -12,7 +12,7 @@ import { inbox, live, me, opened, start, tasks, toast } from "./store.js";
 import { dialog, word } from "./task_state.js";
 import { TaskPage } from "./task.js";
 import { Tasks } from "./tasks.js";
-import { Empty, html, Icon } from "./ui.js";
+import { Empty, html, Icon, Note } from "./ui.js";
 
 /** Views in the rail: address, icon, name. @type {[string, string, string][]} */
 const VIEWS = [["", "tasks", "Tasks"], ["inbox", "inbox", "Inbox"]];
@@ -40,12 +40,15 @@ function SignIn() {
   const [text, setText] = useState("");
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    if (text.trim()) signIn(text.trim());
+    if (!text.trim()) return;
+    refused.value = false;
+    signIn(text.trim());
   };
   return html`<main class="signin"><form onSubmit=${submit}><div class="brand"><${Mark} />Treadle</div><h1>Which token?</h1>
     <p class="q"><code>treadle serve</code> prints a link with it. It is also in <code>.treadle/server-token</code>, in the folder where the server was started.</p>
+    ${refused.value && html`<${Note} tone="bad" icon="key">The server does not accept this token: it may have a new one.<//>`}
     <label><span class="cap">Token</span><input class="field mono" type="password" autocomplete="off" value=${text} onInput=${(/** @type {any} */ change) => setText(change.target.value)} /></label>
-    <button class="btn main">Sign in</button><p class="qq">It stays in this tab, and is sent to this server alone.</p></form></main>`;
+    <button class="btn main">Sign in</button><p class="qq">It stays in this tab, and goes to this server alone.</p></form></main>`;
 }
 
 effect(() => {

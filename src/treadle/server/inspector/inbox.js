@@ -1,6 +1,6 @@
 // The inbox: approvals, questions and unknown outcomes of all tasks, oldest first, each with one key for each answer.
 import { computed, signal } from "@preact/signals";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ago, duration, line, plural, safe } from "./format.js";
 import { asText } from "./fold_state.js";
 import { taskLink } from "./place.js";
@@ -93,8 +93,11 @@ export function Inbox() {
 
 /** @param {any} props */
 function Item({ each, at, isOpen }) {
-  const [icon, tone, kind] = KINDS[each.kind];
-  return html`<div class="item" id=${`i-${keyOf(each)}`} role="option" aria-selected=${isOpen} onClick=${() => choose(at)}><${Icon} name=${icon} tone=${tone} /><span class="t cut">${kind}</span><span class="qq">${ago(each.asked, now.value)}</span>
+  const [icon, tone, kind] = KINDS[each.kind], box = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    if (isOpen) box.current?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [isOpen]);
+  return html`<div class="item" ref=${box} id=${`i-${keyOf(each)}`} role="option" aria-selected=${isOpen} onClick=${() => choose(at)}><${Icon} name=${icon} tone=${tone} /><span class="t cut">${kind}</span><span class="qq">${ago(each.asked, now.value)}</span>
     <span class="s cut mono">${each.tool ? `${safe(each.tool)}(${line(each.arguments)})` : safe(each.text)}</span><span class="s cut qq">${safe(each.task_id)}</span></div>`;
 }
 

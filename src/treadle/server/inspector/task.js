@@ -49,7 +49,10 @@ function Facts({ state }) {
     ["Cost", spent.cost === null ? "–" : money(spent.cost), spent.unpriced.length ? `no price for ${spent.unpriced.join(", ")}` : ""],
     ["Agent", safe(state.agent), driver ? `driven by ${safe(driver.host || "a process")}` : ""],
   ];
-  return html`<dl class="facts">${facts.map(([name, value, unit]) => html`<div key=${name}><dt class="cap">${name}</dt><dd class="v">${value} <span class="u">${unit}</span></dd></div>`)}</dl>`;
+  const reading = opened.value.loading && !past.value, row = summary.value;
+  const known = /** @type {Record<string, string>} */ (row ? { Steps: count(row.steps), Tokens: count((row.input_tokens || 0) + (row.output_tokens || 0)), Cost: money(row.cost), Agent: safe(row.agent) } : {});
+  const drawn = reading ? facts.map(([name]) => [name, known[name] || "…", ""]) : facts;
+  return html`<dl class="facts">${drawn.map(([name, value, unit]) => html`<div key=${name}><dt class="cap">${name}</dt><dd class="v">${value} <span class="u">${unit}</span></dd></div>`)}</dl>`;
 }
 
 /** Verbs that fit the state, each with its key. One of them is the main one. @param {{id: string}} props */

@@ -182,11 +182,15 @@ function place(pieces, time) {
 
 const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 3e4, 6e4, 3e5, 6e5, 18e5, 36e5, 108e5, 432e5, 864e5];
 
-/** Return the marks of a scale: their times in milliseconds of busy time, and their places. @param {ReturnType<typeof scale>} axis */
-export function ticks(axis) {
+/**
+ * Return the marks of a scale: their times in milliseconds of busy time, and their places.
+ * @param {ReturnType<typeof scale>} axis
+ * @param {number} [most]  how many marks have room
+ */
+export function ticks(axis, most = 7) {
   const total = axis.busy / 1e3;
   if (!total) return [];
-  const step = STEPS.find((each) => total / each <= 7) || total / 5;
+  const step = STEPS.find((each) => total / each <= most) || total / most;
   const marks = [];
   for (let time = 0; time <= total; time += step) marks.push({ time, x: along(axis.pieces, time * 1e3) });
   return marks;

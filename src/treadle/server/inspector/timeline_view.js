@@ -52,7 +52,7 @@ export function Timeline() {
     measure();
   };
   const { state } = shown.value, until = live ? Math.max(state.time, now.value * 1e3) : state.time;
-  const axis = scale(list.slice(seen[0], seen[1]), until), marks = ticks(axis);
+  const axis = scale(list.slice(seen[0], seen[1]), until), marks = ticks(axis, innerWidth < 760 ? 3 : 7);
   const first = Math.max(0, seen[0] - SPARE), drawn = list.slice(first, seen[1] + SPARE);
   return html`<div class="axis" aria-hidden="true"><span class="cap">Step, call</span>
       <div class="ticks">${marks.map(({ time, x }) => x < 0.97 && html`<span key=${time} style=${{ left: `${x * 100}%` }}>${mark(time)}</span>`)}</div><span class="cap num">Took</span></div>
