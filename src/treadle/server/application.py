@@ -177,13 +177,8 @@ def app(
         raise ConfigurationError(
             f"app: the runner comes first: app(Runner(agents=[agent]), auth=...), got {runner!r:.80}"
         )
-    if auth is None:
-        auth = OneToken(token_in(TOKEN_FILE))
-    if not can_be_called(auth):
-        raise ConfigurationError(
-            "app: auth must be a function of a connection that returns a Principal or None; for one token, write "
-            "auth=OneToken('...')"
-        )
+    auth = OneToken(token_in(TOKEN_FILE)) if auth is None else auth
+    _check_auth(auth)
     secrets: Any = getattr(auth, "secret_values", frozenset[str])
     driver_of(runner).vault.learn(secrets())
     _check_names(hosts=hosts, origins=origins, models=models, protocols=protocols)
@@ -210,6 +205,15 @@ def app(
     if page is not None:
         guard["is_public"] = page.owns
     return Application(service, guard, drive=drive, page=page)
+
+
+def _check_auth(auth: Authenticate) -> None:
+    """Raise `ConfigurationError` for an `auth` that cannot be called."""
+    if not can_be_called(auth):
+        raise ConfigurationError(
+            "app: auth must be a function of a connection that returns a Principal or None; for one token, write "
+            "auth=OneToken('...')"
+        )
 
 
 def _check_names(*, protocols: Collection[str], **lists: Collection[str]) -> None:
