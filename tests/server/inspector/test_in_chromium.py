@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import PIPE
 from typing import Any
 
 import pytest
 
-from tests.docs.browser import Browser, chromium
-from tests.forked import Forked
+from tests.docs.browser import Browser
+from tests.server.inspector.chromium import go, needs_chromium, press, serving, until
 from treadle import Agent, Policy, Rule, Runner, RunOptions, ScriptedModel, tool
 from treadle.llm.scripted import call, text
 
-PROGRAM = chromium()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed")
+pytestmark = needs_chromium
 
 HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"> \u202egnp.exe "
@@ -53,18 +49,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     folder = tmp_path_factory.mktemp("inspected")
     (folder / "shop.py").write_text(AGENTS)
     asyncio.run(fill(folder / ".treadle" / "journal.db"))
-    command = [sys.executable, "-m", "treadle", "serve", "shop:agent", "--port", "0", "--json"]
-    process = Forked(command, cwd=folder, stdout=PIPE, stderr=PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, process.communicate()
-        served = json.loads(line)
-        token = (folder / served["token_file"]).read_text().strip()
-        yield f"{served['url']}/#token={token}", folder
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
+    with serving(folder, "shop:agent") as link:
+        yield link, folder
 
 
 async def fill(store: Path) -> None:
@@ -96,42 +82,12 @@ async def fill(store: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser(server: tuple[str, Path]) -> Iterator[Browser]:
-    """Yield a browser with the page, signed in."""
-    assert PROGRAM is not None
-    with Browser(PROGRAM) as opened:
-        opened.show(1440, 900)
-        opened.call("Log.enable")
-        opened.open(server[0])
-        until(opened, "document.querySelectorAll('.list .trow').length === 2")
-        yield opened
-
-
-def until(browser: Browser, condition: str, seconds: float = 20.0) -> None:
-    """Wait until an expression is true in the page."""
-    end = time.monotonic() + seconds
-    while not browser.run(f"Boolean({condition})"):
-        if time.monotonic() > end:
-            shown = browser.run("document.body.innerText")
-            pytest.fail(f"never true: {condition}\n{shown}")
-        time.sleep(0.05)
-
-
-def press(browser: Browser, *keys: str) -> None:
-    """Press keys as a person does."""
-    for key in keys:
-        shared: dict[str, Any] = {
-            "key": key,
-            "windowsVirtualKeyCode": {"Enter": 13, "Escape": 27}.get(key, 0),
-        }
-        text_of_key = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
-        browser.call("Input.dispatchKeyEvent", type="keyDown", **shared, **text_of_key)
-        browser.call("Input.dispatchKeyEvent", type="keyUp", **shared)
-
-
-def go(browser: Browser, hash_: str) -> None:
-    """Go to a place in the page."""
-    browser.run(f"void (location.hash = {json.dumps(hash_)})")
+def browser(chromium_window: Browser, server: tuple[str, Path]) -> Browser:
+    """Return a browser with the page, signed in."""
+    chromium_window.show(1440, 900)
+    chromium_window.open(server[0])
+    until(chromium_window, "document.querySelectorAll('.list .trow').length === 2")
+    return chromium_window
 
 
 def test_the_token_leaves_the_address_and_nothing_comes_from_elsewhere(
