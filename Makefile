@@ -1,11 +1,11 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: prose, full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# tool-faults, keys, injection, aimock, protocols, foreign, local-model, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, release-check, lock.
+# tool-faults, keys, injection, aimock, protocols, browser, foreign, local-model, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, release-check, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 PROTOCOLS = $(HOME)/.cache/treadle-protocols
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package protocols protocols-package foreign local-model docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package protocols protocols-package browser foreign local-model docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
 	soak coverage dependencies package release-check lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -85,6 +85,10 @@ protocols-package:
 
 protocols: .venv protocols-package
 	TREADLE_PROTOCOLS=$(PROTOCOLS) $(RUN)/pytest -q -n 2 tests/server/protocols
+
+# The inspector in Chromium, which has to be installed.
+browser: .venv
+	TREADLE_BROWSER=required $(RUN)/pytest -q -n 0 -m "full or not full" tests/server/inspector
 
 # The libraries whose tools are taken as they are, in an environment of their own.
 foreign: .venv
