@@ -13,14 +13,13 @@ from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCal
 from treadle.results.pending import Pending
 from treadle.server.protocols.agui import (
     AguiRun,
-    Stop,
     call_of,
     error_frame,
     interrupt_of,
     request_of,
     tool_call_id,
-    waits_for_client,
 )
+from treadle.server.protocols.stops import Stop, waits_for_client
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
 USER = {"id": "u1", "role": "user", "content": "Hi"}

@@ -31,13 +31,15 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias, cast
 
 from treadle.core import events as e
-from treadle.core.data import frozen, mutable
+from treadle.core.data import mutable
 from treadle.core.deltas import AnswerKey, DeltaPlaces, ended_by
 from treadle.core.ids import approved_call, base_call_id, call_id, content_name, is_undo, undone_call
 from treadle.core.messages import Content, Image, Json, Reasoning, Text, ToolCall
 from treadle.core.observation import as_text
 from treadle.results.caller_tools import names_of
 from treadle.results.pending import FOR_PEOPLE, Pending
+from treadle.server.protocols.decisions import SETTLEMENT, approval_schema
+from treadle.server.protocols.stops import Stop
 
 VERSION: Final = "1.0"
 """The version of the protocol."""
@@ -52,23 +54,6 @@ RESUME: Final = "resume"
 """The request of a paused task to go on, as the part of an interrupt's id after the task."""
 
 _IN_BACKGROUND: Final = "the call goes on in the background"
-
-
-@frozen
-class Stop:
-    """The state in which a task stopped.
-
-    Args:
-        state: the task's state.
-        pending: its open requests, and those of the tasks below it.
-        reason: why it was paused or interrupted, if that is known.
-        extra_state: the JSON object stored with the task.
-    """
-
-    state: str
-    pending: tuple[Pending, ...] = ()
-    reason: str = ""
-    extra_state: Json = None
 
 
 def interrupt_id(task_id: str, request_id: str) -> str:
@@ -102,28 +87,6 @@ def call_of(item: Pending) -> str | None:
 
 # ------------------------------------------------------------------------------------------------ interrupts
 
-_SETTLEMENT: Final[Json] = {
-    "type": "object",
-    "properties": {
-        "verdict": {"type": "string", "enum": ["happened", "not_happened"]},
-        "output": {"description": "For `happened`: the result that the call would have returned."},
-    },
-    "required": ["verdict"],
-}
-
-
-def _approval_schema(item: Pending) -> Json:
-    scopes = ["once"] if item.every_call else ["once", "task", "thread", "always"]
-    properties: dict[str, Json] = {
-        "approved": {"type": "boolean"},
-        "editedArgs": {"type": "object", "description": "All arguments, in place of those of the call."},
-        "reason": {"type": "string", "description": "The reason of a denial, for the model."},
-        "scope": {"type": "string", "enum": scopes},
-    }
-    if item.argument is not None:
-        properties["value"] = {"description": f"The value of the argument {item.argument}."}
-    return {"type": "object", "properties": properties, "required": ["approved"]}
-
 
 def interrupt_of(item: Pending, root: str) -> Frame:
     """Return an open request of a person as an interrupt.
@@ -146,9 +109,9 @@ def interrupt_of(item: Pending, root: str) -> Frame:
     }
     if item.kind == "approval":
         frame["reason"] = "confirmation" if call is None else "tool_call"
-        frame["responseSchema"] = _approval_schema(item)
+        frame["responseSchema"] = approval_schema(item)
     elif item.kind == "settlement":
-        frame["reason"], frame["responseSchema"] = f"{OWN}:settlement", _SETTLEMENT
+        frame["reason"], frame["responseSchema"] = f"{OWN}:settlement", SETTLEMENT
     elif isinstance(schema, dict):
         frame["responseSchema"] = schema
     if call is not None:
@@ -169,16 +132,6 @@ def _resume_interrupt(task_id: str, stop: Stop) -> Frame:
         "message": "; ".join(reasons) or stop.reason or f"the task is {stop.state}",
         "metadata": {OWN: {"kind": RESUME, "task_id": task_id}},
     }
-
-
-def waits_for_client(stop: Stop) -> bool:
-    """Return whether a run ends here: its task has ended, or a client can make it go on.
-
-    A task that waits for a time, or for a call in the background, goes on by itself.
-    """
-    if stop.state != "waiting":
-        return True
-    return any(item.kind in (*FOR_PEOPLE, "call") for item in stop.pending)
 
 
 # ------------------------------------------------------------------------------------------------ the fold

@@ -35,11 +35,11 @@ from pydantic import ValidationError
 
 from treadle.core.data import frozen
 from treadle.core.messages import Content, File, Image, Json, Message, Text, ToolCall, ToolResult, faults
-from treadle.core.tools import Happened, NotHappened
 from treadle.errors import InvalidField
 from treadle.results.caller_tools import CallerTool
 from treadle.results.pending import Pending
 from treadle.server.protocols.agui import OWN, OWN_INPUT
+from treadle.server.protocols.decisions import Decision, decision_by
 
 _CONTEXT: Final = "Context from the application:"
 """The first line of the text part with the context of a run."""
@@ -287,21 +287,6 @@ def forwarded(asked: RunAgentInput) -> Mapping[str, Json]:
 # ------------------------------------------------------------------------------------------------ answers
 
 
-@frozen
-class Decision:
-    """One verb that a resume entry asks for.
-
-    Args:
-        verb: the name of the runner's verb.
-        task_id: its task.
-        arguments: its further arguments.
-    """
-
-    verb: str
-    task_id: str
-    arguments: dict[str, Any]
-
-
 def decision_of(item: Pending, entry: Any, place: str, root: str) -> Decision:
     """Return the verb that answers an open request.
 
@@ -317,46 +302,12 @@ def decision_of(item: Pending, entry: Any, place: str, root: str) -> Decision:
     Raises:
         InvalidField: the payload does not fit.
     """
-    task_id, request = item.task_id, {"request_id": item.request_id}
-    payload: Any = entry.payload
-    if entry.status == "cancelled":
-        if item.kind != "approval":
-            return Decision("cancel", root, {"reason": f"{item.request_id} was abandoned"})
-        return Decision("deny", task_id, {**request, "reason": "the person left without a decision"})
-    if item.kind == "question":
-        return Decision("answer", task_id, {**request, "value": payload})
-    if item.kind == "settlement":
-        return Decision("settle", task_id, {**request, "verdict": _verdict(payload, place)})
-    if isinstance(payload, bool):
-        payload = {"approved": payload}
-    if not isinstance(payload, dict) or not isinstance(cast("dict[str, Any]", payload).get("approved"), bool):
-        raise InvalidField("should be an object with `approved`, true or false", field=f"{place}.payload")
-    fields = cast("dict[str, Any]", payload)
-    if not fields["approved"]:
-        reason = fields.get("reason")
-        if reason is not None and not isinstance(reason, str):
-            raise InvalidField("should be text", field=f"{place}.payload.reason")
-        return Decision("deny", task_id, {**request, "reason": reason})
-    if item.argument is not None and "value" in fields:
-        return Decision("answer", task_id, {**request, "value": fields["value"]})
-    edited, scope = fields.get("editedArgs"), fields.get("scope", "once")
-    if edited is not None and not isinstance(edited, dict):
-        raise InvalidField("should be an object", field=f"{place}.payload.editedArgs")
-    if scope not in ("once", "task", "thread", "always"):
-        raise InvalidField("should be once, task, thread or always", field=f"{place}.payload.scope")
-    return Decision("approve", task_id, {**request, "arguments": edited, "scope": scope})
-
-
-def _verdict(payload: Any, place: str) -> Happened | NotHappened:
-    word: Any = cast("dict[str, Any]", payload).get("verdict") if isinstance(payload, dict) else payload
-    if word == "happened":
-        output: Any = cast("dict[str, Any]", payload).get("output") if isinstance(payload, dict) else None
-        return Happened(output)
-    if word == "not_happened":
-        return NotHappened()
-    raise InvalidField(
-        "should be an object with `verdict`, happened or not_happened", field=f"{place}.payload"
-    )
+    if entry.status != "cancelled":
+        return decision_by(item, entry.payload, f"{place}.payload")
+    if item.kind != "approval":
+        return Decision("cancel", root, {"reason": f"{item.request_id} was abandoned"})
+    reason = "the person left without a decision"
+    return Decision("deny", item.task_id, {"request_id": item.request_id, "reason": reason})
 
 
 def task_ids_in(ids: Sequence[str]) -> list[str]:

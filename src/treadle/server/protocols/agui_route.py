@@ -27,9 +27,8 @@ from treadle.results.wire import from_wire, wire_bytes
 from treadle.runner.runner import TaskRunner
 from treadle.server.audience import Waker
 from treadle.server.calls import Answer, Call, agent_of
-from treadle.server.event_stream import Stream, Why, Write
+from treadle.server.event_stream import Stream, Why
 from treadle.server.feed import Reader
-from treadle.server.frames import Hide
 from treadle.server.limits import ServerLimits
 from treadle.server.problems import Problem, log
 from treadle.server.protocols.agui import (
@@ -37,14 +36,11 @@ from treadle.server.protocols.agui import (
     RESUME,
     AguiRun,
     Frame,
-    Stop,
     call_of,
     error_frame,
     request_of,
-    waits_for_client,
 )
 from treadle.server.protocols.agui_input import (
-    Decision,
     News,
     caller_tools,
     command_id,
@@ -56,6 +52,8 @@ from treadle.server.protocols.agui_input import (
     task_ids_in,
     without_task,
 )
+from treadle.server.protocols.decisions import Decision
+from treadle.server.protocols.fold_stream import FoldStream
 from treadle.server.reading import check_content, check_options
 
 _MOST_LOOKED_UP: Final = 8
@@ -306,88 +304,11 @@ async def _stream(call: Call, asked: RunAgentInput, part: _Part) -> Stream:
     )
 
 
-class _RunStream(Stream):
-    """The events of one run.
-
-    Args:
-        run: folds the events of the task.
-        runner: reads the task when it has stopped.
-        reader: reads the events from the task's feed.
-        waker: wakes the stream; the feed has it.
-        limits: its timeouts.
-        closed: called once, after its end, or if it never begins.
-        hide: returns a function that masks secrets in JSON data; None if there are none.
-    """
-
-    def __init__(
-        self,
-        run: AguiRun,
-        runner: TaskRunner,
-        reader: Reader,
-        waker: Waker,
-        limits: ServerLimits,
-        closed: Callable[[], None],
-        *,
-        hide: Callable[[], Hide | None],
-    ) -> None:
-        super().__init__(waker, limits, closed)
-        self._run_fold = run
-        self._runner = runner
-        self._reader = reader
-        self._hide = hide
-        self._has_ended = False
-
-    async def _run(self, write: Write) -> None:
-        reader, fold = self._reader, self._run_fold
-        await self._send_frames(fold.begin(), write)
-        while not (self._reader_left or self._has_ended) and self._end_reason is None:
-            if (stood := reader.new_stood()) is not None:
-                await self._send_frames(fold.feed(stood), write)
-            elif entries := reader.ready():
-                await self._send_frames([out for entry in entries for out in fold.feed(entry.event)], write)
-            elif not await self._send_stored(write):
-                await self._wait_unless_done(write)
-
-    async def _send_stored(self, write: Write) -> bool:
-        """Send a page of the journal if the ring lacks the next event; return whether it did."""
-        page = await self._reader.stored()
-        if page is None or not page.entries:
-            return False
-        frames = [out for entry in page.entries for out in self._run_fold.feed(entry.event)]
-        self._reader.last = page.entries[-1].after
-        await self._send_frames(frames, write)
-        return True
-
-    async def _wait_unless_done(self, write: Write) -> None:
-        feed = self._reader.feed
-        if feed.ended is not None:
-            self._end_reason, self._error = feed.ended, feed.error
-        elif self._reader.is_at_rest() and await feed.rests(self._reader.last):
-            stop = await self._stop()
-            if not await feed.rests(self._reader.last):
-                return  # it goes on since
-            if waits_for_client(stop):
-                self._has_ended = True
-                await self._send_frames(self._run_fold.end(stop), write)
-            else:
-                await self._wait(write)
-        else:
-            await self._wait(write)
-
-    async def _stop(self) -> Stop:
-        task_id = self._run_fold.task_id
-        result = await self._runner.result(task_id)
-        page = await self._runner.list_pending(task_id, limit=_MOST_REQUESTS)
-        requests = tuple([item for item in result.pending if item.kind == "request"])
-        return Stop(result.state, (*page.items, *requests), result.stop_reason, result.extra_state)
-
-    async def _send_frames(self, frames: Sequence[Frame], write: Write) -> None:
-        if frames:
-            await write(b"".join([self._encoded(each) for each in frames]))
+class _RunStream(FoldStream):
+    """The events of one run."""
 
     def _encoded(self, frame: Frame) -> bytes:
-        hide = self._hide()
-        return b"data: %b\n\n" % wire_bytes(frame if hide is None else hide(frame))
+        return b"data: %b\n\n" % wire_bytes(self._masked(frame))
 
     def _leaving_frame(self, reason: Why) -> bytes:
         return self._encoded(error_frame(_ENDED[reason], f"stream_{reason}"))
