@@ -384,7 +384,7 @@ def test_a_value_that_its_class_refuses_is_refused() -> None:
 
 def test_classes_that_a_field_may_hold_can_be_told_apart() -> None:
     assert len(set(TAGS.values())) == len(TAGS)
-    assert set(DERIVED) == {cls.__name__ for cls in (e.Failure, RunResult, Task, TaskSummary)}
+    assert set(DERIVED) == {cls.__name__ for cls in (e.Failure, RunResult, Task, TaskSummary, e.ToolStopped)}
     for cls in (e.Failure, RunResult, Task, TaskSummary):
         assert not {item.name for item in fields(cls)} & set(DERIVED[cls.__name__])
     with pytest.raises(TypeError, match="cannot tell Nested and RunOptions"):

@@ -1,6 +1,7 @@
 """Every event that is handed out says which task, which agents and which tool it tells of, wherever it was read."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +9,11 @@ import pytest
 from tests.cast import Ledger
 from treadle import Agent, Runner, ScriptedModel, events
 from treadle.models import call, text
+from treadle.results.wire import from_wire
 
 pytestmark = pytest.mark.anyio
+
+JOURNALS = Path(__file__).parents[1] / "journals"
 
 
 def family() -> Agent[Any]:
@@ -150,3 +154,28 @@ async def test_nothing_of_it_is_stored(store: Any) -> None:
     for record in records:
         for name in (b"agent_path", b'"tool"', b"tool_name", b"origin", b'"description"'):
             assert name not in record.data
+
+
+@pytest.mark.parametrize("story", ["waiting_on_an_unknown_outcome", "with_a_child_that_asks_again"])
+@pytest.mark.parametrize("folder", ["0.1.0", "fixed", "unreleased"])
+async def test_a_stop_says_whether_its_outcome_is_unknown_wherever_it_is_read(
+    folder: str, story: str
+) -> None:
+    file = next((JOURNALS / folder).glob(f"{story}.j*"), None)
+    if file is None:
+        pytest.skip("that version had no such journal")
+    async with Runner("memory:") as runner:
+        await runner.import_tasks(file)
+        every = [event async for event in runner.handle(story).events()]
+        stops = [event for event in every if isinstance(event, events.ToolStopped)]
+        later = [await anext(aiter(runner.handle(story).events(after=event.seq - 1))) for event in stops]
+    assert stops
+    expected = story == "waiting_on_an_unknown_outcome"
+    for event in [*stops, *later]:
+        assert isinstance(event, events.ToolStopped)
+        assert event.unknown is expected
+        document = events.to_json(event)
+        assert document["unknown"] is expected
+        again = from_wire(events.Event, document, strict=True)
+        assert isinstance(again, events.ToolStopped)
+        assert again.unknown is expected

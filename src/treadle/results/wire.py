@@ -48,6 +48,7 @@ from treadle.core.events import (
     Event,
     EventOrigin,
     Occurrence,
+    ToolStopped,
     UnknownEvent,
 )
 from treadle.core.messages import File, Image, Json, Message, Messages, Reasoning, Text, ToolCall, ToolResult
@@ -85,6 +86,7 @@ DERIVED: Final[dict[str, tuple[str, ...]]] = {
     "RunResult": ("state_text",),
     "Task": ("state_text",),
     "TaskSummary": ("state_text",),
+    "ToolStopped": ("unknown",),
 }
 """Properties that are written after the fields of a class, by its name, and not read."""
 
@@ -568,7 +570,7 @@ _FIELD_READERS: Final = _FieldReaders()
 def _compiled_reader(cls: type[Any]) -> _Reader:
     """Compile the reader of a class: a few statements for each field."""
     hints = typing.get_type_hints(cls)
-    known = {*HEAD} if issubclass(cls, Occurrence) else {*DERIVED.get(cls.__name__, ())}
+    known = {*DERIVED.get(cls.__name__, ()), *(HEAD if issubclass(cls, Occurrence) else ())}
     known |= {"type"} if cls in TAGS else set[str]()
     namespace: dict[str, Any] = {
         "_cls": cls,
@@ -637,6 +639,8 @@ def _read_event(document: Any, strict: bool) -> Any:
         event.time = _read_head(document, "time", int, 0)
     if isinstance(event, CallOccurrence):
         event.tool_name = _read_head(document, "tool", str, "")
+    if isinstance(event, ToolStopped):
+        event.in_doubt = _read_head(document, "unknown", bool, False)
     path = _read_head(document, "agent_path", tuple[str, ...], ())
     below = len(event.path) if isinstance(event, ChildEvent) else 0
     event.origin = EventOrigin(_read_head(document, "task_id", str, ""), path[: len(path) - below])

@@ -110,6 +110,7 @@ class WireSchema:
         if issubclass(cls, CallOccurrence):
             head["tool"] = {"type": "string"}
         properties, required = self._fields(cls)
+        properties |= {name: {} for name in DERIVED.get(cls.__name__, ())}
         return {
             "type": "object",
             "description": _says(cls),

@@ -19,6 +19,7 @@ from treadle.core.events import (
     Rewound,
     RouteChosen,
     ToolStarted,
+    ToolStopped,
     explain_names,
 )
 from treadle.core.ids import base_call_id, content_name, undone_call
@@ -56,6 +57,9 @@ class StoredEvents:
         self._names: dict[str, str] = {}
         """the names of called tools by the ids of their calls, from the events read so far"""
 
+        self._writes: dict[str, bool] = {}
+        """by the ids of calls whether they are writes of tools, from the events read so far"""
+
     async def after(self, seq: int, upto: int | None = None, *, whole: bool = False) -> Sequence[Event]:
         """Return the events after a sequence number; none for a task that was not created yet.
 
@@ -83,6 +87,10 @@ class StoredEvents:
             if call not in self._names:
                 await self._find_name(call, event.seq)
             event.tool_name = self._names.get(call, "")
+            if isinstance(event, ToolStarted):
+                self._writes[event.call] = _is_write(event)
+            elif isinstance(event, ToolStopped) and event.reason != "parked":
+                event.in_doubt = await self._is_write(event)
         return events
 
     async def origin_at(self, seq: int) -> EventOrigin:
@@ -118,6 +126,14 @@ class StoredEvents:
             return
         for event in await events_that_mention(self._store, self._task_id, call, before):
             self._note_names(event)
+
+    async def _is_write(self, stopped: ToolStopped) -> bool:
+        """Return whether a stopped call is a write of a tool, by its last start."""
+        if stopped.call not in self._writes:
+            before = await events_that_mention(self._store, self._task_id, stopped.call, stopped.seq)
+            starts = [each for each in before if isinstance(each, ToolStarted) and each.call == stopped.call]
+            self._writes[stopped.call] = bool(starts) and _is_write(starts[-1])
+        return self._writes[stopped.call]
 
     def _call_of(self, event: Event) -> str | None:
         """Return the call of an event, None without one; remember the calls in an answer."""
@@ -171,6 +187,11 @@ class StoredEvents:
             if isinstance(event, ToolStarted) and event.child == child:
                 return track.agent or started
         return row.agent
+
+
+def _is_write(started: ToolStarted) -> bool:
+    """Return whether the outcome of a call is unknown if it is stopped; the call of an agent goes on with its task."""
+    return started.effect == "write" and started.child is None
 
 
 async def events_of_records(driver: TaskDriver, task_id: str, after: int, limit: int) -> Sequence[Event]:

@@ -98,11 +98,12 @@ class ArgumentsRewritten(Event, CallOccurrence):
 class ToolStopped(Event, CallOccurrence):
     """A begun call was stopped. Unless its `reason` is `error`, its effect is not known.
 
-    Reads and idempotent calls start again when the task goes on. The outcome of any other call is unknown. An agent's
-    call stops and goes on with its task. `parked` means that this task stopped by itself, and `error` is the reason.
-    `spent` is its spending so far, by agent. `unseen` are microseconds of driven time that only that task's journal
-    has, because a driver was killed. With `failed`, that task has ended with `error`, and the call begins again with a
-    new one. `harmless` is as in `ToolEnded`, for the failed task.
+    Reads and idempotent calls start again when the task goes on. The outcome of any other call is `unknown`. A person,
+    `reconcile=` or the options settle it. A call that its tool had not begun is settled at once. An agent's call stops
+    and goes on with its task. `parked` means that this task stopped by itself, and `error` is the reason. `spent` is
+    its spending so far, by agent. `unseen` are microseconds of driven time that only that task's journal has, because a
+    driver was killed. With `failed`, that task has ended with `error`, and the call begins again with a new one.
+    `harmless` is as in `ToolEnded`, for the failed task.
     """
 
     says = "{it.tool} was stopped ({it.call}): {it.reason}"
@@ -116,6 +117,11 @@ class ToolStopped(Event, CallOccurrence):
     failed: str | None = None
     harmless: bool = False
     format = _format_of_stop
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the outcome of the call is not known and must be settled."""
+        return getattr(self, "in_doubt", False)
 
 
 @frozen

@@ -83,7 +83,7 @@ class Occurrence(Displayed):
     After `explain_names`, unknown attributes raise an error with advice.
     """
 
-    __slots__ = ("origin", "tool_name")
+    __slots__ = ("in_doubt", "origin", "tool_name")
 
     kind: ClassVar[str]
     says: ClassVar[str] = ""
@@ -94,6 +94,9 @@ class Occurrence(Displayed):
 
     tool_name: str
     """for events of a call: set when they are applied to the state or read from the journal"""
+
+    in_doubt: bool
+    """for stops of a call: whether its outcome is not known; set as `tool_name` is"""
 
     @property
     def agent_path(self) -> tuple[str, ...]:

@@ -444,6 +444,7 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
         undone = _call_being_undone(state, event, undone_call(event.call), "begun")
         undone.undo_status, undone.undo_error = "lost", event.error.message if event.error else event.reason
         undone.doubted = event.time
+        event.in_doubt = True
         return
     _, call = _open_call(state, event.call)
     event.tool_name = call.name
@@ -458,7 +459,8 @@ def _tool_stopped(state: TaskState, event: e.ToolStopped) -> None:
         call.is_halfway = False
     else:
         call.cut_off += 1
-    call.status, call.doubted = "lost" if call.effect == "write" else "proposed", event.time
+    event.in_doubt = call.effect == "write"
+    call.status, call.doubted = "lost" if event.in_doubt else "proposed", event.time
 
 
 def _child_stopped(state: TaskState, call: CallState, child: str, event: e.ToolStopped) -> None:

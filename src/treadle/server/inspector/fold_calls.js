@@ -81,7 +81,7 @@ function toolStopped(state, event) {
   }
   if (event.reason === "error") call.halfway = false;
   else call.cutOff += 1;
-  Object.assign(call, { status: call.effect === "write" ? "lost" : "proposed", doubted: event.time });
+  Object.assign(call, { status: event.unknown ? "lost" : "proposed", doubted: event.time });
 }
 
 /** @param {State} state @param {any} call @param {Event} event */
