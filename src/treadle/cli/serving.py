@@ -25,7 +25,6 @@ from treadle.core.data import frozen
 from treadle.drivers.adoption import AT_MOST, Adoption
 from treadle.errors import ConfigurationError, MissingExtra, StoreFormatError
 from treadle.llm.registry import default_model
-from treadle.verbs.table import PROTOCOLS
 from treadle.wiring import Runner
 
 if TYPE_CHECKING:
@@ -236,10 +235,8 @@ def serve(
     )
 
 
-def _protocols(names: list[str] | None) -> Sequence[str]:
-    """Return the protocols to speak: the named ones, all by default, and none for `none`."""
-    if names is None:
-        return PROTOCOLS
+def _protocols(names: list[str] | None) -> Sequence[str] | None:
+    """Return the protocols to speak: the named ones, none for `none`, and None for the default."""
     return () if names == ["none"] else names
 
 

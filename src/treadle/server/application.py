@@ -38,6 +38,9 @@ from treadle.verbs.table import PROTOCOLS
 STREAM_SECONDS: Final = 1.0
 """Seconds in which streams must end when the server ends."""
 
+_PACKAGES: Final = {"agui": ("ag_ui", "server", "AG-UI")}
+"""The package that a protocol needs, the extra that brings it, and the name of the protocol."""
+
 
 @explains_names("Application")
 class Application(Starlette):
@@ -148,7 +151,7 @@ def app(
     ceiling: RunOptions | None = None,
     models: Sequence[str] = (),
     allow_urls: bool = False,
-    protocols: Sequence[str] = PROTOCOLS,
+    protocols: Sequence[str] | None = None,
     limits: ServerLimits | None = None,
 ) -> Application:
     """Return the ASGI application of a runner.
@@ -167,7 +170,8 @@ def app(
         ceiling: upper bounds for the options in requests; the smaller of two limits counts.
         models: the models that a fork may name, such as `openai:gpt-5.2-mini`.
         allow_urls: whether content in requests may contain URLs, which the model's provider fetches.
-        protocols: the protocols that the server speaks besides its own; by default all that it knows, `agui`.
+        protocols: the protocols that the server speaks besides its own: `agui`. By default all whose packages are
+            installed.
         limits: the server's limits.
 
     Raises:
@@ -181,7 +185,7 @@ def app(
     _check_auth(auth)
     secrets: Any = getattr(auth, "secret_values", frozenset[str])
     driver_of(runner).vault.learn(secrets())
-    _check_names(hosts=hosts, origins=origins, models=models, protocols=protocols)
+    _check_lists(hosts=hosts, origins=origins, models=models)
     if ceiling is not None:
         arguments.options("app: ceiling", ceiling)
     service = Service(
@@ -191,7 +195,7 @@ def app(
         ceiling,
         tuple(models),
         allow_urls,
-        tuple(dict.fromkeys(protocols)),
+        _spoken(protocols),
     )
     guard: dict[str, Any] = {
         "auth": auth,
@@ -216,14 +220,28 @@ def _check_auth(auth: Authenticate) -> None:
         )
 
 
-def _check_names(*, protocols: Collection[str], **lists: Collection[str]) -> None:
-    """Raise `ConfigurationError` for a text in place of a list, and for a protocol that is not known or installed."""
-    for name, listed in {**lists, "protocols": protocols}.items():
+def _check_lists(**lists: Collection[str]) -> None:
+    """Raise `ConfigurationError` for a text in place of a list."""
+    for name, listed in lists.items():
         if isinstance(listed, str):
             raise ConfigurationError(f"app: {name} must be a list of texts, got {listed!r:.80}")
+
+
+def _spoken(protocols: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the protocols to speak: for None all that are installed; raise an error for one that cannot be spoken."""
+    if protocols is None:
+        return tuple([each for each in PROTOCOLS if _is_installed(each)])
+    _check_lists(protocols=protocols)
     for protocol in protocols:
         if protocol not in PROTOCOLS:
             known = ", ".join(PROTOCOLS)
             raise ConfigurationError(f"app: protocols may contain {known}, got {protocol!r:.80}")
-    if "agui" in protocols and find_spec("ag_ui") is None:
-        raise MissingExtra("server", "AG-UI")
+        if not _is_installed(protocol):
+            _, extra, name = _PACKAGES[protocol]
+            raise MissingExtra(extra, name)
+    return tuple(dict.fromkeys(protocols))
+
+
+def _is_installed(protocol: str) -> bool:
+    """Return whether the package that a protocol needs is installed, if it needs any."""
+    return protocol not in _PACKAGES or find_spec(_PACKAGES[protocol][0]) is not None
