@@ -77,6 +77,27 @@ async def test_a_mounted_application_has_the_page_below_its_path():
         assert (await stranger.get("/agents/v1/tasks")).status_code == 401
 
 
+async def test_the_page_names_all_its_modules_so_that_a_browser_reads_them_at_once():
+    async with Client(api(), None) as stranger:
+        page = await stranger.get("/")
+    named = re.findall(r'<link rel="modulepreload" href="inspector/[0-9a-f]{16}/([^"]+)">', page.text)
+    assert named == sorted(file.relative_to(FOLDER).as_posix() for file in FOLDER.rglob("*.js"))
+    assert page.text.index("importmap") < page.text.index("modulepreload")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [("gzip, br", "gzip"), ("br;q=1, gzip;q=0.5", "gzip"), ("gzip;q=0", None), ("identity", None)],
+)
+async def test_files_are_compressed_for_browsers_that_accept_it(accepted: str, encoding: str | None):
+    async with Client(api(), None) as stranger:
+        link = next(link for link in links((await stranger.get("/")).text) if link.endswith("style.css"))
+        file = await stranger.get(f"/{link}", headers={"Accept-Encoding": accepted})
+    assert file.headers.get("content-encoding") == encoding
+    assert file.headers["vary"] == "Accept-Encoding"
+    assert file.text == (FOLDER / "style.css").read_text()
+
+
 async def test_a_link_of_another_site_opens_the_page_and_a_page_of_another_site_reads_nothing():
     crossing = {"Sec-Fetch-Site": "cross-site"}
     async with Client(api(), None) as stranger:

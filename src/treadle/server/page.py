@@ -8,6 +8,7 @@ compared at each visit. The page may load nothing from elsewhere, and runs no sc
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import re
 from pathlib import Path
@@ -31,6 +32,11 @@ TYPES: Final = {
 """The media types of the files by the end of their names; other files are not served."""
 
 _FILES: Final = "/inspector/"
+_MODULES: Final = "<!-- modules -->\n"
+_PRELOAD: Final = '<link rel="modulepreload" href="inspector/{}">\n'
+"""The page names all its modules; otherwise a browser learns of a module only from the modules that import it."""
+
+_TAKES_GZIP: Final = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))")
 _IMPORT_MAP: Final = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
 
 
@@ -44,11 +50,14 @@ class Page:
     def __init__(self, folder: Path = FOLDER) -> None:
         files = sorted(file for file in folder.rglob("*") if file.suffix in TYPES)
         self._files = {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+        self._compressed: dict[str, bytes] = {}
         text = (folder / "index.html").read_text("utf-8")
         whole = hashlib.sha256(text.encode())
         for name, content in self._files.items():
             whole.update(f"\0{name}\0{len(content)}\0".encode() + content)
         self._digest = whole.hexdigest()[:16]
+        modules = [name for name in self._files if name.endswith(".js")]
+        text = text.replace(_MODULES, "".join(_PRELOAD.format(name) for name in modules))
         text = text.replace("inspector/", f"inspector/{self._digest}/")
         self._page = text.encode()
         self._policy = _policy(text)
@@ -87,7 +96,13 @@ class Page:
         headers = {
             "Cache-Control": "public, max-age=31536000, immutable",
             "Content-Security-Policy": "default-src 'none'",
+            "Vary": "Accept-Encoding",
         }
+        if _TAKES_GZIP.search(request.headers.get("accept-encoding", "")):
+            headers["Content-Encoding"] = "gzip"
+            content = self._compressed.get(name)
+            if content is None:
+                content = self._compressed[name] = gzip.compress(self._files[name], mtime=0)
         return Response(content, headers=headers, media_type=TYPES[Path(name).suffix])
 
 
