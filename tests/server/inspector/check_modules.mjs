@@ -8,7 +8,30 @@ const page = (name) => import(pathToFileURL(`${process.argv[2]}/${name}`).href);
 const { ago, count, duration, line, mark, money, safe } = await page("format.js");
 const { dollars, pico } = await page("money.js");
 const { busyTime, scale, ticks } = await page("timeline.js");
-const { EVERY, Journal, fold } = await page("fold.js");
+const { COPIES, EVERY, Journal, fold } = await page("fold.js");
+
+/** Return a journal of steps with at least some events. */
+function long(size) {
+  const events = [{ kind: "task_created", agent: "a", thread: "t", input: [], options: null, parent: null, seq: 1, time: 1 }];
+  for (let index = 1; events.length < size; index += 1) {
+    const at = () => ({ seq: events.length + 1, time: events.length + 1 });
+    events.push({ kind: "step_started", step: `s${index}`, index, attempt: 1, ...at() });
+    events.push({ kind: "step_completed", step: `s${index}`, last: false, output: null, reason: null, next_agent: null, ...at() });
+  }
+  const journal = new Journal();
+  for (const event of events) journal.add(event);
+  return { events, journal };
+}
+
+/** Return the state of a journal at an event, and how many events were read for it. */
+function counted(journal, seq) {
+  const { events } = journal;
+  let read = 0;
+  journal.events = { slice: (...range) => events.slice(...range).map((event) => ((read += 1), event)) };
+  const state = journal.at(seq);
+  journal.events = events;
+  return { read, state };
+}
 
 const checks = {
   "amounts keep all their digits"() {
@@ -49,19 +72,24 @@ const checks = {
     assert.equal(journal.head, 3);
   },
   "a state of the past does not change with later events"() {
-    const events = [{ kind: "task_created", agent: "a", thread: "t", input: [], options: null, parent: null, seq: 1, time: 1 }];
-    for (let index = 1; events.length < 3 * EVERY; index += 1) {
-      const at = () => ({ seq: events.length + 1, time: events.length + 1 });
-      events.push({ kind: "step_started", step: `s${index}`, index, attempt: 1, ...at() });
-      events.push({ kind: "step_completed", step: `s${index}`, last: false, output: null, reason: null, next_agent: null, ...at() });
-    }
-    const journal = new Journal();
-    for (const event of events) journal.add(event);
+    const { events, journal } = long(3 * EVERY);
     for (const seq of [EVERY + 2, 2, 2 * EVERY, EVERY - 1, 700, 3]) {
       const there = journal.at(seq), again = fold(events, seq);
       assert.deepEqual([...there.steps.values()].map((step) => step.status), [...again.steps.values()].map((step) => step.status));
     }
     assert.equal(journal.state.head, events.length);
+  },
+  "a long journal keeps few copies, and any state costs few rules"() {
+    const { events, journal } = long(5 * EVERY * COPIES);
+    assert.equal(journal.every, 8 * EVERY);
+    assert.ok(journal.copies.length <= COPIES && journal.copies.length > COPIES / 2);
+    assert.deepEqual(journal.copies.map((each) => each.head), journal.copies.map((_, place) => (place + 1) * journal.every));
+    for (const seq of [40_000, 1, 2047, 2048, 2049, 39_999, 20_481]) {
+      const { read, state } = counted(journal, seq);
+      assert.equal(state.head, seq);
+      assert.ok(read <= journal.every, `${read} events were read`);
+      if (seq < 3000) assert.deepEqual([...state.steps.keys()], [...fold(events, seq).steps.keys()]);
+    }
   },
 };
 

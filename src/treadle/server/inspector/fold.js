@@ -1,7 +1,7 @@
 // The page's own fold: the events of a task -> what every view draws. Pure, and tested against the server's state.
 //
-// `Journal` takes events as they come, and keeps a copy of the state each 256 events. The state at any event then
-// costs at most 255 rules, so the slider can rewind the whole page.
+// `Journal` takes events as they come, and keeps copies of the state. The state at any event then costs few rules, so
+// the slider can rewind the whole page.
 import { ASKING_RULES } from "./fold_asking.js";
 import { CALL_RULES } from "./fold_calls.js";
 import { CHECK_RULES } from "./fold_checks.js";
@@ -13,8 +13,11 @@ import { begin, copy, ownCall, ownStep } from "./fold_state.js";
 /** @typedef {import("./fold_state.js").State} State */
 /** @typedef {import("./fold_state.js").Event} Event */
 
-/** How many events lie between two copies of the state. */
+/** How many events lie between two copies of the state, in a journal of up to `EVERY * COPIES` events. */
 export const EVERY = 256;
+
+/** The most copies. A copy has a pointer for each step and call, so their number may not grow with the journal. */
+export const COPIES = 32;
 
 /** @type {Record<string, (state: State, event: Event) => void>} */
 const RULES = { ...TASK_RULES, ...REQUEST_RULES, ...CALL_RULES, ...CHECK_RULES, ...ASKING_RULES };
@@ -52,6 +55,8 @@ export class Journal {
     this.state = begin();
     /** @type {State[]} */
     this.copies = [];
+    /** How many events lie between two copies. */
+    this.every = EVERY;
     /** @type {State | null} */
     this.past = null;
   }
@@ -66,14 +71,23 @@ export class Journal {
     if (event.seq !== this.state.head + 1) return false;
     this.events.push(event);
     apply(this.state, event);
-    if (event.seq % EVERY === 0) this.copies.push(copy(this.state));
+    if (event.seq % this.every === 0) this.keep();
     return true;
+  }
+
+  /** Keep a copy of the newest state. If there are too many, drop every second one. */
+  keep() {
+    this.copies.push(copy(this.state));
+    if (this.copies.length <= COPIES) return;
+    this.every *= 2;
+    this.copies = this.copies.filter((each) => each.head % this.every === 0);
   }
 
   /** Return the state after an event; null is the newest. @param {number | null} seq */
   at(seq) {
     if (seq === null || seq >= this.head) return this.state;
-    if (!this.past || this.past.head > seq || seq - this.past.head > EVERY) this.past = copy(this.copies[Math.floor(seq / EVERY) - 1] || begin());
+    if (!this.past || this.past.head > seq || seq - this.past.head > this.every)
+      this.past = copy(this.copies[Math.floor(seq / this.every) - 1] || begin());
     for (const event of this.events.slice(this.past.head, seq)) apply(this.past, event);
     return this.past;
   }
