@@ -9,7 +9,8 @@ from treadle.core import events as e
 from treadle.core.messages import Message, Text, ToolCall
 from treadle.core.rules.fold import fold
 from treadle.core.state import TaskState, start
-from treadle.drivers.fork_point import difference
+from treadle.drivers.fork_point import difference, shared_events
+from treadle.results.reports import StepDifference
 
 
 def created(text: str, *events: Any) -> TaskState:
@@ -89,17 +90,27 @@ def test_the_first_thing_that_differs_is_named_with_both_values(
     assert difference(a, a).same
 
 
-def test_shared_events_are_counted_from_the_younger_of_two_relatives() -> None:
-    def forked(at: int, parent: str = "parent", name: str = "fork") -> TaskState:
-        state = state_after(*DONE[:0])
-        state.task_id, state.forked_from, state.fork_seq = name, parent, at
-        return state
+def test_every_step_that_differs_is_named_with_its_fields() -> None:
+    first = [step(), answered("look"), began(0, name="look"), ended(0), e.StepCompleted("s1")]
+    other = [step(), answered("look"), began(0, name="look"), ended(0, output="more"), e.StepCompleted("s1")]
+    hello = e.ModelReturned("s2", Message("assistant", (Text("Hello."),)), "stop")
+    a = state_after(*first, step(2), hello, e.StepCompleted("s2", True, "Hello."))
+    b = state_after(*other, step(2))
+    steps = difference(a, b, shared=a.steps[0].ended_seq).steps
+    assert steps == (
+        StepDifference(1, "s1", "s1", True, ("output of s1-0",)),
+        StepDifference(2, "s2", "s2", False, ("text", "output", "status")),
+    )
+    assert [each.shared for each in difference(a, b, shared=a.steps[0].ended_seq - 1).steps] == [False, False]
+    assert difference(a, state_after(*first)).steps[1] == StepDifference(2, "s2", None, False, ("step",))
+    assert [each.fields for each in difference(a, a).steps] == [(), ()]
 
-    parent = state_after()
-    parent.task_id = "parent"
-    assert difference(parent, forked(5)).shared_events == 5
-    assert difference(forked(5), parent).shared_events == 5
-    assert difference(forked(5), forked(3, name="sibling")).shared_events == 3
-    assert difference(forked(3), forked(5, name="sibling")).shared_events == 3
-    assert difference(forked(5), forked(3, "another", "stranger")).shared_events == 0
-    assert difference(state_after(), state_after()).shared_events == 0
+
+def test_shared_events_are_those_before_the_first_fork_on_the_way_to_a_common_origin() -> None:
+    parent, fork, sibling = [("p", 20)], [("f", 9), ("p", 5)], [("s", 30), ("p", 3)]
+    assert shared_events(parent, fork) == shared_events(fork, parent) == 5
+    assert shared_events(fork, sibling) == shared_events(sibling, fork) == 3
+    assert shared_events(parent, parent) == 20
+    assert shared_events([("g", 9), ("f", 8), ("p", 5)], sibling) == 3
+    assert shared_events([("g", 9), ("f", 4), ("p", 4)], parent) == 4
+    assert shared_events(fork, [("another", 3)]) == 0

@@ -33,6 +33,7 @@ from treadle.errors import (
     ConfigurationError,
     ForkPointBusy,
     StepNotFound,
+    TaskConflict,
     TaskNotFound,
 )
 from treadle.llm.scripted import call, fail
@@ -264,7 +265,8 @@ async def test_a_failed_call_whose_result_is_replaced_has_not_failed_in_the_fork
         ({"at": 10_000}, StepNotFound, "has events 1 to"),
         ({"at": True}, ConfigurationError, "at must be a step id or the sequence number"),
         ({"replace": {"s9-0": 1}}, CallNotFound, "no finished call 's9-0'"),
-        ({"replace": {"s1-0": 1}, "at": "s1"}, ConfigurationError, "not both"),
+        ({"replace": {"s1-0": 1}, "at": "s2"}, ConfigurationError, "at='s2' is another place; leave at= out"),
+        ({"replace": {"s1-0": 1}, "at": 3}, ConfigurationError, "forks at the end of s1, event"),
         ({"replace": {"s1-0": 1, "s2-0": 2}}, ConfigurationError, "one completed step"),
         ({"input": ""}, ConfigurationError, "input"),
     ],
@@ -532,6 +534,34 @@ async def test_a_diff_of_a_replaced_result_shows_it(runner: Runner) -> None:
     fork = await runner.fork(result.task_id, replace={"s1-0": 364})
     diff = await runner.diff(result.task_id, fork)
     assert (diff.index, diff.field, diff.value_a, diff.value_b) == (1, "output of s1-0", 363, 364)
+
+
+async def test_a_diff_of_relatives_knows_the_steps_that_ran_once(runner: Runner) -> None:
+    result = await runner.run(calculator(), "?")
+    fork = await runner.fork(result.task_id, at="s1", input="And?")
+    of_fork = await runner.fork(fork, input="And then?")
+    diff = await runner.diff(result.task_id, of_fork)
+    assert diff.shared_events == fork.forked_at
+    assert [(step.a, step.b, step.shared) for step in diff.steps][:2] == [
+        ("s1", "s1", True),
+        ("s2", None, False),
+    ]
+    await runner.delete_task(fork)
+    assert (await runner.diff(result.task_id, of_fork)).shared_events == fork.forked_at
+
+
+async def test_a_place_may_be_named_beside_a_replaced_result_if_it_is_the_end_of_its_step(
+    runner: Runner,
+) -> None:
+    result = await runner.run(calculator(), "?")
+    first = await runner.fork(result.task_id, replace={"s1-0": 1})
+    for at in ("s1", first.forked_at):
+        fork = await runner.fork(result.task_id, replace={"s1-0": 1}, at=at, task_id=f"fork-{at}")
+        assert fork.forked_at == first.forked_at
+        again = await runner.fork(result.task_id, replace={"s1-0": 1}, at=at, task_id=f"fork-{at}")
+        assert again.task_id == fork.task_id
+    with pytest.raises(TaskConflict, match="another at"):
+        await runner.fork(result.task_id, replace={"s1-0": 1}, at="s2", task_id="fork-s1")
 
 
 async def test_a_diff_of_equal_tasks_is_empty(runner: Runner) -> None:

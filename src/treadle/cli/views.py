@@ -272,7 +272,7 @@ async def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A task.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The task to compare it with.")],
 ) -> int:
-    """Show the first step in which two tasks differ, with both versions."""
+    """Show the first step in which two tasks differ, with both versions, and name the later ones."""
     screen = session.screen
     async with session.runner() as runner:
         first, second = (await find_task(runner, a)).task_id, (await find_task(runner, b)).task_id
@@ -287,7 +287,14 @@ async def diff(
     screen.line((field if difference.index is None else f"step {difference.index}: {field}", "bold"))
     screen.line(("- ", "red"), value_text(difference.value_a), (f"  {first}", "dim"))
     screen.line(("+ ", "green"), value_text(difference.value_b), (f"  {second}", "dim"))
+    later = [str(step.index) for step in difference.steps if step.fields and step.index != difference.index]
+    if later:
+        screen.line((f"also step {', '.join(later[:_LATER])}{', ...' if later[_LATER:] else ''}", "dim"))
     return 0
+
+
+_LATER: Final = 12
+"""The most further steps that `diff` names."""
 
 
 def value_text(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from treadle.agents.decide.calls import closing_end
@@ -17,7 +19,7 @@ from treadle.drivers.arguments import shown
 from treadle.engine import loading
 from treadle.errors import CallNotFound, ConfigurationError, ForkPointBusy, StepNotFound
 from treadle.ports import JournalStore
-from treadle.results.reports import Difference
+from treadle.results.reports import Difference, StepDifference
 from treadle.results.states import state_at_rest
 from treadle.results.step_outputs import step_output
 from treadle.results.steps import StepInfo, all_steps
@@ -41,12 +43,20 @@ async def fork_point(
         StepNotFound, CallNotFound: there is no such step, event or call.
         ForkPointBusy: parallel steps were at work at that point, and are now.
     """
-    if replace:
-        return await _end_of_calls(store, state, at, replace)
+    if replace and at is None:
+        return (await _end_of_calls(store, state, replace))[0]
     if isinstance(at, bool) or not isinstance(at, (int, str, type(None))):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"fork: at must be a step id or the sequence number of an event, got {shown(at)}"
         )
+    if replace:
+        point, step = await _end_of_calls(store, state, replace)
+        if not is_end_of(step, at, point.seq):
+            raise ConfigurationError(
+                f"fork: replace= forks at the end of {step.id}, event {point.seq}, and at={at!r} is another place; "
+                "leave at= out"
+            )
+        return point
     if isinstance(at, int):
         if not 1 <= at <= state.seq:
             raise no_event(state.task_id, state.seq, at)
@@ -63,6 +73,11 @@ async def fork_point(
         if state.graph is None
         else await _after_parallel_step(store, state, state.graph, step)
     )
+
+
+def is_end_of(step: StepState, at: str | int | None, seq: int) -> bool:
+    """Return whether the place of a fork is the end of a step's calls, at event `seq`, or that of the step."""
+    return at in (step.id, seq, step.ended_seq)
 
 
 def no_event(task_id: str, head: int, at: int) -> StepNotFound:
@@ -102,12 +117,9 @@ async def _after_parallel_step(
 
 
 async def _end_of_calls(
-    store: JournalStore, state: TaskState, at: str | int | None, replace: dict[str, Any]
-) -> ForkPoint:
-    if at is not None:
-        raise ConfigurationError(
-            "fork takes at= or replace=, not both: replace= forks at the end of the call's step"
-        )
+    store: JournalStore, state: TaskState, replace: dict[str, Any]
+) -> tuple[ForkPoint, StepState]:
+    """Return the start of a fork that replaces results of calls, and the step of the calls."""
     steps: set[str] = set()
     for call_id in replace:
         call = state.find_call(call_id)
@@ -118,8 +130,8 @@ async def _end_of_calls(
     if len(steps) != 1 or step is None:
         raise ConfigurationError("replace= takes calls of one completed step")
     if state.graph is None:
-        return ForkPoint(await _end_of_results(store, state, step))
-    return ForkPoint(await _end_of_calls_in(store, state, step, set(replace)))
+        return ForkPoint(await _end_of_results(store, state, step)), step
+    return ForkPoint(await _end_of_calls_in(store, state, step, set(replace))), step
 
 
 async def _end_of_calls_in(store: JournalStore, state: TaskState, step: StepState, calls: set[str]) -> int:
@@ -228,52 +240,69 @@ def _is_at_work(state: TaskState) -> bool:
 # ---------------------------------------------------------------------------------------------- diff
 
 
-def difference(a: TaskState, b: TaskState) -> Difference:
-    """Return the first step in which two tasks differ, with both versions."""
-    shared = _shared_events(a, b)
+def difference(a: TaskState, b: TaskState, shared: int = 0) -> Difference:
+    """Return the differences between the steps of two tasks, with both versions of the first one.
+
+    Args:
+        a: a task.
+        b: another task.
+        shared: the number of events that both have from the same journal.
+    """
     steps_a, steps_b = all_steps(a), all_steps(b)
-    for place in range(max(len(steps_a), len(steps_b))):
-        step_a = steps_a[place] if place < len(steps_a) else None
-        step_b = steps_b[place] if place < len(steps_b) else None
-        if step_a is step_b and step_a is not None:
-            continue
-        differing = _first_difference(step_a, step_b)
-        if differing is not None:
-            field, value_a, value_b = differing
-            outputs = [
-                step_output(s, t, state_at_rest(s), _NONE) if t else None
-                for s, t in ((a, step_a), (b, step_b))
-            ]
-            return Difference(
-                a.task_id, b.task_id, shared, place + 1, outputs[0], outputs[1], field, value_a, value_b
-            )
+    first: tuple[int, tuple[str, Any, Any]] | None = None
+    steps: list[StepDifference] = []
+    for place, (step_a, step_b) in enumerate(zip_longest(steps_a, steps_b), 1):
+        differing = _differences(step_a, step_b)
+        if differing and first is None:
+            first = place, differing[0]
+        ids = [step.id if step is not None else None for step in (step_a, step_b)]
+        is_shared = None not in (step_a, step_b) and _is_within(step_a, shared) and _is_within(step_b, shared)
+        steps.append(StepDifference(place, ids[0], ids[1], is_shared, tuple([each[0] for each in differing])))
+    found = Difference(a.task_id, b.task_id, shared, steps=tuple(steps))
+    if first is not None:
+        index, (field, value_a, value_b) = first
+        outputs = [
+            step_output(s, all_of[index - 1], state_at_rest(s), _NONE) if index <= len(all_of) else None
+            for s, all_of in ((a, steps_a), (b, steps_b))
+        ]
+        return replace(
+            found,
+            index=index,
+            step_a=outputs[0],
+            step_b=outputs[1],
+            field=field,
+            value_a=value_a,
+            value_b=value_b,
+        )
     if a.ended != b.ended or a.output != b.output:
-        return Difference(
-            a.task_id, b.task_id, shared, None, None, None, "end", [a.ended, a.output], [b.ended, b.output]
-        )
+        return replace(found, field="end", value_a=[a.ended, a.output], value_b=[b.ended, b.output])
     if state_value(a) != state_value(b):
-        return Difference(
-            a.task_id, b.task_id, shared, None, None, None, "extra_state", state_value(a), state_value(b)
-        )
-    return Difference(a.task_id, b.task_id, shared)
+        return replace(found, field="extra_state", value_a=state_value(a), value_b=state_value(b))
+    return found
 
 
 _NONE: tuple[StepInfo, ...] = ()
 
 
-def _shared_events(a: TaskState, b: TaskState) -> int:
-    if a.forked_from == b.task_id:
-        return a.fork_seq
-    if b.forked_from == a.task_id:
-        return b.fork_seq
-    if a.forked_from is not None and a.forked_from == b.forked_from:
-        return min(a.fork_seq, b.fork_seq)
-    return 0
+def shared_events(a: Sequence[tuple[str, int]], b: Sequence[tuple[str, int]]) -> int:
+    """Return how many events two tasks have from the same journal.
+
+    Args:
+        a: the task and those that it was forked from, the nearest first, each with its number of events in the task.
+        b: the same of the other task.
+    """
+    events = dict(b)
+    return next((min(seq, events[task_id]) for task_id, seq in a if task_id in events), 0)
 
 
-def _first_difference(a: StepState | None, b: StepState | None) -> tuple[str, Any, Any] | None:
+def _is_within(step: StepState | None, shared: int) -> bool:
+    return step is not None and 0 < step.ended_seq <= shared
+
+
+def _differences(a: StepState | None, b: StepState | None) -> list[tuple[str, Any, Any]]:
+    """Return the fields in which two steps differ, each with both values."""
     if a is None or b is None:
-        return "step", a.id if a else None, b.id if b else None
+        return [("step", a.id if a else None, b.id if b else None)]
     fields: list[tuple[str, Any, Any]] = [
         ("input", a.input, b.input),
         ("text", a.text, b.text),
@@ -284,4 +313,4 @@ def _first_difference(a: StepState | None, b: StepState | None) -> tuple[str, An
         fields.append((f"output of {call_a.id}", call_a.output, call_b.output))
         fields.append((f"changes of {call_a.id}", call_a.changes, call_b.changes))
     fields += [("output", a.output, b.output), ("status", a.status, b.status)]
-    return next((field for field in fields if field[1] != field[2]), None)
+    return [field for field in fields if field[1] != field[2]]

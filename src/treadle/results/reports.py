@@ -79,8 +79,28 @@ class UndoReport(Displayed):
 
 
 @frozen
+class StepDifference:
+    """The differences between two tasks in their steps at one place.
+
+    `a` and `b` are the ids of the steps, and None where a task has no step there. A `shared` step ran once: both tasks
+    have it from the same journal. `fields` are the names of the fields that differ. A shared step has some only if a
+    fork replaced results of its calls.
+    """
+
+    index: int
+    a: str | None
+    b: str | None
+    shared: bool
+    fields: tuple[str, ...] = ()
+
+
+@frozen
 class Difference(Displayed):
-    """The first place where two tasks differ; `index` is None if they are the same."""
+    """The differences between two tasks: the first one with both values, and those of all `steps` by name.
+
+    `index` is None if no step differs. `shared_events` is the number of events that both have from the same journal,
+    because they are forks of one task or of each other.
+    """
 
     a: str
     b: str
@@ -91,6 +111,7 @@ class Difference(Displayed):
     field: str | None = None
     value_a: Json = None
     value_b: Json = None
+    steps: tuple[StepDifference, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -106,7 +127,13 @@ class Difference(Displayed):
             state="same" if self.same else "different",
             facts=(("step", self.index), ("field", self.field), ("shared events", self.shared_events)),
             values=() if self.same else tuple(values),
+            tables=(Table("steps", ("step", "a", "b", "shared", "differs in"), self.steps, _difference_row),),
         )
+
+
+def _difference_row(step: StepDifference) -> tuple[Any, ...]:
+    shared = "yes" if step.shared else ""
+    return str(step.index), step.a or "", step.b or "", shared, ", ".join(step.fields)
 
 
 _FORECASTS: Final = {

@@ -81,7 +81,8 @@ class ForkVerbs(ViewVerbs):
                 agent's code changes.
             model: replaces the agent's model, as `provider:model`; stored likewise.
             input: a user message to continue with.
-            replace: other results for calls of one step, by call id; the fork begins at the end of that step.
+            replace: other results for calls of one step, by call id; the fork begins at the end of that step. `at` may
+                name that place too, and no other.
             thread_id: the thread the fork belongs to; a new one by default.
             task_id: an id of your own for the fork; the same id again returns the same fork.
             options: other options than those of the forked task.
@@ -190,6 +191,10 @@ class ForkVerbs(ViewVerbs):
         kept = parent.override or e.AgentOverride()
         # With concurrent steps, a fork does not begin at the end of its step.
         is_there = seq == at if isinstance(at, int) else _ends(point, at)
+        if results:
+            calls = [call for call in map(fork.find_call, results) if call is not None]
+            steps = [step for step in parent.steps if calls and step.id == calls[0].step]
+            is_there = is_there or any(fork_point.is_end_of(step, at, seq) for step in steps)
         return {
             "at": at is None or is_there or any(isinstance(event, e.Rewound) for event in then),
             "agent": made.agent == (row.agent if agent is None else agent.name),

@@ -28,6 +28,7 @@ from treadle.errors import (
     NotFound,
     TaskBusy,
     TaskFinished,
+    TaskNotFound,
     TaskStateError,
 )
 from treadle.ports import ContextT, TaskRow
@@ -273,8 +274,28 @@ class UndoForkVerbs(ForkVerbs):
 
     @verb
     async def diff(self, a: Ref, b: Ref) -> Difference:
-        """Return the first step in which two tasks differ, with both versions."""
-        return fork_point.difference(await self._state(a), await self._state(b))
+        """Return the differences between two tasks: the first one with both versions, and those of all steps by name.
+
+        Args:
+            a: a task, or its id.
+            b: the task to compare it with, or its id.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
+        first, second = await self._state(a), await self._state(b)
+        chains = [await self._origins(state) for state in (first, second)]
+        return fork_point.difference(first, second, fork_point.shared_events(*chains))
+
+    async def _origins(self, state: TaskState) -> list[tuple[str, int]]:
+        """Return a task and those that it was forked from, the nearest first, each with its events in the task."""
+        origins, base, seq = [(state.task_id, state.seq)], state.forked_from, state.fork_seq
+        with suppress(TaskNotFound):
+            while base is not None:
+                origins.append((base, seq))
+                row = await self._store.row(base, deleted=True)
+                base, seq = row.base, min(seq, row.base_seq)
+        return origins
 
 
 def _cancelled(task_id: str) -> TaskFinished:

@@ -29,8 +29,7 @@ from treadle.stores.private_files import make_folder, private_token
 from treadle.verbs.operation import Scope
 
 ADMIN: Final[frozenset[Scope]] = frozenset(get_args(Scope))
-"""Every scope. `admin` allows usage, and limits above those of a task; without a tenant also metrics and all tenants.
-"""
+"""Every scope. `admin` allows limits above those of a task; without a tenant also metrics and all tenants."""
 
 ALL: Final[frozenset[Scope]] = ADMIN - {"admin"}
 """Every scope that concerns the tasks of the principal's own tenant."""

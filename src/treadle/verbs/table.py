@@ -149,7 +149,6 @@ _LISTS: Final = (
         "usage",
         "Return the spending of tasks, by agent, day or label.",
         UsageReport,
-        access="admin",
         query=("since", "until", "by", "agent", "labels"),
     ),
     _get(
@@ -191,7 +190,7 @@ _LISTS: Final = (
     _get(
         "diff",
         "diff",
-        "Return the first step in which two tasks differ.",
+        "Return the differences between the steps of two tasks.",
         Difference,
         query=("a", "b"),
         types={"a": str, "b": str},
