@@ -28,14 +28,17 @@ class Browser:
 
     Args:
         path: The program of the browser.
+        options: Further options of the program.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *options: str) -> None:
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
         # --no-sandbox: as root, Chromium refuses to start with one. The pages are our own.
-        options = [
+        command = [
+            path,
+            *options,
             "--headless=new",
             "--no-sandbox",
             "--disable-gpu",
@@ -49,7 +52,7 @@ class Browser:
             "about:blank",
         ]
         self._process = subprocess.Popen(
-            ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash", path, *options],
+            ["bash", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "bash", *command],
             pass_fds=(theirs_in, theirs_out),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -62,9 +65,9 @@ class Browser:
         self._unread = b""
         self._events: list[dict[str, Any]] = []
         self._session: str | None = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self.call("Page.enable")
+        self.requests: list[dict[str, Any]] = []
+        """The requests of the pages in which `Network.enable` was called, as the protocol reports them."""
+        self.new_tab()
 
     def __enter__(self) -> Browser:
         return self
@@ -82,8 +85,11 @@ class Browser:
             if not (piece := self._answers.read1(1 << 16)):
                 raise RuntimeError("Chromium closed its pipe: it crashed or did not start")
             self._unread += piece
-        message, _, self._unread = self._unread.partition(b"\0")
-        return json.loads(message)
+        text, _, self._unread = self._unread.partition(b"\0")
+        message = json.loads(text)
+        if message.get("method") == "Network.requestWillBeSent":
+            self.requests.append(message["params"])
+        return message
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
         """Send a command of the DevTools protocol, and return its result."""
@@ -96,6 +102,20 @@ class Browser:
         if "error" in message:
             raise RuntimeError(f"{method}: {message['error']['message']}")
         return message["result"]
+
+    def new_tab(self) -> str:
+        """Open a tab and use it: commands go to it. Return its name for `use_tab`."""
+        self._session = None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        return self.use_tab(session)
+
+    def use_tab(self, tab: str) -> str:
+        """Bring a tab to the front, and send commands to it."""
+        self._session = tab
+        self.call("Page.enable")
+        self.call("Page.bringToFront")
+        return tab
 
     def wait_for(self, method: str) -> None:
         """Wait until the page reports an event."""
