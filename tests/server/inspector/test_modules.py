@@ -1,4 +1,4 @@
-"""The pure modules of the page: numbers, hidden characters, the scale of time, copies of states."""
+"""The pure modules of the page: numbers, hidden characters, the scale of time, copies of states, forms."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tests.server.inspector.pages import NODE, command
 
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed: the page's modules run in it")
-def test_the_pure_modules_of_the_page(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        command("check_modules.mjs", tmp_path), capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("check", ["check_modules.mjs", "check_schema.mjs"])
+def test_the_pure_modules_of_the_page(check: str, tmp_path: Path) -> None:
+    ended = subprocess.run(command(check, tmp_path), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -2,6 +2,7 @@
 import { effect } from "@preact/signals";
 import { render } from "preact";
 import { useState } from "preact/hooks";
+import { Agents } from "./agents.js";
 import { refused, signIn, token } from "./api.js";
 import { Dialog } from "./dialogs.js";
 import { count, safe } from "./format.js";
@@ -15,12 +16,12 @@ import { Tasks } from "./tasks.js";
 import { Empty, html, Icon, Note } from "./ui.js";
 
 /** Views in the rail: address, icon, name. @type {[string, string, string][]} */
-const VIEWS = [["", "tasks", "Tasks"], ["inbox", "inbox", "Inbox"]];
+const VIEWS = [["", "tasks", "Tasks"], ["inbox", "inbox", "Inbox"], ["agents", "agent", "Agents"]];
 
 function App() {
   if (!token.value) return html`<${SignIn} />`;
   const { view, task } = place.value;
-  return html`<${Rail} view=${view === "t" ? "" : view} /><main>${view === "" ? html`<${Tasks} />` : view === "inbox" ? html`<${Inbox} />` : view === "t" ? html`<${TaskPage} key=${task} id=${task} />` : html`<${Empty} title="There is no such view">The address names a view that this version does not have.<//>`}</main>
+  return html`<${Rail} view=${view === "t" ? "" : view} /><main>${view === "" ? html`<${Tasks} />` : view === "inbox" ? html`<${Inbox} />` : view === "agents" ? html`<${Agents} />` : view === "t" ? html`<${TaskPage} key=${task} id=${task} />` : html`<${Empty} title="There is no such view">The address names a view that this version does not have.<//>`}</main>
     <${Dialog} />${toast.value && html`<div class=${`toast ${toast.value.bad ? "bad" : ""}`} role=${toast.value.bad ? "alert" : "status"}>${safe(toast.value.text)}</div>`}
     <div class="sr" role="status">${view === "t" && opened.value.version ? `The task is ${word.value}.` : ""}</div>`;
 }
@@ -29,7 +30,7 @@ function App() {
 function Rail({ view }) {
   const counts = /** @type {Record<string, [number, string]>} */ ({ "": [tasks.value.size, "count"], inbox: [inbox.value.length, "count hot"] });
   return html`<nav aria-label="Views"><div class="brand"><${Mark} />Treadle</div>
-    ${VIEWS.map(([name, icon, label]) => html`<a key=${name} href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}><${Icon} name=${icon} /><span>${label}</span>${counts[name][0] ? html`<span class=${counts[name][1]}>${count(counts[name][0])}</span>` : null}</a>`)}
+    ${VIEWS.map(([name, icon, label]) => html`<a key=${name} href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}><${Icon} name=${icon} /><span>${label}</span>${counts[name]?.[0] ? html`<span class=${counts[name][1]}>${count(counts[name][0])}</span>` : null}</a>`)}
     <div class="foot cap"><div class="row"><span class=${`dot ${live.value === "live" ? "" : "off"}`}></span><span role="status">${live.value}</span>${me.value ? html`<span>as ${safe(me.value.name)}</span>` : ""}</div>
       <button type="button" class="row" aria-keyshortcuts="?" onClick=${() => (dialog.value = "keys")}><kbd>?</kbd> keys</button></div></nav>`;
 }
@@ -53,7 +54,7 @@ function SignIn() {
 
 effect(() => {
   const { view, task } = place.value, waits = inbox.value.length ? `(${inbox.value.length}) ` : "";
-  document.title = `${waits}${view === "t" ? `${task} · ` : view === "inbox" ? "Inbox · " : ""}Treadle`;
+  document.title = `${waits}${view === "t" ? `${task} · ` : view === "inbox" ? "Inbox · " : view === "agents" ? "Agents · " : ""}Treadle`;
 });
 
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));

@@ -1,4 +1,5 @@
 // Keys. Letters are off in fields; no key decides anything outside of its view; `u` and `f` open a dialog.
+import { moveAgent, writeMessage } from "./agents.js";
 import { decide, editItem, moveItem } from "./inbox.js";
 import { go, place, taskShown } from "./place.js";
 import { may } from "./store.js";
@@ -12,12 +13,12 @@ export const KEYS = [
   ["↑ ↓ j k", "next row"], ["↵", "open, unfold, or go to the answer"], [", .", "one event back, one on"], ["< >", "one step back, one on"],
   ["g", "rewind to what is selected"], ["0", "back to now"], ["s r p", "step, run or try again, pause"], ["u", "undo, with its preview"],
   ["f", "fork here"], ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"], ["/", "search"],
-  ["t i", "tasks, inbox"], ["Esc", "close"], ["?", "this list"],
+  ["t i n", "tasks, inbox, a new task"], ["Esc", "close"], ["?", "this list"],
 ];
 
 /** @type {Record<string, () => void>} */
 const EVERYWHERE = {
-  "?": () => (dialog.value = "keys"), t: () => go("#/"), i: () => go("#/inbox"),
+  "?": () => (dialog.value = "keys"), t: () => go("#/"), i: () => go("#/inbox"), n: () => go("#/agents"),
   "/": () => {
     go("#/");
     setTimeout(() => document.getElementById("search")?.focus(), 50);
@@ -42,6 +43,7 @@ const IN_TASK = {
 const VIEWS = {
   "": { keys: { Enter: openCursor }, move: moveCursor },
   inbox: { keys: IN_INBOX, move: moveItem },
+  agents: { keys: { Enter: writeMessage }, move: moveAgent },
   t: { keys: IN_TASK, move: (by) => reveal(move(by)) },
 };
 
