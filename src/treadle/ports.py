@@ -28,7 +28,7 @@ from typing import (
 )
 
 from treadle.core.data import frozen, mutable
-from treadle.core.events import END_STATES, Ephemeral, Event
+from treadle.core.events import END_STATES, Ephemeral, Event, ForkChange
 from treadle.core.ids import in_tenant
 from treadle.core.messages import Content, File, Image, Json, Message, ToolCall
 from treadle.core.model import ModelAnswer, ModelDelta, ModelRequest
@@ -775,7 +775,8 @@ class TaskFigures:
     is the time of its last event, in microseconds since 1970, UTC. `input` and `outcome` are cut to a line. `outcome`
     is its answer, or the reason of its failure. `text` is a longer piece of both, folded, for searches. `pending` is
     the number of its requests that wait for a person, its caller or a ticket. While the task is driven, and after a
-    crash of its driver, None stands for 0. It is also None in rows of versions that did not count them.
+    crash of its driver, None stands for 0. It is also None in rows of versions that did not count them. `model` is the
+    model that was asked last. `fork_changes` are those of a fork, each with its text cut to a line.
     """
 
     steps: int = 0
@@ -789,6 +790,8 @@ class TaskFigures:
     outcome: str = ""
     text: str = ""
     pending: int | None = None
+    model: str = ""
+    fork_changes: tuple[ForkChange, ...] = ()
 
 
 @mutable
@@ -1207,9 +1210,10 @@ class JournalReader(TaskReader, Protocol):
 
     @abstractmethod
     async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
-        """Return the number of matching rows and their spending, by `agent`, by `day` or by `label:NAME`.
+        """Return the number of matching rows and their spending, by `agent`, `day`, `model` or `label:NAME`.
 
-        The days are those of `created`, UTC, such as `2026-11-23`. Rows without the label are summed up under None.
+        The days are those of `created`, UTC, such as `2026-11-23`. The model is that of the figures. Rows without a
+        model, or without the label, are summed up under None.
         `stores.listing.label_key` gives the text of a label. `driven` stays 0. The filter's `states`, `search`, `limit`
         and `cursor` are ignored.
         """

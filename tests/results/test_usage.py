@@ -170,7 +170,7 @@ async def test_a_paused_task_is_listed_with_the_steps_it_has_made(store):
         assert (item.steps, item.outcome) == (1, "")
         fork = await runner.fork("job")
         [listed] = (await runner.list_tasks(forked_from="job")).items
-        assert (listed.task_id, listed.steps) == (fork.task_id, None)
+        assert (listed.task_id, listed.steps) == (fork.task_id, 1)
 
 
 def test_text_that_no_column_holds_is_replaced_and_long_text_is_cut():

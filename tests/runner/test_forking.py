@@ -10,7 +10,7 @@ from tests.runner.acts import only
 from treadle import Agent, Limits, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.core import codec
 from treadle.core import events as e
-from treadle.core.events import AgentOverride
+from treadle.core.events import AgentOverride, ForkChange
 from treadle.errors import ConfigurationError, ModelUnknown, TaskConflict
 from treadle.llm.scripted import call
 from treadle.testing.provider import ProviderServer
@@ -302,3 +302,32 @@ def test_an_override_is_written_only_where_there_is_one() -> None:
     event.override = AgentOverride("", "Be polite.", "openai:other")
     assert event.format == 5
     assert codec.decode(codec.encode([event])[0], {}, 1) == [event]
+
+
+async def test_a_fork_names_its_differences_in_lists_before_and_after_it_is_driven(runner: Runner) -> None:
+    agent = calculator()
+    done = await runner.run(agent, "?")
+    await runner.fork(done.task_id, at="s1", task_id="same")
+    await runner.fork(done.task_id, at="s1", input="And\nagain?", instructions="Be brief.", task_id="both")
+    await runner.fork("both", task_id="again", replace={"s1-0": {"sum": 4}})
+    await runner.fork(done.task_id, agent=sayer(), task_id="other")
+    expected = {
+        "same": (),
+        "both": (ForkChange("instructions", "Be brief."), ForkChange("input", "And again?")),
+        "again": (
+            ForkChange("instructions", "Be brief."),
+            ForkChange("result", '{"sum":4}', "multiply", "s1-0"),
+        ),
+        "other": (ForkChange("agent", sayer().name),),
+    }
+    for is_driven in (False, True):
+        rows = {row.task_id: row for row in (await runner.list_tasks()).items}
+        for name, changes in expected.items():
+            assert rows[name].fork_changes == (await runner.get_task(name)).fork_changes == changes
+        assert rows[done.task_id].fork_changes == ()
+        forks = (await runner.get_lineage(done.task_id)).forks.items
+        assert {row.fork_changes for row in forks} == {expected[name] for name in ("same", "both", "other")}
+        assert (rows["same"].steps, rows["same"].input, rows["same"].outcome) == (1, "?", "")
+        assert rows[done.task_id].model == rows["same"].model != ""
+        if not is_driven:
+            await runner.resume("both", agent=agent)

@@ -35,7 +35,7 @@ _COLUMNS: Final = ("tasks", "tokens", "cost", "without a price")
 @command
 async def usage(
     session: Session,
-    by: Annotated[str, option("agent|day|label:NAME", "The key of the sums.")] = "agent",
+    by: Annotated[str, option("agent|day|model|label:NAME", "The key of the sums.")] = "agent",
     since: Annotated[
         str | None, option("TIME", "Created at this time or later: 2h, 03:15, today, 2026-11-22.")
     ] = None,
@@ -46,7 +46,7 @@ async def usage(
         typer.Option("--label", metavar="KEY=TEXT", help="Only tasks with this label; may be repeated."),
     ] = None,
 ) -> int:
-    """Show the spending of tasks, summed by agent, day (of their creation, UTC) or label."""
+    """Show the spending of tasks, summed by agent, day (of their creation, UTC), model or label."""
     screen = session.screen
     async with session.runner() as runner:
         report = await runner.usage(

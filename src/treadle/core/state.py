@@ -17,6 +17,7 @@ from treadle.core.events import (
     AgentOverride,
     EndState,
     Failure,
+    ForkChange,
     IllegalEvent,
     InputReceived,
     StateChange,
@@ -124,6 +125,9 @@ class TaskState:
 
     forked_from: str | None = None
     fork_seq: int = 0
+    fork_changes: tuple[ForkChange, ...] = ()
+    """the differences of a fork from its parent, in the order of their events"""
+
     parent: str | None = None
     parent_call: str | None = None
     depth: int = 0

@@ -378,8 +378,10 @@ def moment(name: str, value: Any) -> None:
 def usage_key(name: str, value: Any) -> None:
     """Raise `ConfigurationError` unless the value is a key for sums of usage."""
     text(name, value)
-    if value not in ("agent", "day") and not (value.startswith("label:") and value != "label:"):
-        raise ConfigurationError(f"{name} must be 'agent', 'day' or 'label:NAME', got {shown(value)}")
+    if value not in ("agent", "day", "model") and not (value.startswith("label:") and value != "label:"):
+        raise ConfigurationError(
+            f"{name} must be 'agent', 'day', 'model' or 'label:NAME', got {shown(value)}"
+        )
 
 
 def text_by_text(name: str, value: Any) -> None:

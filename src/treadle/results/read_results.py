@@ -130,11 +130,11 @@ class Lineage(Displayed):
 
 @frozen
 class UsageLine:
-    """The spending of the tasks of one agent, day or label.
+    """The spending of the tasks of one agent, day, model or label.
 
-    `key` is the agent's name, the day on which the tasks were created, such as `2026-11-23` in UTC, or the label's
-    text. It is None for tasks without the label. `cost` is in US dollars, of the tasks whose cost is known. `unpriced`
-    is the number of the other tasks.
+    `key` is the name of the agent or model, the day on which the tasks were created, such as `2026-11-23` in UTC, or
+    the label's text. It is None for tasks without the label, or without a request to a model. `cost` is in US dollars,
+    of the tasks whose cost is known. `unpriced` is the number of the other tasks.
     """
 
     key: str | None
@@ -146,7 +146,7 @@ class UsageLine:
 
 @frozen
 class UsageReport(Displayed):
-    """The spending of tasks, by agent, day or label; `total` is the sum of all lines.
+    """The spending of tasks, by agent, day, model or label; `total` is the sum of all lines.
 
     Days are in order, other lines begin with the most expensive. The spending of children counts once, with their
     parent. The spending of driven tasks may be up to two seconds old.

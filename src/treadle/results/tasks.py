@@ -8,6 +8,7 @@ from typing import Any, Generic
 
 from treadle.core.data import frozen
 from treadle.core.display import Displayed, Table, View, Word, one_line
+from treadle.core.events import ForkChange
 from treadle.core.messages import Content, Json
 from treadle.core.spending import as_dollars
 from treadle.core.state import TaskState
@@ -30,7 +31,8 @@ class Task(Displayed, Generic[OutputT_co]):
     UTC. `driver` is the process that owns the task. `pending` is the number of requests that wait for a person, its
     caller or a ticket, without those of its children. `outcome` is the beginning of its answer or its error. `options`
     are the options that it was created with or resumed with, if they were set. `limits` are the limits that apply. If
-    this process does not know the agent, they leave out the agent's own.
+    this process does not know the agent, they leave out the agent's own. `model` is the model that was asked last, and
+    `fork_changes` are those of a fork after the events that it shares.
     """
 
     task_id: str
@@ -56,6 +58,8 @@ class Task(Displayed, Generic[OutputT_co]):
     outcome: str = ""
     options: Json = None
     limits: Limits | None = None
+    model: str = ""
+    fork_changes: tuple[ForkChange, ...] = ()
 
     @property
     def state_text(self) -> str:
@@ -111,7 +115,8 @@ class TaskSummary(Displayed):
     The fields after `parent` are None or empty if they are not known. Tokens and `cost`, in US dollars, include
     children. `updated` is the time of the last event. `input` and `outcome` are cut after their first characters. The
     outcome is the answer or the error. While a task is driven, these fields may be up to two seconds old. `driver` is
-    the process that owns the task. `forked_at` is the last event that it shares with the task it was forked from.
+    the process that owns the task. `forked_at` is the last event that it shares with the task it was forked from, and
+    `fork_changes` are its changes after that. `model` is the model that was asked last.
 
     `pending` is the number of requests that wait for a person, its caller or a ticket, children included. While the
     task is driven, it is None instead of 0. `tenant` owns the task. `deleted` is true only in `changes()`, for a
@@ -140,6 +145,8 @@ class TaskSummary(Displayed):
     pending: int | None = None
     tenant: str = ""
     deleted: bool = False
+    model: str = ""
+    fork_changes: tuple[ForkChange, ...] = ()
 
     @property
     def state_text(self) -> str:
@@ -197,6 +204,7 @@ def _figures(figures: TaskFigures | None) -> dict[str, Any]:
         return {}
     cost = None if figures.cost is None else as_dollars(figures.cost)
     names = ("steps", "input_tokens", "output_tokens", "updated", "input", "outcome", "pending")
+    names += ("model", "fork_changes")
     return {"cost": cost, **{name: getattr(figures, name) for name in names}}
 
 
@@ -264,4 +272,6 @@ def _task(
         outcome=figures.outcome,
         options=state.options,
         limits=limits,
+        model=state.model,
+        fork_changes=figures.fork_changes,
     )

@@ -6,7 +6,7 @@ The figures of a task in lists, taken from its state when its row is written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -57,6 +57,9 @@ def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool 
         for part in parts:
             read, written = read + part.usage.input_tokens, written + part.usage.output_tokens
             cost, is_priced = cost + part.cost, is_priced and not part.unpriced
+    changes = state.fork_changes
+    if changes:
+        changes = tuple([replace(each, text=_line(each.text)[:_LINE]) for each in changes])
     question = _line(content_text(state.input))
     outcome = _line(error.message if error is not None else state.output_text)
     return TaskFigures(
@@ -71,6 +74,8 @@ def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool 
         outcome[:_LINE],
         folded(f"{question} {outcome}"),
         pending,
+        state.model,
+        changes,
     )
 
 

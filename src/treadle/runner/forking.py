@@ -19,10 +19,12 @@ from treadle.drivers.continuing import commit, options_of_fork
 from treadle.drivers.ownership import check_unmoved
 from treadle.drivers.random_ids import new_id
 from treadle.engine.journal_writer import encode_record
+from treadle.engine.loading import apply_checked
 from treadle.engine.options import RunOptions, from_json
 from treadle.errors import TaskConflict
 from treadle.ports import Commit, NewTask, OutputT, TaskExists, TaskRow
 from treadle.results.tasks import Task
+from treadle.results.usage import figures_of
 from treadle.runner.verbs import verb
 from treadle.runner.views import Input, Ref, ViewVerbs, id_of
 
@@ -228,7 +230,7 @@ class ForkVerbs(ViewVerbs):
         return any(made.options == self._options_of(request, each) for each in stored)
 
     async def _write_fork(self, row: TaskRow, new: NewTask, first: list[e.Event]) -> None:
-        """Write a fork's row and first record, without copying or folding the parent's journal."""
+        """Write a fork's row, with its figures, and its first record. The parent's journal is not copied."""
         seq = new.base_seq
         cut = (await self._store.read(row.task_id, after=seq - 1, upto=seq))[-1]
         ((_, shared),) = unfold(row.task_id, [cut], after=seq - 1, previous=None)
@@ -237,9 +239,12 @@ class ForkVerbs(ViewVerbs):
             if (hide := self._driver.vault.hide_in) is not None:
                 hide(event)
             event.seq, event.time = seq + offset, new.created
+        state = await self._cache.state_at(row.task_id, seq)
+        for event in first:
+            apply_checked(state, event, 1)
         record = encode_record(first, 1, codec.branch_digest(cut.digest, seq))
         made = Commit(new.task_id, 1, record, new, "created", release=True)
-        made.format = max(row.format, *[event.format for event in first])
+        made.format, made.figures = max(row.format, *[event.format for event in first]), figures_of(state)
         await commit(self._store, made)
 
 

@@ -280,14 +280,14 @@ class ViewVerbs:
         agent: str | None = None,
         labels: dict[str, str] | None = None,
     ) -> UsageReport:
-        """Return the spending of tasks, in sums by agent, day or label.
+        """Return the spending of tasks, in sums by agent, day, model or label.
 
-        The spending of driven tasks may be up to two seconds old.
+        The spending of driven tasks may be up to two seconds old. A task that asked several models counts for the last.
 
         Args:
             since: only tasks created then or later; a datetime, or microseconds since 1970, UTC.
             until: only tasks created before that.
-            by: `agent`, `day` (of their creation, UTC), or `label:NAME`.
+            by: `agent`, `day` (of their creation, UTC), `model`, or `label:NAME`.
             agent: only tasks of the agent of this name.
             labels: only tasks that have all of these labels.
 

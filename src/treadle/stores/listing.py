@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from treadle.core.events import ForkChange
 from treadle.errors import ConfigurationError
 from treadle.ports import BETWEEN_STEPS, TaskFigures, TaskFilter, TaskRow, TaskSums
 
@@ -25,8 +26,12 @@ _FIELDS: Final = (
     ("q", "input"),
     ("r", "outcome"),
     ("p", "pending"),
+    ("m", "model"),
 )
-"""The names of fields in the column `figures`. Sums read `t` and `c` there, filters `u` and `p`."""
+"""The names of fields in the column `figures`. Sums read `t`, `c` and `m` there, filters `u` and `p`."""
+
+_CHANGES: Final = "f"
+"""The name of `fork_changes` in that column, which only forks have."""
 
 
 def position(cursor: str) -> tuple[int, str]:
@@ -67,6 +72,8 @@ def figures_column(figures: TaskFigures | None) -> tuple[str | None, str | None]
     if figures is None:
         return None, None
     document = {key: getattr(figures, name) for key, name in _FIELDS}
+    if figures.fork_changes:
+        document[_CHANGES] = [[each.kind, each.text, each.tool, each.call] for each in figures.fork_changes]
     return json.dumps(document, separators=(",", ":")), figures.text.replace("\0", "\ufffd")
 
 
@@ -75,7 +82,10 @@ def figures_of_column(column: str | None) -> TaskFigures | None:
     if column is None:
         return None
     document = json.loads(column)
-    return TaskFigures(**{name: document[key] for key, name in _FIELDS if key in document})
+    figures = {name: document[key] for key, name in _FIELDS if key in document}
+    return TaskFigures(
+        **figures, fork_changes=tuple([ForkChange(*each) for each in document.get(_CHANGES, ())])
+    )
 
 
 def has_state(state: str, states: Sequence[str] | None, *, driven: bool) -> bool:
@@ -145,6 +155,8 @@ def usage_key(row: TaskRow, by: str) -> str | None:
         return row.agent
     if by == "day":
         return datetime.fromtimestamp(row.created // 1_000_000, UTC).date().isoformat()
+    if by == "model":
+        return (row.figures.model or None) if row.figures is not None else None
     value = row.labels.get(by.removeprefix("label:"))
     return None if value is None else label_key(value)
 

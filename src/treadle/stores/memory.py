@@ -240,7 +240,7 @@ class MemoryStore(JournalStore):
         return sums
 
     async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
-        """Return the number and the spending of matching rows, by agent, day or label; see `JournalReader.usage`."""
+        """Return the number and the spending of matching rows; see `JournalReader.usage`."""
         sums: dict[str | None, TaskSums] = {}
         async for rows in self._matching(replace(wanted, states=None, search=None, cursor=None)):
             for row in rows:

@@ -73,7 +73,7 @@ class QueryReader(JournalReader):
         return await self._query(self.queries.sums, wanted)
 
     async def usage(self, wanted: TaskFilter, by: str) -> dict[str | None, TaskSums]:
-        """Return the number and the spending of matching rows, by agent, day or label; see `JournalReader.usage`."""
+        """Return the number and the spending of matching rows; see `JournalReader.usage`."""
         return await self._query(self.queries.usage, wanted, by)
 
     async def inbox(self, task_id: str) -> list[InboxItem]:

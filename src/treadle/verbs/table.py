@@ -147,7 +147,7 @@ _LISTS: Final = (
     _get(
         "usage",
         "usage",
-        "Return the spending of tasks, by agent, day or label.",
+        "Return the spending of tasks, by agent, day, model or label.",
         UsageReport,
         query=("since", "until", "by", "agent", "labels"),
     ),

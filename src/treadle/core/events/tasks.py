@@ -19,6 +19,7 @@ from treadle.core.messages import Content, Json, Message, Role
 __all__ = [
     "AgentChanged",
     "AgentOverride",
+    "ForkChange",
     "InputEdited",
     "InputReceived",
     "InstructionsSet",
@@ -92,6 +93,20 @@ class AgentOverride:
     agent: str = ""
     instructions: str | None = None
     model: str | None = None
+
+
+@frozen
+class ForkChange:
+    """One thing that a fork changes after the events that it shares with its parent.
+
+    `kind` is a message to continue with (`input`), other `instructions`, another `model` or `agent`, or the replaced
+    `result` of a call. `text` is its beginning. `call` and `tool` name the call of a result.
+    """
+
+    kind: Literal["input", "instructions", "model", "agent", "result"]
+    text: str = ""
+    tool: str | None = None
+    call: str | None = None
 
 
 @mutable

@@ -158,6 +158,7 @@ def _task_created(state: TaskState, event: e.TaskCreated) -> None:
 def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     _remove_closing_messages(state)  # the parent's end is not part of its fork's conversation
     state.created = event.time
+    state.fork_changes = _fork_changes(state, event)
     state.forked_from, state.fork_seq = event.parent, event.seq - 1
     state.parent, state.parent_call, state.depth = None, None, 0
     state.created_for, state.thread, state.base = event.agent, event.thread, 0
@@ -192,6 +193,19 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
     guardrails.forget(state)
     state.own_from = len(state.messages)
     state.origin = _checkpoint(state)
+
+
+def _fork_changes(state: TaskState, event: e.TaskForked) -> tuple[e.ForkChange, ...]:
+    """Return what a fork changes in the agent of its parent."""
+    changes: list[e.ForkChange] = []
+    if event.fingerprint and event.fingerprint != state.fingerprint:
+        changes.append(e.ForkChange("agent", event.agent))
+    before, now = state.override or e.AgentOverride(), event.override or e.AgentOverride()
+    if now.instructions is not None and now.instructions != before.instructions:
+        changes.append(e.ForkChange("instructions", now.instructions))
+    if now.model is not None and now.model != before.model:
+        changes.append(e.ForkChange("model", now.model))
+    return tuple(changes)
 
 
 def _override(state: TaskState, override: e.AgentOverride | None) -> None:
@@ -279,6 +293,9 @@ def _input_received(state: TaskState, event: e.InputReceived) -> None:
     if not state.began and not state.under_way() and len(state.steps) == state.floor:
         # Input before the first step belongs to the beginning of a task, or a fork.
         state.origin = replace(state.origin, unread=(*state.origin.unread, event))
+    if state.forked_from is not None and not state.began:
+        text = "".join([part.text for part in event.parts if isinstance(part, Text)])
+        state.fork_changes += (e.ForkChange("input", text),)
 
 
 def _input_edited(state: TaskState, event: e.InputEdited) -> None:
@@ -668,6 +685,7 @@ def _result_replaced(state: TaskState, event: e.ResultReplaced) -> None:
     call.cut = False
     state.cut.pop(base_call_id(call.id), None)
     call.sources = call.artifacts = ()
+    state.fork_changes += (e.ForkChange("result", text.text, call.name, call.id),)
 
 
 # ------------------------------------------------------------------------------------------ control

@@ -45,6 +45,7 @@ POSTGRES: Final = Dialect(
         "COST": "(t.figures::json ->> 'c')::bigint",
         "UPDATED": "(t.figures::json ->> 'u')::bigint",
         "PENDING": "(t.figures::json ->> 'p')::bigint",
+        "MODEL": "(t.figures::json ->> 'm')",
         "THREAD_ROW": "key",
         "LEASED": "d.lease > clock_timestamp()",
         "LEASE_END": "(extract(epoch FROM d.lease) * 1000000)::bigint",

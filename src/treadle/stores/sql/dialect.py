@@ -10,7 +10,7 @@ dialect has a text for every word:
     POSITION        the function that finds a text in another one
     ENDING          the end of `t.key`, by its length
     DAY             the day of `t.created`
-    TOKENS, COST, UPDATED, PENDING   fields of `t.figures`
+    TOKENS, COST, UPDATED, PENDING, MODEL   fields of `t.figures`
     THREAD_ROW      the column of `threads` that `members.thread` refers to
     LEASED          the lease of `d` in the form that `Dialect.is_alive` takes
     LEASE_END       the end of the lease of `d`, in microseconds since 1970

@@ -37,7 +37,11 @@ _SPENT: Final = "count(*), coalesce(sum(TOKENS), 0), coalesce(sum(COST), 0), cou
 _SUMS: Final[LiteralString] = (
     f"SELECT t.state, d.key IS NOT NULL, d.host, d.boot, d.pid, d.started, LEASED, {_SPENT}"
 )
-_USAGE_KEYS: Final[dict[str, LiteralString]] = {"agent": "t.agent", "day": "DAY"}
+_USAGE_KEYS: Final[dict[str, LiteralString]] = {
+    "agent": "t.agent",
+    "day": "DAY",
+    "model": "nullif(MODEL, '')",
+}
 _LABEL_OF: Final = "(SELECT value FROM task_labels WHERE key = t.key AND name = ?)"
 _LISTED: Final = "t.deleted = FALSE"
 _LABELLED: Final = "EXISTS (SELECT 1 FROM task_labels WHERE name = ? AND value = ? AND key = t.key)"
@@ -235,7 +239,7 @@ class SharedQueries:
         return result
 
     def usage(self, connection: Connection, task_filter: TaskFilter, by: str) -> dict[str | None, TaskSums]:
-        """Return the number and the spending of the matching tasks, by agent, day or label."""
+        """Return the number and the spending of the matching tasks, by agent, day, model or label."""
         source, _, terms, bindings = _source(replace(task_filter, search=None))
         key = _USAGE_KEYS.get(by, _LABEL_OF)
         if by not in _USAGE_KEYS:

@@ -59,6 +59,7 @@ SQLITE: Final = Dialect(
         "COST": "t.figures ->> '$.c'",
         "UPDATED": "t.figures ->> '$.u'",
         "PENDING": "t.figures ->> '$.p'",
+        "MODEL": "t.figures ->> '$.m'",
         "THREAD_ROW": "id",
         "LEASED": "d.lease",
         "LEASE_END": "d.lease",

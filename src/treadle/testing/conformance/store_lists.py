@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from treadle.core.events import ForkChange
 from treadle.errors import ConfigurationError
 from treadle.ports import BETWEEN_STEPS, Commit, TaskFigures, TaskFilter, TaskSums
 from treadle.stores.listing import label_key
@@ -88,7 +89,8 @@ class ListConformance(StoreSubject):
             alone = TaskFigures(2, 15, 5, 4, 20, 4, 1_500)
             await send(store, Commit("t", 1, figures=alone))
             assert (await store.row("t")).figures == alone, "a commit of figures alone"
-            later = TaskFigures(3, 20, 6, 5, 26, 5, 2_000)
+            changes = (ForkChange("input", 'a "line"'), ForkChange("result", "7", "look", "s1-0"))
+            later = TaskFigures(3, 20, 6, 5, 26, 5, 2_000, model="provider:large", fork_changes=changes)
             await send(store, Commit("t", 1, state="paused", release=True, figures=later))
             assert (await store.row("t")).figures == later
             assert [row.figures for row in await store.rows(TaskFilter(states=("paused",)))] == [later]
@@ -173,12 +175,12 @@ class ListConformance(StoreSubject):
                 *(0, None, None, 2, 0)
             ]
 
-    async def test_usage_is_summed_up_by_agent_day_and_label(self, tmp_path: Path) -> None:
+    async def test_usage_is_summed_up_by_agent_day_model_and_label(self, tmp_path: Path) -> None:
         day, long = 86_400_000_000, "x" * 3_000
         async with self.opened(tmp_path) as store:
             for name, created, labels, figures in (
                 ("a", 0, {"team": "blue", "long": long}, TaskFigures(own_tokens=5, own_cost=2**50, text="x")),
-                ("b", day - 1, {"team": "red"}, TaskFigures(own_tokens=7, own_cost=1)),
+                ("b", day - 1, {"team": "red"}, TaskFigures(own_tokens=7, own_cost=1, model="m")),
                 ("c", day, {"team": "blue"}, TaskFigures(own_tokens=1, own_cost=None)),
                 ("d", 1_763_700_000_000_000, dict[str, str](), None),
             ):
@@ -204,6 +206,11 @@ class ListConformance(StoreSubject):
                         "1970-01-02": TaskSums(1, 1, 0, 1),
                         "2025-11-21": TaskSums(1, unpriced=1),
                     },
+                ),
+                (
+                    "model",
+                    {},
+                    {"m": TaskSums(1, 7, 1), None: TaskSums(3, 6, 2**50, 2)},
                 ),
                 (
                     "label:team",
