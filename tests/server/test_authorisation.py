@@ -46,6 +46,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "import_thread": {"messages": [{"role": "user", "parts": [{"type": "text", "text": "hi"}]}]},
     "prune": {"older_than": 1e6, "dry_run": True},
     "run_agui": {"threadId": "t", "runId": "r", "messages": []},
+    "call_mcp": {"jsonrpc": "2.0", "id": 1, "method": "ping"},
 }
 QUERIES = {"diff": "?a=there&b=there"}
 """What an operation needs to do something: without it, each would be refused for that."""

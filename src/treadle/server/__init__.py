@@ -20,11 +20,13 @@ if TYPE_CHECKING:
         digest_of,
         token_in,
     )
+    from treadle.server.served_tools import tool_agent
 
 _HOMES = {
     "Application": "application",
     "app": "application",
     "ServerLimits": "limits",
+    "tool_agent": "served_tools",
     **dict.fromkeys(
         (
             "ADMIN",
@@ -54,6 +56,7 @@ __all__ = [
     "bearer_token",
     "digest_of",
     "token_in",
+    "tool_agent",
 ]
 
 

@@ -38,7 +38,7 @@ from treadle.verbs.table import PROTOCOLS
 STREAM_SECONDS: Final = 1.0
 """Seconds in which streams must end when the server ends."""
 
-_PACKAGES: Final = {"agui": ("ag_ui", "server", "AG-UI")}
+_PACKAGES: Final = {"agui": ("ag_ui", "server", "AG-UI"), "mcp": ("mcp", "mcp", "The MCP server")}
 """The package that a protocol needs, the extra that brings it, and the name of the protocol."""
 
 
@@ -170,8 +170,8 @@ def app(
         ceiling: upper bounds for the options in requests; the smaller of two limits counts.
         models: the models that a fork may name, such as `openai:gpt-5.2-mini`.
         allow_urls: whether content in requests may contain URLs, which the model's provider fetches.
-        protocols: the protocols that the server speaks besides its own: `agui`. By default all whose packages are
-            installed.
+        protocols: the protocols that the server speaks besides its own: `agui`, `mcp`. By default all whose packages
+            are installed.
         limits: the server's limits.
 
     Raises:

@@ -340,6 +340,18 @@ def _agui() -> Handler:
     return run
 
 
+async def call_mcp(call: Call) -> Answer:
+    """Answer a request of MCP."""
+    answer = await asyncio.to_thread(_mcp)  # its package takes long to import
+    return await answer(call)
+
+
+def _mcp() -> Handler:
+    from treadle.server.protocols.mcp_route import call_mcp as answer
+
+    return answer
+
+
 async def get_openapi(call: Call) -> Answer:
     """Return the OpenAPI document."""
     from treadle.server.openapi import openapi
@@ -366,7 +378,7 @@ HANDLERS: Final[dict[str, Handler]] = {
     for handler in (
         *(deny, compact_thread, get_thread_summary, get_request, get_events, get_stream, get_metrics),
         *(get_agent, get_event, export_task, get_task, get_result, get_step, get_artifact, create_task),
-        *(run_step, resume, fork, get_me, run_agui, get_openapi, get_health, get_ready),
+        *(run_step, resume, fork, get_me, run_agui, call_mcp, get_openapi, get_health, get_ready),
     )
 }
 """The handlers of operations that do more than call a verb."""

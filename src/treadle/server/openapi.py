@@ -186,6 +186,8 @@ def _successes(operation: Operation, schemas: WireSchema) -> dict[int, Json]:
         location = {"Location": {"schema": {"type": "string"}}}
         described = "Not done yet: `Location` names where the result will be."
         responses[202] = {"description": described, "headers": location, "content": anything}
+    if operation.name == "call_mcp":
+        responses[202] = {"description": "It was a notification, which has no answer."}
     if operation.name == "get_task":
         responses[304] = {"description": "It is as `If-None-Match` says."}
     return responses

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
 from starlette.responses import Response
@@ -144,6 +144,23 @@ class Streams:
             reserved.on_close = hold()
         reader = Reader(feed, after, deltas=deltas, cut=size)
         return self._opened(made(reader, waker, self.limits, reserved.close), reserved)
+
+    @asynccontextmanager
+    async def reading(
+        self, runner: TaskRunner, task_id: str, *, principal: str, deltas: bool, hold: Hold | None
+    ) -> AsyncGenerator[tuple[Reader, Waker]]:
+        """Read a task's feed from its first event on for the duration of a block, which counts as a stream.
+
+        See `of_task` for the arguments.
+        """
+        reserved, waker = self._reserve(principal, tenant_of(runner)), Waker()
+        try:
+            feed = await self._opened_feed(reserved, runner, task_id, 0, waker, None)
+            if hold is not None:
+                reserved.on_close = hold()
+            yield Reader(feed, 0, deltas=deltas, cut=None), waker
+        finally:
+            reserved.close()
 
     async def of_several(
         self,

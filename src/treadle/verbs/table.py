@@ -471,6 +471,19 @@ _PROTOCOLS: Final = (
         protocol="agui",
         needs=("threadId", "runId", "messages"),
     ),
+    Operation(
+        name="call_mcp",
+        method="POST",
+        path="/mcp",
+        access="any",
+        summary="Answer a request of MCP: list agents and served tools, call them, and read and answer their tasks.",
+        body=("jsonrpc", "id", "method", "params", "result", "error"),
+        types=dict.fromkeys(("jsonrpc", "id", "method", "params", "result", "error"), Json),
+        result=dict[str, Json],
+        repeats="itself",
+        media="text/event-stream",
+        protocol="mcp",
+    ),
 )
 
 OPERATIONS: Final = {
