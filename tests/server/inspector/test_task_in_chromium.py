@@ -1,68 +1,310 @@
-"""The view of a task in a real browser, by the keyboard alone: every verb, the past, the journal."""
+"""Every verb of a task in a real browser, by the keyboard alone."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.docs.browser import Browser
-from tests.server.inspector.chromium import needs_chromium, press, until
+from tests.server.inspector.chromium import needs_chromium, press, until, write
 from tests.server.inspector.site import Site
-from treadle import Agent, ScriptedModel, tool
-from treadle.llm.scripted import call, text
+from tests.server.inspector.task_page import (
+    AGENTS,
+    BOOKED,
+    BOOKER,
+    BROKEN,
+    BUYER,
+    CLERK,
+    DESK,
+    HEAD,
+    Gate,
+    count,
+    look_at,
+    show,
+    text_of,
+    until_open,
+    until_shut,
+    until_state,
+    until_text,
+    waiter,
+)
+from treadle import Breakpoint, RunOptions
 
 pytestmark = needs_chromium
 
-
-@tool(read_only=True)
-def look_up(order: str) -> dict[str, object]:
-    return {"order": order, "cents": 4000}
-
-
-DESK = Agent(
-    ScriptedModel([call("look_up", order="A-17"), text("It is fair.")] * 20), name="desk", tools=[look_up]
-)
+HELD, STOPPED = Gate(), Gate()
+HOLDER, STOPPER = waiter(HELD, "holder"), waiter(STOPPED, "stopper", writes=True)
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    opened = Site([DESK])
+    opened = Site([*AGENTS, HOLDER, STOPPER], models=["openai:gpt-5.2-mini"])
     yield opened
     opened.close()
 
 
-def show(browser: Browser, site: Site, task: str, who: str = "ann") -> None:
-    """Open a task as a person."""
-    browser.open("about:blank")
-    browser.open(site.link(who))
-    until(browser, "document.querySelector('nav')")
-    browser.run(f"void (location.hash = '#/t/{task}')")
-    until(browser, "document.querySelector('.task-head')")
+@pytest.fixture(scope="module")
+def browser(chromium_window: Browser, site: Site) -> Browser:
+    """The window, with ann signed in."""
+    site.run(lambda runner: runner.create_task(CLERK, "Which orders are known?", task_id="stepped"))
+    chromium_window.show(1440, 900)
+    show(chromium_window, site, "stepped")
+    return chromium_window
 
 
-def until_text(browser: Browser, selector: str, text: str) -> None:
-    """Wait until one of the elements of a selector has a text in it."""
-    chosen = f"[...document.querySelectorAll({json.dumps(selector)})]"
-    until(browser, f"{chosen}.some((each) => each.textContent.includes({json.dumps(text)}))")
+def event(site: Site, task: str, kind: str) -> Any:
+    """Return the last event of a kind."""
+
+    async def read(runner: Any) -> Any:
+        return [each async for each in await runner.get_events(task, kinds=kind)][-1]
+
+    return site.run(read)
 
 
-def until_state(browser: Browser, state: str) -> None:
-    until_text(browser, ".task-head .st.pill", state)
-
-
-def count(browser: Browser, selector: str) -> int:
-    return browser.run(f"document.querySelectorAll({json.dumps(selector)}).length")
-
-
-def test_a_task_is_stepped_and_run_by_keys(chromium_window: Browser, site: Site) -> None:
-    browser = chromium_window
-    site.run(lambda runner: runner.create_task(DESK, "Order A-17", task_id="stepped"))
-    show(browser, site, "stepped")
+def test_a_task_is_stepped_and_run(browser: Browser) -> None:
     until_state(browser, "created")
     press(browser, "s")
     until_state(browser, "between steps")
     assert count(browser, ".r.call") == 1
     press(browser, "r")
     until_state(browser, "completed")
+    assert count(browser, ".r.step") == 3
+
+
+def test_a_task_runs_to_a_step_and_to_a_tool(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.create_task(BOOKER, "Book the rent", task_id="run-to"))
+    look_at(browser, "run-to")
+    press(browser, "b")
+    until_open(browser, "Run to")
+    press(browser, "Enter")
+    until_state(browser, "paused")
+    assert count(browser, ".r.step") == 1
+    press(browser, "b")
+    until_open(browser, "Run to")
+    press(browser, "Shift+Tab", "ArrowDown")
+    until_text(browser, "dialog .cap", "Tool, or a pattern")
+    press(browser, "Tab")
+    write(browser, "ma*")
+    press(browser, "Enter")
+    until_state(browser, "paused")
+    until_text(browser, ".r.call .n", "mail")
+    assert "tool_started" in site.kinds("run-to")
+    assert BOOKED == ["rent"]
+    BOOKED.clear()
+
+
+def test_a_running_task_gets_a_message_and_is_paused(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.create_task(HOLDER, "Wait for it", task_id="held"))
+    look_at(browser, "held")
+    press(browser, "r")
+    until_state(browser, "running")
+    assert HELD.reached.wait(10)
+    until(browser, "document.querySelector('.r.call .bar.live')")
+    press(browser, "m")
+    until_open(browser, "Message to the task")
+    write(browser, "Be quick, please.")
+    press(browser, "Control+Enter")
+    until_shut(browser)
+    until_text(browser, ".r.said", "Be quick, please.")
+    took = text_of(browser, ".r.call .d")
+    until(browser, f"document.querySelector('.r.call .d').innerText !== {took!r}")
+    press(browser, "p")
+    until_text(browser, ".r.said", "pause")
+    HELD.open()
+    until_state(browser, "paused")
+    press(browser, "r")
+    until_state(browser, "completed")
+    assert event(site, "held", "input_received").by == "ann"
+
+
+def test_a_running_task_is_stopped_and_its_unknown_outcome_settled(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.create_task(STOPPER, "Do it", task_id="stopped"))
+    look_at(browser, "stopped")
+    press(browser, "r")
+    assert STOPPED.reached.wait(10)
+    until_state(browser, "running")
+    press(browser, "P")
+    until_state(browser, "interrupted")
+    until_text(browser, ".asked .lead", "Did wait_for_it happen?")
+    press(browser, "h")
+    until_text(browser, ".toast", "Settled: it happened.")
+    press(browser, "r")
+    until_state(browser, "completed")
+    assert event(site, "stopped", "outcome_settled").verdict == "happened"
+    STOPPED.open()
+
+
+def test_the_next_input_is_edited(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.create_task(CLERK, "Wich orders?", task_id="words"))
+    look_at(browser, "words")
+    press(browser, "w")
+    until_open(browser, "Input of the next step")
+    write(browser, "Which orders?")
+    press(browser, "Tab", "Enter")
+    until_shut(browser)
+    until_text(browser, ".r.said", "Which orders?")
+    assert event(site, "words", "input_edited").previous[0].text == "Wich orders?"
+    press(browser, "x")
+    until_open(browser, "Cancel the task")
+    write(browser, "a trial")
+    press(browser, "Enter")
+    until_state(browser, "cancelled")
+    until_text(browser, ".task-head .note", "a trial")
+    assert text_of(browser, ".acts").split() == ["Fork", "f"]
+
+
+def test_the_arguments_of_a_waiting_call_are_edited(browser: Browser, site: Site) -> None:
+    options = RunOptions(break_on=[Breakpoint(tool="look_up")])
+    site.run(lambda runner: runner.run(CLERK, "Which?", task_id="call-edited", options=options))
+    look_at(browser, "call-edited")
+    until_state(browser, "paused")
+    press(browser, "j", "e")
+    until_open(browser, "Arguments of look_up")
+    write(browser, "{")
+    press(browser, "Control+Enter")
+    until_text(browser, "dialog .note", "must be JSON")
+    write(browser, '{"order": "Z-9"}')
+    press(browser, "Control+Enter")
+    until_shut(browser)
+    until_text(browser, ".r.call", "Z-9")
+    press(browser, "r")
+    until_text(browser, ".r.call", "B-4")
+    assert event(site, "call-edited", "call_edited").arguments == {"order": "Z-9"}
+
+
+def test_an_approval_is_changed_denied_and_given_in_the_task(browser: Browser, site: Site) -> None:
+    for name in ("approve-1", "approve-2", "approve-3"):
+        site.run(lambda runner, name=name: runner.run(DESK, "Order A-17", task_id=name))
+    look_at(browser, "approve-1")
+    until_text(browser, ".asked .lead", "Run refund?")
+    press(browser, "a")
+    until_state(browser, "completed")
+    look_at(browser, "approve-2")
+    until_text(browser, ".asked .lead", "Run refund?")
+    press(browser, "e")
+    until_open(browser, "Arguments of refund")
+    write(browser, '{"order": "A-17", "cents": 15}')
+    press(browser, "Control+Enter")
+    until_state(browser, "completed")
+    assert event(site, "approve-2", "approval_given").arguments == {"order": "A-17", "cents": 15}
+    look_at(browser, "approve-3")
+    until_text(browser, ".asked .lead", "Run refund?")
+    browser.run("document.querySelector('.rows').focus()")
+    press(browser, "Tab", "Tab", "Tab")
+    press(browser, "d")
+    until_text(browser, ".r.said", "denied")
+    assert event(site, "approve-3", "approval_denied").by == "ann"
+
+
+def test_a_question_is_answered_in_the_task(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.run(BUYER, "We need tea", task_id="asks"))
+    look_at(browser, "asks")
+    until_text(browser, ".asked .lead", "How many tins of tea?")
+    press(browser, "Enter")
+    until(browser, "document.activeElement.id === 'side-b'")
+    press(browser, "Tab")
+    write(browser, "many")
+    press(browser, "Enter")
+    until_text(browser, ".toast", "must be JSON")
+    write(browser, "12")
+    press(browser, "Enter")
+    until_state(browser, "completed")
+    assert event(site, "asks", "question_answered").value == 12
+
+
+def test_what_waits_below_a_task_is_decided_in_it(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.run(HEAD, "Settle it", task_id="above"))
+    look_at(browser, "above")
+    until_text(browser, ".asked .lead", "Run refund?")
+    until_text(browser, ".asked", "above.s1-0")
+    press(browser, "a")
+    until_state(browser, "completed")
+
+
+def test_a_failed_step_is_skipped(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.create_task(BROKEN, "Go", task_id="skipped"))
+    look_at(browser, "skipped")
+    press(browser, "r")
+    until_state(browser, "failed")
+    until_text(browser, ".task-head .note.c-bad", "the prompt misses a field")
+    press(browser, "S")
+    until_open(browser, "Skip the failed step")
+    press(browser, "Enter")
+    until_shut(browser)
+    until_state(browser, "between steps")
+    press(browser, "s")
+    until_state(browser, "answered")
+    press(browser, "z")
+    until_state(browser, "completed")
+
+
+def test_an_undo_shows_first_what_it_would_do(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.run(BOOKER, "Book the rent", task_id="undone"))
+    look_at(browser, "undone")
+    until_state(browser, "completed")
+    browser.run("document.querySelector('.rows').focus()")
+    press(browser, "k", "k", "k", "u")
+    until_open(browser, "Undo")
+    assert browser.run("document.querySelector('dialog select').value") == "s2"
+    until_text(browser, "dialog .args", "would be compensated")
+    until_text(browser, "dialog .args", "would stay")
+    assert browser.run("document.querySelector('dialog .main').disabled")
+    assert BOOKED == ["rent"]
+    press(browser, "Tab", "Space")
+    until(browser, "document.querySelector('dialog .main')?.disabled === false")
+    press(browser, "Control+Enter")
+    until_shut(browser)
+    until_text(browser, ".r.fold", "3 steps undone by ann")
+    assert BOOKED == []
+    assert event(site, "undone", "rewound").to == 1
+    assert browser.run("document.activeElement.classList.contains('rows')"), "the focus came back"
+
+
+def test_a_task_is_forked_with_words_instructions_and_a_model(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.run(CLERK, "Which orders?", task_id="forked"))
+    look_at(browser, "forked")
+    until_state(browser, "completed")
+    press(browser, "<", "<", "f")
+    until_open(browser, "Fork at event")
+    write(browser, "Look at B-4 alone.")
+    press(browser, "Tab")
+    write(browser, "Be brief.")
+    press(browser, "Tab", "ArrowDown")
+    press(browser, "Control+Enter")
+    until_text(browser, ".crumb", "fork of")
+    fork = browser.run("location.hash").split("/")[2].split("?")[0]
+    first = event(site, fork, "task_forked")
+    assert (first.override.instructions, first.override.model) == ("Be brief.", "openai:gpt-5.2-mini")
+    until_text(browser, ".r.said", "Look at B-4 alone.")
+
+
+def test_a_task_is_forked_with_another_result_of_a_call(browser: Browser, site: Site) -> None:
+    look_at(browser, "forked", "?sel=s1-0")
+    until_text(browser, ".side-t", "look_up")
+    press(browser, "Enter")
+    until(browser, "document.activeElement.id === 'side-b'")
+    for _ in range(8):
+        press(browser, "Tab")
+        if browser.run("document.activeElement.innerText") == "Fork with another result":
+            break
+    press(browser, "Enter")
+    until_open(browser, "Fork with another result of look_up")
+    write(browser, '{"order": "A-17", "cents": 0}')
+    press(browser, "Control+Enter")
+    until_text(browser, ".crumb", "fork of")
+    fork = browser.run("location.hash").split("/")[2].split("?")[0]
+    assert event(site, fork, "result_replaced").output == {"order": "A-17", "cents": 0}
+
+
+def test_who_may_only_read_is_shown_no_verb(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.run(DESK, "Order A-17", task_id="read-only"))
+    show(browser, site, "read-only", who="ron")
+    until_text(browser, ".asked", "Your token may read, and not decide.")
+    assert text_of(browser, ".acts") == ""
+    assert count(browser, ".asked button") == 0
+    before = site.kinds("read-only")
+    press(browser, *"srbpPmwSxzufoade")
+    assert count(browser, "dialog") == 0
+    assert site.kinds("read-only") == before

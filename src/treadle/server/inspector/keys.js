@@ -1,18 +1,22 @@
-// Keys. Letters are off in fields; no key decides anything outside of its view; `u` and `f` open a dialog.
+// Keys. Letters are off in fields; no key decides anything outside of its view; what cannot be taken back asks first.
 import { moveAgent, writeMessage } from "./agents.js";
+import { decideByKey } from "./asked.js";
 import { decide, editItem, moveItem } from "./inbox.js";
-import { go, place, taskShown } from "./place.js";
-import { may } from "./store.js";
-import { dialog, look, mayRun, maySteps, move, past, rewind, seek, seekStep, sheet, toggle, word } from "./task_state.js";
-import { pause, run, step } from "./task.js";
+import { go, place } from "./place.js";
+import { enterSide, leaveSide } from "./side.js";
+import { editCall } from "./side_call.js";
+import { current, dialog, look, move, rewind, seek, seekStep, toggle } from "./task_state.js";
+import { actByKey, offered } from "./task_verbs.js";
 import { moveCursor, openCursor } from "./tasks.js";
 import { reveal } from "./timeline_view.js";
 
 /** The list of keys, as `?` shows it. @type {[string, string][]} */
 export const KEYS = [
   ["↑ ↓ j k", "next row"], ["↵", "open, unfold, or go to the answer"], [", .", "one event back, one on"], ["< >", "one step back, one on"],
-  ["g", "rewind to what is selected"], ["0", "back to now"], ["s r p", "step, run or try again, pause"], ["u", "undo, with its preview"],
-  ["f", "fork here"], ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"], ["/", "search"],
+  ["g", "rewind to what is selected"], ["0", "back to now"], ["s r p", "step, run or try again, pause"],
+  ["S b P", "skip the failed step, run to a place, stop now"], ["m w x z", "message, next input, cancel, finalize"],
+  ["u f", "undo with its preview, fork here"], ["o", "all that the task takes now"],
+  ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"], ["/", "search"],
   ["t i n", "tasks, inbox, a new task"], ["Esc", "close"], ["?", "this list"],
 ];
 
@@ -33,18 +37,31 @@ const IN_INBOX = {
 
 /** @type {Record<string, () => void>} */
 const IN_TASK = {
-  ",": () => seek(-1), ".": () => seek(1), "<": () => seekStep(-1), ">": () => seekStep(1), 0: () => look(null), g: rewind, Enter: toggle,
-  f: () => void (may("edit") && (dialog.value = "fork")), u: () => void (may("edit") && !past.value && (dialog.value = "undo")),
-  s: () => void (may("run") && maySteps.value && step(taskShown.value)), r: () => void (may("run") && mayRun.value && run(taskShown.value)),
-  p: () => void (may("control") && !past.value && word.value === "running" && pause(taskShown.value)), Escape: () => (sheet.value = false),
+  ",": () => seek(-1), ".": () => seek(1), "<": () => seekStep(-1), ">": () => seekStep(1), 0: () => look(null), g: rewind,
+  Enter: openRow, Escape: leaveSide, o: () => void (offered.value.size && (dialog.value = "more")),
 };
 
-/** @type {Record<string, {keys: Record<string, () => void>, move: (by: number) => void}>} */
+/** Unfold the selected branch, or go to the panel about the selected row. */
+function openRow() {
+  if (current.value?.kind === "fold") toggle();
+  else if (current.value) enterSide();
+}
+
+/** Keys whose meaning is that of the task: a decision about the selected call, or a verb. @param {string} key */
+function actInTask(key) {
+  if (decideByKey(key) || actByKey(key)) return true;
+  const row = current.value;
+  if (key !== "e" || row?.kind !== "call") return false;
+  editCall(row.call);
+  return true;
+}
+
+/** @type {Record<string, {keys: Record<string, () => void>, move: (by: number) => void, act?: (key: string) => boolean}>} */
 const VIEWS = {
   "": { keys: { Enter: openCursor }, move: moveCursor },
   inbox: { keys: IN_INBOX, move: moveItem },
   agents: { keys: { Enter: writeMessage }, move: moveAgent },
-  t: { keys: IN_TASK, move: (by) => reveal(move(by)) },
+  t: { keys: IN_TASK, move: (by) => reveal(move(by)), act: actInTask },
 };
 
 /** @param {KeyboardEvent} event */
@@ -56,7 +73,7 @@ function pressed(event) {
     if (key === "Escape") target.blur();
     return;
   }
-  if (key === "Enter" && target.closest("button, a, summary")) return;
+  if (key === "Enter" && target.closest("button, a, summary, [role=tabpanel]")) return;
   const here = VIEWS[place.value.view];
   const by = key === "ArrowDown" || key === "j" ? 1 : key === "ArrowUp" || key === "k" ? -1 : 0;
   const isRange = /** @type {any} */ (target).type === "range";
@@ -64,7 +81,8 @@ function pressed(event) {
   if (by && here && !isRange && !target.closest("[role=tabpanel]")) {
     event.preventDefault();
     here.move(by);
-  } else if (act) {
+  } else if (here?.act?.(key)) event.preventDefault();
+  else if (act) {
     event.preventDefault();
     act();
   }

@@ -4,6 +4,7 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import { call, follow, Refused, taskPath, token } from "./api.js";
 import { Journal } from "./fold.js";
 import { taskShown } from "./place.js";
+import { NOTHING, withDelta } from "./writing.js";
 
 /** `connecting`, `live`, `reconnecting` or `hidden`. */
 export const live = signal("connecting");
@@ -23,7 +24,7 @@ setInterval(() => document.hidden || (now.value = Date.now()), 1000);
 
 /** The open task: its journal, and a number that changes with each of its events. */
 export const opened = signal({ id: "", journal: new Journal(), version: 0, known: 0, loading: false, missing: "" });
-/** What a model is writing now, by step. @type {import("@preact/signals").Signal<Record<string, {text: string, thinking: string}>>} */
+/** What a model is writing now, by step. @type {import("@preact/signals").Signal<Record<string, import("./writing.js").Writing>>} */
 export const writing = signal({});
 /** Whether a living process drives the open task. */
 export const driven = signal(false);
@@ -89,19 +90,21 @@ function refreshPending() {
 
 /**
  * Carry out a verb of a task, and say so. Return its result; undefined if it was refused.
- * @param {string} id @param {string} verb @param {any} body @param {string} done
- * @param {{head?: number, wait?: number}} [how]  the event after which the caller decided
+ * @param {string} id @param {string} verb @param {any} body @param {string | ((result: any) => string)} done
+ * @param {{head?: number, wait?: number, throws?: boolean}} [how]  the event after which the caller decided; whether a
+ *   refusal is thrown
  */
-export async function act(id, verb, body, done, { head = 0, wait = 5 } = {}) {
+export async function act(id, verb, body, done, { head = 0, wait = 5, throws = false } = {}) {
   const headers = { Prefer: `wait=${wait}`, ...(head ? { "If-Match": `"${head}"` } : {}) };
   try {
     const result = await call(`${taskPath(id)}/${verb}`, body, headers);
-    say(done);
+    say(typeof done === "function" ? done(result) : done);
     return result ?? null;
   } catch (error) {
     const moved = error instanceof Refused && error.status === 412;
-    if (moved) say("The task went on meanwhile. Look at what changed, then decide again.", true);
-    else complain(error);
+    const refusal = moved ? new Error("The task went on meanwhile. Look at what changed, then decide again.") : error;
+    if (throws) throw refusal;
+    complain(refusal);
     return undefined;
   } finally {
     refreshPending();
@@ -146,8 +149,8 @@ function take(frames) {
     else if (data.task_id !== id) continue;
     else if (name === "task_stood") driven.value = data.driven;
     else if (data.kind === "delta") texts = withDelta(texts, data);
-    else if (data.kind === "model_restarted") texts = { ...texts, [data.step]: { text: "", thinking: "" } };
-    else if (data.seq && journal.add(data) && /^model_(returned|failed|stopped)$/.test(data.kind)) texts = { ...texts, [data.step]: { text: "", thinking: "" } };
+    else if (data.kind === "model_restarted") texts = { ...texts, [data.step]: NOTHING };
+    else if (data.seq && journal.add(data) && /^model_(returned|failed|stopped)$/.test(data.kind)) texts = { ...texts, [data.step]: NOTHING };
   }
   batch(() => {
     if (rows) tasks.value = rows;
@@ -155,13 +158,6 @@ function take(frames) {
     if (journal.head !== before) opened.value = { ...opened.value, version: journal.head, known: Math.max(opened.value.known, journal.head) };
   });
   if (waits) refreshPending();
-}
-
-/** @param {Record<string, any>} texts @param {any} delta */
-function withDelta(texts, delta) {
-  const { step, channel, text } = delta, known = texts[step] || { text: "", thinking: "" };
-  if (channel === "reasoning") return { ...texts, [step]: { ...known, thinking: known.thinking + text } };
-  return channel === "arguments" ? texts : { ...texts, [step]: { ...known, text: known.text + text } };
 }
 
 let close = () => {};

@@ -4,7 +4,7 @@ import { computed, effect, signal } from "@preact/signals";
 import { stateWord } from "./fold_view.js";
 import { place, rename, taskLink, taskShown } from "./place.js";
 import { driven, opened, tasks } from "./store.js";
-import { timelineRows } from "./timeline.js";
+import { timelineRows, waiting } from "./timeline.js";
 
 /** The event that the page looks at; null is now. @type {import("@preact/signals").Signal<number | null>} */
 export const at = signal(null);
@@ -16,7 +16,7 @@ export const unfolded = signal(new Set());
 export const tab = signal("detail");
 /** Whether the side panel is open, on the phone. */
 export const sheet = signal(false);
-/** What a dialog asks: `undo`, `fork`, `keys`, or a call whose result is to be another one. */
+/** The name of the open dialog, or an object with its name and what it is about. */
 export const dialog = signal(/** @type {any} */ (null));
 
 /** The state of the open task at that event. It is changed in place, so it is wrapped for each change. */
@@ -43,22 +43,20 @@ export const word = computed(() => {
   return found === "running" ? "between steps" : found;
 });
 
-/** Whether a step may be run: the task stands before or between steps, and neither is paused nor waits. */
-export const maySteps = computed(() => !past.value && ["created", "between steps"].includes(word.value));
-
-/** Whether the task may be let run on. */
-export const mayRun = computed(() => maySteps.value || (!past.value && ["paused", "interrupted", "failed"].includes(word.value)));
-
 /** Whether the task is driven now and the page looks at now. */
 export const isLive = computed(() => !past.value && lives.value && word.value === "running");
 
-/** The row that the side panel is about. */
+/** What a call waits for a person for. */
+const ASKS = new Set(["needs approval", "asks", "unknown", "stopped"]);
+
+/** The row that the side panel is about: the selected one, else what waits for a person, what runs, or the last step. */
 export const current = computed(() => {
   const list = rows.value;
   const steps = list.filter((row) => row.kind === "step" && !row.undone);
   const chosen = list.find((row) => row.key === selected.value);
   if (chosen || opened.value.loading) return chosen || steps[0];
-  return steps.find((row) => row.ended === null) || steps.at(-1);
+  const asks = word.value !== "running" && list.find((row) => row.kind === "call" && !row.undone && ASKS.has(waiting(row.call)));
+  return asks || steps.find((row) => row.ended === null) || steps.at(-1);
 });
 
 // ------------------------------------------------------------------------------------------- address
@@ -73,9 +71,9 @@ effect(() => {
   shownTask = task;
   at.value = Number.isInteger(seq) && seq > 0 ? seq : null;
   selected.value = query.get("sel") || "";
+  tab.value = query.get("tab") || "detail";
   if (isNew) {
     unfolded.value = new Set();
-    tab.value = "detail";
     sheet.value = false;
   }
 });
@@ -85,7 +83,9 @@ let naming = 0;
 function name() {
   clearTimeout(naming);
   naming = window.setTimeout(() => {
-    if (place.value.view === "t" && !place.value.part && taskShown.value === shownTask) rename(taskLink(shownTask, { at: at.value, sel: selected.value }));
+    if (place.value.view === "t" && !place.value.part && taskShown.value === shownTask) {
+      rename(taskLink(shownTask, { at: at.value, sel: selected.value, tab: tab.value === "detail" ? "" : tab.value }));
+    }
   }, 200);
 }
 
@@ -111,7 +111,12 @@ export function seekStep(by) {
 /** Select a row. @param {string} key */
 export function select(key) {
   selected.value = key;
-  tab.value = "detail";
+  name();
+}
+
+/** Open a tab of the side panel. @param {string} to */
+export function openTab(to) {
+  tab.value = to;
   name();
 }
 

@@ -1,50 +1,33 @@
 // The timeline: one lane for each step, request and call. Only the rows in view are in the page, and the axis covers
 // exactly them: scrolling zooms by itself.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { asText } from "./fold_state.js";
 import { count, duration, line, mark, plural, safe } from "./format.js";
-import { now, opened } from "./store.js";
+import { taskLink } from "./place.js";
+import { iconOf } from "./side_parts.js";
+import { now, opened, tasks } from "./store.js";
 import { current, flip, isLive, rows, select, sheet, shown } from "./task_state.js";
 import { busyTime, isBad, partsOf, scale, ticks, waiting } from "./timeline.js";
 import { html, Icon } from "./ui.js";
+import { useWindow } from "./windowed.js";
 
 /** @typedef {import("./timeline.js").Row} Row */
 
 const rowHeight = () => (innerWidth < 760 ? 32 : 26);
-const SPARE = 8;
 
 /** Bring a row into view. @type {(place: number) => void} */
 export let reveal = () => {};
 
 export function Timeline() {
-  const box = useRef(/** @type {HTMLElement | null} */ (null)), follows = useRef(true);
-  const [seen, setSeen] = useState([0, 40]);
-  const list = rows.value, height = rowHeight(), live = isLive.value;
-  const measure = () => {
-    const e = box.current;
-    if (!e) return;
-    const first = Math.floor(e.scrollTop / height), last = Math.ceil((e.scrollTop + e.clientHeight) / height);
-    setSeen((before) => (before[0] === first && before[1] === last ? before : [first, last]));
-  };
-  reveal = (place) => {
-    const e = box.current;
-    if (!e || place < 0) return;
-    if (place * height < e.scrollTop) e.scrollTop = place * height;
-    else if ((place + 1) * height > e.scrollTop + e.clientHeight) e.scrollTop = (place + 1) * height - e.clientHeight;
-  };
-  useLayoutEffect(() => {
-    measure();
-    const watcher = new ResizeObserver(measure);
-    if (box.current) watcher.observe(box.current);
-    return () => watcher.disconnect();
-  }, []);
+  const follows = useRef(true), list = rows.value, height = rowHeight(), live = isLive.value;
+  const { box, seen, first, last, measure, reveal: bring } = useWindow(height, list.length);
+  reveal = bring;
   useEffect(() => {
     follows.current = true;
     reveal(list.findIndex((row) => row.key === current.value?.key));
   }, [opened.value.id, opened.value.loading]);
   useLayoutEffect(() => {
     if (live && follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
-    measure();
   }, [list.length, live]);
   const scrolled = () => {
     const e = box.current;
@@ -53,7 +36,7 @@ export function Timeline() {
   };
   const { state } = shown.value, until = live ? Math.max(state.time, now.value * 1e3) : state.time;
   const axis = scale(list.slice(seen[0], seen[1]), until), marks = ticks(axis, innerWidth < 760 ? 3 : 7);
-  const first = Math.max(0, seen[0] - SPARE), drawn = list.slice(first, seen[1] + SPARE);
+  const drawn = list.slice(first, last);
   return html`<div class="axis" aria-hidden="true"><span class="cap">Step, call</span>
       <div class="ticks">${marks.map(({ time, x }) => x < 0.97 && html`<span key=${time} style=${{ left: `${x * 100}%` }}>${mark(time)}</span>`)}</div><span class="cap num">Took</span></div>
     <div class="rows" ref=${box} onScroll=${scrolled} tabindex="0" role="listbox" aria-label="Timeline" aria-activedescendant=${current.value ? `r-${current.value.key}` : undefined}>
@@ -95,10 +78,13 @@ function StepLabel({ row }) {
 
 /** @param {{row: Row}} props */
 function CallLabel({ row }) {
-  const { call } = row, waits = waiting(call), bad = isBad(call);
-  const icon = waits === "unknown" ? ["unknown", "odd"] : waits === "sleeps" ? ["timer", ""] : waits ? ["ask", "wait"] : call.undoes ? ["undo", ""] : bad ? ["failed", "bad"] : call.child ? ["agent", ""] : null;
-  return html`${icon && html`<${Icon} name=${icon[0]} tone=${icon[1]} />`}<span class="n cut">${safe(call.name)}</span>
-    <span class="a cut">${call.undoes ? "compensation" : line(call.arguments)}</span><span class="sr">${waits || call.outcome || "open"}</span>`;
+  const { call } = row, waits = waiting(call), child = call.child && tasks.value.get(call.child);
+  const [icon, tone] = waits || isBad(call) ? iconOf(call) : call.undoes ? ["undo", ""] : call.child ? ["agent", ""] : ["", ""];
+  return html`${icon && html`<${Icon} name=${icon} tone=${tone} />`}<span class="n cut">${safe(call.name)}</span>
+    <span class="a cut">${call.undoes ? "compensation" : line(call.arguments)}</span>
+    ${call.child && html`<a class="into" tabindex="-1" href=${taskLink(call.child)} title=${`Open the subagent's task${child ? `, ${child.state_text}` : ""}`}
+      aria-label="Open the subagent's task" onClick=${(/** @type {Event} */ event) => event.stopPropagation()}><${Icon} name="open" /></a>`}
+    <span class="sr">${waits || call.outcome || "open"}</span>`;
 }
 
 /** @param {any} props */

@@ -21,10 +21,10 @@ export function State({ state, pill, hide }) {
 }
 
 /** A button that shows its key. @param {any} props */
-export function Act({ icon, label, keyName, main, onClick, href, disabled, title }) {
+export function Act({ icon, label, keyName, main, onClick, href, disabled, title, submit }) {
   const inner = html`${icon && html`<${Icon} name=${icon} />`}<span>${label}</span>${keyName && html`<kbd aria-hidden="true">${keyName}</kbd>`}`;
   const shared = { class: `btn ${main ? "main" : ""}`, "aria-keyshortcuts": keyName, title };
-  return href ? html`<a ...${shared} href=${href}>${inner}</a>` : html`<button type="button" ...${shared} disabled=${disabled} onClick=${onClick}>${inner}</button>`;
+  return href ? html`<a ...${shared} href=${href}>${inner}</a>` : html`<button type=${submit ? "submit" : "button"} ...${shared} disabled=${disabled} onClick=${onClick}>${inner}</button>`;
 }
 
 /** A tinted line about the whole view or a part of it. @param {any} props */

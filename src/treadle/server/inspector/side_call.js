@@ -1,0 +1,71 @@
+// A call in the side panel: what it waits for, its arguments, its result, and what else it could have returned.
+import { duration, moment, safe } from "./format.js";
+import { plain } from "./fold_state.js";
+import { Asked } from "./asked.js";
+import { isEditable } from "./offers.js";
+import { taskLink } from "./place.js";
+import { Recorded } from "./records.js";
+import { Back } from "./side_parts.js";
+import { may, now, tasks } from "./store.js";
+import { dialog, isLive, past, shown, word } from "./task_state.js";
+import { busyTime, waiting } from "./timeline.js";
+import { Act, html, Note, State } from "./ui.js";
+
+/** How a call may be repeated and undone. @param {any} call */
+function effectOf(call) {
+  const words = /** @type {Record<string, string>} */ ({ read: "reads", write: "writes", idempotent: "writes, may be repeated" });
+  return `${words[call.effect] || "not known yet"}${call.undo ? ", can be undone" : ""}`;
+}
+
+/** Open the dialog that changes the arguments of a call. @param {any} call */
+export function editCall(call) {
+  if (may("edit") && !past.value && isEditable(shown.value.state, word.value, call)) dialog.value = { name: "call", call };
+}
+
+/** @param {{id: string, call: any, row: any}} props */
+export function CallDetail({ id, call, row }) {
+  const { permit } = call, settled = !waiting(call);
+  return html`<${Asked} step=${call.step} call=${call} />
+    ${permit?.status === "denied" && html`<${Note} icon="no">Denied${permit.by ? ` by ${safe(permit.by)}` : ""}${permit.reason ? `: ${safe(permit.reason)}` : ""}<//>`}
+    <section><h3 class="cap">Arguments${call.by ? `, edited by ${safe(call.by)}` : ""}</h3>
+      <${Recorded} value=${call.arguments} id=${id} seq=${answerSeq(call)} pick=${argumentsOf(call)} /></section>
+    ${call.rewritten && html`<section><h3 class="cap">Arguments as ${safe(call.rewrittenBy?.join(", ") || "middleware")} changed them</h3>
+      <${Recorded} value=${call.rewritten} id=${id} seq=${call.seq} pick=${(/** @type {any} */ event) => event.arguments} /></section>`}
+    ${settled && call.error && html`<section><h3 class="cap">Error</h3>
+      <${Note} tone="bad" icon="failed"><b>${safe(call.error.kind)}</b> ${safe(plain(call.error.message))}<//></section>`}
+    ${settled && !call.error && call.outcome && html`<section><h3 class="cap">Result${call.replaced ? ", replaced in this fork" : ""}</h3>
+      <${Recorded} value=${call.output} id=${id} seq=${call.lastSeq} pick=${(/** @type {any} */ event) => event.output} /></section>`}
+    <${Figures} call=${call} />
+    <${Acts} call=${call} row=${row} />`;
+}
+
+/** The event of the answer that asked for a call. @param {any} call */
+const answerSeq = (call) => shown.value.state.steps.get(call.step)?.sends.at(-1)?.lastSeq || call.seq;
+
+/** @param {any} call */
+const argumentsOf = (call) => (/** @type {any} */ event) =>
+  event.message?.parts.find((/** @type {any} */ part) => part.id === call.id)?.arguments ?? call.arguments;
+
+/** @param {{call: any}} props */
+function Figures({ call }) {
+  const { permit } = call, waits = waiting(call), { time } = shown.value.state;
+  const isOpen = call.runs.at(-1)?.ended === null, until = isLive.value ? Math.max(time, now.value * 1e3) : time;
+  const took = call.runs.length ? `${duration(busyTime(call.runs, until) / 1e3)}${isOpen ? " until now" : ""}` : "–";
+  const child = call.child && tasks.value.get(call.child);
+  return html`<dl class="kv"><dt>Took</dt><dd>${waits === "unknown" ? "not known" : took}</dd>
+    <dt>Effect</dt><dd>${effectOf(call)}</dd>${call.attempt > 1 && html`<dt>Attempt</dt><dd>${call.attempt}</dd>`}
+    ${permit?.rule && html`<dt>Rule</dt><dd>${safe(permit.rule)}${permit.by ? `, decided by ${safe(permit.by)}` : ""}</dd>`}
+    ${call.child && html`<dt>Subagent</dt><dd><a class="mono" href=${taskLink(call.child)}>${safe(call.child)}</a> ${child && html`<${State} state=${child.state_text} />`}</dd>`}
+    ${call.undoes && html`<dt>Takes back</dt><dd class="mono">${safe(call.undoes)}</dd>`}
+    ${call.host && html`<dt>Ran on</dt><dd>${safe(typeof call.host === "string" ? call.host : call.host.name || "")}</dd>`}
+    ${call.began > 0 && html`<dt>Began</dt><dd>${moment(call.began)}</dd>`}</dl>`;
+}
+
+/** @param {{call: any, row: any}} props */
+function Acts({ call, row }) {
+  if (!may("edit")) return html`<${Back} row=${row} />`;
+  const mayEdit = !past.value && isEditable(shown.value.state, word.value, call);
+  return html`<div class="answer"><${Back} row=${row} />
+    ${mayEdit && html`<${Act} icon="edit" label="Change the arguments" keyName=${call.permit?.status === "asked" ? undefined : "e"} onClick=${() => editCall(call)} />`}
+    ${call.outcome && !call.undoes && html`<${Act} icon="fork" label="Fork with another result" onClick=${() => (dialog.value = { name: "fork", replace: call })} />`}</div>`;
+}

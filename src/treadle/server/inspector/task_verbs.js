@@ -1,0 +1,139 @@
+// The verbs of the open task: the key, the meaning and the request of each. What the task does not take now, or the
+// person may not do, is neither shown nor bound to its key.
+import { computed } from "@preact/signals";
+import { offers } from "./offers.js";
+import { act, me, opened } from "./store.js";
+import { dialog, past, shown, word } from "./task_state.js";
+
+/** @typedef {import("./offers.js").Verb} Verb */
+
+/** The verbs that the open task takes now. */
+export const offered = computed(() => {
+  if (opened.value.loading) return new Set();
+  return offers({ state: shown.value.state, word: word.value, isPast: past.value, scopes: me.value?.scopes || [] });
+});
+
+/** The event after which the person decides; the server refuses the verb if the task went on since. */
+export const seen = () => ({ head: opened.value.journal.head });
+
+/** Verbs of which a request is under way: a second press sends no second one. @type {Set<string>} */
+const sending = new Set();
+
+/**
+ * Send a verb of the open task. Return its result; undefined if it was refused.
+ * @param {string} path  of the operation, below the task
+ * @param {any} body
+ * @param {string | ((result: any) => string)} done  what to say
+ * @param {{head?: number, wait?: number, throws?: boolean}} [how]
+ */
+export async function send(path, body, done, how = {}) {
+  const { id, journal } = opened.value, key = `${id}/${path}`;
+  if (sending.has(key)) return undefined;
+  sending.add(key);
+  try {
+    if (how.head) how = { ...how, head: await withOwn(how.head) };
+    const before = journal.head, result = await act(id, path, body, done, how);
+    if (result !== undefined && journal.head === before) own = { journal, head: before, until: Date.now() + OWN };
+    return result;
+  } finally {
+    sending.delete(key);
+  }
+}
+
+/** How long the stream may take for the event of an own verb, in milliseconds. */
+const OWN = 1500;
+let own = { journal: opened.value.journal, head: 0, until: 0 };
+
+/** Return the event after which the person decides, once the event of their verb before is here. @param {number} head */
+async function withOwn(head) {
+  const { journal } = opened.value, isAwaited = () => own.journal === journal && own.head === journal.head && Date.now() < own.until;
+  if (head !== own.head || !isAwaited()) return head;
+  while (isAwaited()) await new Promise((done) => setTimeout(done, 20));
+  return journal.head;
+}
+
+/** What to say of a step. @param {any} result */
+function saidOfStep(result) {
+  const status = result?.step?.status;
+  if (status === "failed") return "The step failed.";
+  return status ? "One step ran." : "The step runs.";
+}
+
+/** @type {(name: string) => () => void} */
+const ask = (name) => () => void (dialog.value = name);
+
+/**
+ * @typedef {object} Act
+ * @property {Verb} name
+ * @property {string} key
+ * @property {string} icon
+ * @property {string} label
+ * @property {string} says  what it means
+ * @property {() => void} act
+ */
+
+/** The verbs, as the list of them shows them. @type {Act[]} */
+export const VERBS = [
+  {
+    name: "run", key: "r", icon: "play", label: "Run", says: "Goes on until the task ends, waits or is paused.",
+    act: () => void send("resume", {}, "The task runs.", { ...seen(), wait: 0 }),
+  },
+  {
+    name: "step", key: "s", icon: "next", label: "Step", says: "Asks the model once, and runs its calls.",
+    act: () => void send("steps", {}, saidOfStep, seen()),
+  },
+  { name: "until", key: "b", icon: "until", label: "Run to…", says: "Runs to a step, a tool or an amount.", act: ask("until") },
+  {
+    name: "finalize", key: "z", icon: "done", label: "Finalize", says: "Ends the task with the answer it has given.",
+    act: () => void send("finalize", {}, "The task has ended.", seen()),
+  },
+  {
+    name: "pause", key: "p", icon: "pause", label: "Pause", says: "Lets running calls end, and begins nothing new.",
+    act: () => void send("pause", {}, "The task pauses after the calls that run."),
+  },
+  {
+    name: "stop", key: "P", icon: "stop", label: "Stop now", says: "Stops running calls. The task can run on later.",
+    act: () => void send("interrupt", {}, "The task stops."),
+  },
+  { name: "send", key: "m", icon: "say", label: "Message", says: "The model reads it before its next answer.", act: ask("send") },
+  { name: "words", key: "w", icon: "edit", label: "Edit next input", says: "Changes the input of the next step.", act: ask("words") },
+  { name: "skip", key: "S", icon: "skip", label: "Skip step", says: "Leaves the failed step out, and goes on.", act: ask("skip") },
+  { name: "undo", key: "u", icon: "undo", label: "Undo", says: "Takes steps back, after a preview.", act: ask("undo") },
+  { name: "fork", key: "f", icon: "fork", label: "Fork", says: "Tries something else in a task of its own.", act: ask("fork") },
+  { name: "cancel", key: "x", icon: "cancelled", label: "Cancel", says: "Ends the task for good.", act: ask("cancel") },
+];
+
+/** The verbs beside the title in each state, the main one first; all of them are in the list. @type {Record<string, Verb[]>} */
+const BESIDE = {
+  running: ["pause", "send", "fork"],
+  waiting: ["send", "undo", "fork"],
+  failed: ["run", "skip", "undo", "fork"],
+  answered: ["finalize", "send", "undo", "fork"],
+  paused: ["run", "send", "undo", "fork"],
+};
+
+/** Verbs that may be the one main button. */
+const MAIN = new Set(["run", "finalize"]);
+
+/** The verbs beside the title, with their words for this state. */
+export const beside = computed(() => {
+  const names = past.value ? ["fork"] : BESIDE[word.value] || ["run", "step", "send", "undo", "fork"];
+  return names.map((name) => VERBS.find((verb) => verb.name === name)).filter((verb) => verb && offered.value.has(verb.name))
+    .map((verb) => worded(/** @type {Act} */ (verb)));
+});
+
+/** Return a verb as the state words it. @param {Act} verb */
+export function worded(verb) {
+  const isMain = MAIN.has(verb.name) || past.value;
+  if (verb.name === "run" && word.value === "failed") return { ...verb, icon: "again", label: "Try again", isMain };
+  if (verb.name === "fork" && past.value) return { ...verb, label: "Fork here", isMain };
+  if (verb.name === "pause" && shown.value.state.pausing) return { ...verb, label: "Pausing", isMain };
+  return { ...verb, isMain };
+}
+
+/** Carry out the verb of a key; return whether the task takes one. @param {string} key */
+export function actByKey(key) {
+  const verb = VERBS.find((each) => each.key === key && offered.value.has(each.name));
+  verb?.act();
+  return Boolean(verb);
+}
