@@ -104,7 +104,8 @@ PolicyOption = Annotated[
 
 AT_THE_STORE: Final = frozenset(
     {
-        *("chat.chat", "doctor.doctor", "drive.drive", "maintenance.export", "maintenance.import_"),
+        *("chat.chat", "doctor.doctor", "drive.drive", "inspector.inspect"),
+        *("maintenance.export", "maintenance.import_"),
         *(
             "mcp.list_servers",
             "mcp.approve",
@@ -120,7 +121,7 @@ AT_THE_STORE: Final = frozenset(
 
 OF_ALL_TENANTS: Final = frozenset(
     (
-        *("doctor.doctor", "drive.drive", "serving.serve", "policy.show"),
+        *("doctor.doctor", "drive.drive", "inspector.inspect", "serving.serve", "policy.show"),
         *("mcp.list_servers", "mcp.approve"),
     )
 )

@@ -36,11 +36,16 @@ def client_of(url: str) -> Client:
     Raises:
         ConfigurationError: that file belongs to another user, or other users may read it.
     """
+    return Client(url, token=token_for(url))
+
+
+def token_for(url: str) -> str | None:
+    """Return the token for a server, if there is one; see `client_of`."""
     token = os.environ.get(TOKEN) or None
     # The whole host name is compared, since a token of this machine must not reach localhost.attacker.example.
     if token is None and _host_of(url) in _LOOPBACK and TOKEN_FILE.is_file():
         token = private_token(TOKEN_FILE, f"write the token of your server to {TOKEN}")
-    return Client(url, token=token)
+    return token
 
 
 def _host_of(url: str) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from importlib import import_module
 from ipaddress import ip_address, ip_network
@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from treadle.agents.agent import Agent
 from treadle.cli import agents
 from treadle.cli.command import PolicyOption, Session, command, option, store_at
 from treadle.cli.drive import GRACE, GraceOption, LeaseOption, print_adoption, print_drained
+from treadle.cli.running_server import RunningServer, noted
 from treadle.cli.screen import Screen
 from treadle.cli.tracing import TraceOptions
 from treadle.core.data import frozen
 from treadle.drivers.adoption import AT_MOST, Adoption
 from treadle.errors import ConfigurationError, MissingExtra, StoreFormatError
 from treadle.llm.registry import default_model
+from treadle.ports import JournalStore, Observer
 from treadle.wiring import Runner
 
 if TYPE_CHECKING:
@@ -197,42 +200,93 @@ def serve(
 ) -> int:
     """Serve the store over HTTP and drive its tasks, until SIGTERM or Ctrl-C; then release all tasks."""
     _check_reach(listen, access)
-    try:
-        from treadle.server import app
+    check_extra("The HTTP server")
+    ways = f"write `treadle serve module:agent`, or {agents.LISTING}"
+    driven = agents.named_agents(agent or [], ways) if agent or not driving.no_drive else _listed()
+    store = store_at(session.screen, session.store, lease=driving.lease)
+    api, token_file = application(
+        store,
+        driven,
+        listen,
+        access,
+        driving,
+        policy=policy,
+        observers=tracing.observers(),
+        inspector=not no_inspector,
+        protocols=_protocols(protocol),
+    )
+    names = [each.name for each in driven]
+    return session.run(serve_until_signal(session.screen, api, listen, driving, token_file, names))
 
+
+def check_extra(feature: str) -> None:
+    """Raise `MissingExtra` if the packages of the server are not installed.
+
+    Args:
+        feature: the feature that needs them, as the subject of the message.
+    """
+    try:
         import_module("treadle.server.serving")  # needs uvicorn; the application needs Starlette
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("starlette", "uvicorn", "h11"):
             raise
-        raise MissingExtra("server", "The HTTP server") from None
-    ways = f"write `treadle serve module:agent`, or {agents.LISTING}"
-    driven = agents.named_agents(agent or [], ways) if agent or not driving.no_drive else _listed()
-    store = store_at(session.screen, session.store, lease=driving.lease)
+        raise MissingExtra("server", feature) from None
+
+
+def application(
+    store: JournalStore,
+    driven: tuple[Agent[Any], ...],
+    listen: ListenOptions,
+    access: AccessOptions,
+    driving: DriveOptions,
+    *,
+    policy: str | None,
+    observers: tuple[Observer, ...] = (),
+    inspector: bool = True,
+    protocols: Sequence[str] | None = None,
+    fork_models: bool = False,
+) -> tuple[Application, Path | None]:
+    """Return the application of a store, and the file of its token, if it has one.
+
+    Args:
+        store: the store.
+        driven: the agents whose code this process has.
+        listen: the server's address and names.
+        access: how clients are authenticated.
+        driving: how the server drives tasks.
+        policy: the policy's file, instead of the project's.
+        observers: observers of the tasks that it drives.
+        inspector: whether it has the inspector.
+        protocols: the protocols that it speaks besides its own; None for the default.
+        fork_models: whether a fork may name the models of the agents.
+    """
+    from treadle.server import app
+
     authenticate, token_file = access.authenticate()
     runner = Runner(
         store,
         agents=driven,
-        observers=tracing.observers(),
+        observers=observers,
         context_factory=agents.listed_context_factory(),
         policy=agents.listed_policy(policy),
         middleware=agents.listed_middleware(),
         secrets=agents.listed_secrets() or None,
         model=default_model(),
     )
+    models = sorted({each.model for each in driven if isinstance(each.model, str)}) if fork_models else ()
     api = app(
         runner,
         auth=authenticate,
         hosts=listen.hosts,
         origins=listen.allow_origin or (),
         public_url=listen.public_url,
-        inspector=not no_inspector,
+        inspector=inspector,
         drive=not driving.no_drive,
-        protocols=_protocols(protocol),
+        models=models,
+        protocols=protocols,
         limits=_limits(driving),
     )
-    return session.run(
-        _serve(session.screen, api, listen, driving, token_file, [each.name for each in driven])
-    )
+    return api, token_file
 
 
 def _protocols(names: list[str] | None) -> Sequence[str] | None:
@@ -253,31 +307,62 @@ def _limits(driving: DriveOptions) -> ServerLimits:
     return replace(ServerLimits(), driven_per_tenant=driving.at_most, driven=TENANTS * driving.at_most)
 
 
-async def _serve(
+async def serve_until_signal(
     screen: Screen,
     api: Application,
     listen: ListenOptions,
     driving: DriveOptions,
     token_file: Path | None,
     names: Sequence[str],
+    *,
+    any_port: bool = False,
+    listening: Callable[[str], Awaitable[object]] | None = None,
 ) -> int:
-    """Serve until a signal arrives or output fails, then release all tasks; raise `OSError` if output failed."""
+    """Serve until a signal arrives or output fails, then release all tasks; raise `OSError` if output failed.
+
+    Args:
+        screen: prints the server's lines.
+        api: the application.
+        listen: the address.
+        driving: how the server drives tasks.
+        token_file: the file of the token, if there is one.
+        names: the names of the agents.
+        any_port: take a free port if that of `listen` is taken.
+        listening: called with the server's URL as soon as it can be opened.
+    """
     from treadle.server.serving import Server, config
 
     store = api.service.runner.store
-    with listen.bind() as bound:
+    with ExitStack() as open_things:
+        bound = open_things.enter_context(_bound(listen, any_port=any_port))
         limits, proxies = api.service.limits, listen.behind_proxy or ()
         settings = config(api, limits=limits, tls=listen.tls, behind_proxy=proxies)
         server = Server(settings, api.leave, driving.grace)
         telling = _Telling(screen, server, asyncio.get_running_loop())
         api.tell = telling.adoption
+        url = listen.url(bound)
         async with api.lifespan():
-            telling.serving(listen.url(bound), store.url, token_file, names)
+            telling.serving(url, store.url, token_file, names)
             if api.page is not None and listen.unix is None:
-                telling.page(listen.url(bound), token_file)
+                telling.page(url, token_file)
+                if token_file is not None and listen.is_local:
+                    open_things.enter_context(noted(RunningServer.of(url, store.url, token_file)))
+            opening = None if listening is None else asyncio.ensure_future(listening(url))
             await server.serve([bound])
+            if opening is not None:
+                await asyncio.gather(opening, return_exceptions=True)
         telling.ended(store.fenced)
     return 0
+
+
+def _bound(listen: ListenOptions, *, any_port: bool) -> AbstractContextManager[socket]:
+    """Open the listening socket; on a free port if `any_port` and that of `listen` is taken."""
+    if not any_port:
+        return listen.bind()
+    try:
+        return listen.bind()
+    except ConfigurationError:
+        return replace(listen, port=0).bind()
 
 
 class _Telling:

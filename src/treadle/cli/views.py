@@ -131,8 +131,13 @@ async def show(
     at: Annotated[
         int | None, option("SEQ", "The state of the task just after the event of this number.", min=1)
     ] = None,
+    web: Annotated[
+        bool, typer.Option("--web", help="Open the task in a browser, as `treadle inspect` does.")
+    ] = False,
 ) -> int:
     """Show a task: its steps, calls and results, its spending and its pending requests."""
+    if web:
+        return await _show_in_browser(session, task)
     if at is not None:
         return await _show_past(session, task, at, events=events)
     screen = session.screen
@@ -161,6 +166,15 @@ async def show(
     print_pending(session, result)
     print_next(session, result, root=root, limit=timeline.limit)
     return 0
+
+
+async def _show_in_browser(session: Session, task: str) -> int:
+    """Open a task in the inspector."""
+    from treadle.cli.inspector import show_task
+
+    async with session.runner() as runner:
+        task_id = (await find_task(runner, task)).task_id
+    return await show_task(session, task_id)
 
 
 async def _show_past(session: Session, task: str, at: int, *, events: bool) -> int:

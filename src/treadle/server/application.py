@@ -26,6 +26,7 @@ from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 from treadle.server.calls import Service
 from treadle.server.driving import DrivingLoop
+from treadle.server.entrance import Entrance
 from treadle.server.guard import Doors, Guard, Rates
 from treadle.server.limits import ServerLimits
 from treadle.server.page import Page
@@ -196,6 +197,7 @@ def app(
         tuple(models),
         allow_urls,
         _spoken(protocols),
+        drive,
     )
     guard: dict[str, Any] = {
         "auth": auth,
@@ -205,10 +207,18 @@ def app(
         "refusals": Rates(service.limits.refusals_per_second),
         "unanswered": service.unanswered,
     }
-    page = Page() if inspector else None
+    page = Page(entrance=_entrance(auth)) if inspector else None
     if page is not None:
         guard["is_public"] = page.owns
     return Application(service, guard, drive=drive, page=page)
+
+
+def _entrance(auth: Authenticate) -> Entrance | None:
+    """Return the exchange of one-time codes for the token of the server, if it has a single one."""
+    if not isinstance(auth, OneToken):
+        return None
+    (token,) = auth.secret_values()
+    return Entrance(token)
 
 
 def _check_auth(auth: Authenticate) -> None:

@@ -80,6 +80,7 @@ class Service:
         models: models that a fork may name.
         allow_urls: whether content may contain URLs, which the model's provider fetches.
         protocols: the protocols that the server speaks besides its own.
+        adopts: whether this process adopts and drives tasks.
     """
 
     runner: TaskRunner
@@ -89,6 +90,7 @@ class Service:
     models: Sequence[str] = ()
     allow_urls: bool = False
     protocols: Sequence[str] = ()
+    adopts: bool = True
     draining: bool = False
     running: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
     """work that no request waits for"""

@@ -313,7 +313,11 @@ def _version() -> str:
 
 
 async def get_me(call: Call) -> Answer:
-    """Return the principal of the request and the server's properties; `models` are those that a fork may name."""
+    """Return the principal of the request and the server's properties; `models` are those that a fork may name.
+
+    `agents` are those whose code the server has: it can run and undo only steps of these. `drives` is whether it
+    drives tasks by itself.
+    """
     principal = call.principal
     assert principal is not None, "the operation needs a principal"
     return Answer(
@@ -324,6 +328,8 @@ async def get_me(call: Call) -> Answer:
             "version": _version(),
             "protocols": list(call.service.protocols),
             "models": list(call.service.models),
+            "agents": [agent.name for agent in driver_of(call.runner).agents.registered()],
+            "drives": call.service.adopts,
         }
     )
 

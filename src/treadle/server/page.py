@@ -12,12 +12,14 @@ import gzip
 import hashlib
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from treadle.server.entrance import Entrance
+from treadle.server.guard import json_of, read_body
 from treadle.server.problems import Problem
 
 FOLDER: Final = Path(__file__).parent / "inspector"
@@ -32,6 +34,9 @@ TYPES: Final = {
 """The media types of the files by the end of their names; other files are not served."""
 
 _FILES: Final = "/inspector/"
+_ENTER: Final = "/inspector/enter"
+_CODE_BYTES: Final = 1_000
+_CODE_SECONDS: Final = 10.0
 _MODULES: Final = "<!-- modules -->\n"
 _PRELOAD: Final = '<link rel="modulepreload" href="inspector/{}">\n'
 """The page names all its modules; otherwise a browser learns of a module only from the modules that import it."""
@@ -45,9 +50,11 @@ class Page:
 
     Args:
         folder: their folder.
+        entrance: exchanges one-time codes for the token of the server; None if it has no single token.
     """
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self, folder: Path = FOLDER, *, entrance: Entrance | None = None) -> None:
+        self._entrance = entrance
         files = sorted(file for file in folder.rglob("*") if file.suffix in TYPES)
         self._files = {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
         self._compressed: dict[str, bytes] = {}
@@ -64,16 +71,33 @@ class Page:
 
     @property
     def routes(self) -> list[Route]:
-        """The routes of the page and of its files."""
+        """The routes of the page, of its files and of one-time codes."""
         return [
             Route("/", self._send_page, methods=["GET"]),
+            Route(_ENTER, self._exchange, methods=["POST"]),
             Route(f"{_FILES}{{digest}}/{{name:path}}", self._send_file, methods=["GET"]),
         ]
 
     @staticmethod
     def owns(method: str, path: str) -> bool:
-        """Return whether a request is for the page or for one of its files, which need no principal."""
+        """Return whether a request is for the page, a file of it or an exchange of a code: they need no principal."""
+        if method == "POST":
+            return path == _ENTER
         return method in ("GET", "HEAD") and (path in ("", "/") or path.startswith(_FILES))
+
+    async def _exchange(self, request: Request) -> Response:
+        """Answer a one-time code with the token."""
+        request.state.operation = "inspector"
+        body = json_of(await read_body(request, _CODE_BYTES, _CODE_SECONDS))
+        code: Any = cast("dict[str, Any]", body).get("code") if isinstance(body, dict) else None
+        if not isinstance(code, str):
+            raise Problem(422, "InvalidField", "the body needs a code: a text")
+        token = self._entrance.exchange(code) if self._entrance is not None else None
+        if token is None:
+            raise Problem(
+                403, "CodeRefused", "the code was used already, has expired, or is of another server"
+            )
+        return JSONResponse({"token": token})
 
     async def _send_page(self, request: Request) -> Response:
         request.state.operation = "inspector"

@@ -4,24 +4,37 @@ import { signal } from "@preact/signals";
 const BASE = new URL("v1/", new URL(".", location.href)).pathname;
 const TOKEN = "treadle-token";
 
-/** The token of this tab. It comes with the link that the server printed, and leaves the address at once. */
+/** What became of the link that opened this page: `entering`, `refused`, `spent` for a code, or nothing. */
+export const door = signal("");
+
+/** The token of this tab. The link that opens the page has it, or a one-time code for it; both leave the address at once. */
 export const token = signal(takeToken());
 
 function takeToken() {
-  const found = /[#&]token=([^&]+)/.exec(location.hash);
+  const found = /[#&](token|code)=([^&]+)/.exec(location.hash);
   if (!found) return sessionStorage.getItem(TOKEN) || "";
-  const given = decodeURIComponent(found[1]);
+  const given = decodeURIComponent(found[2]), place = location.hash.replace(found[0], "") || "#/";
+  history.replaceState(null, "", location.pathname + location.search + place);
+  if (found[1] === "code") {
+    door.value = "entering";
+    void enter(given);
+    return "";
+  }
   sessionStorage.setItem(TOKEN, given);
-  history.replaceState(null, "", `${location.pathname}${location.search}#/`);
   return given;
 }
 
-/** Whether the server refused the token. */
-export const refused = signal(false);
+/** Exchange a one-time code for the token. @param {string} code */
+async function enter(code) {
+  const headers = { "Content-Type": "application/json" };
+  const answer = await fetch(`${BASE}../inspector/enter`, { method: "POST", headers, body: JSON.stringify({ code }) }).catch(() => null);
+  door.value = answer?.ok ? "" : "spent";
+  signIn(answer?.ok ? (await answer.json()).token : sessionStorage.getItem(TOKEN) || "");
+}
 
 /** Forget a token that the server refused. */
 function refuse() {
-  if (token.value) refused.value = true;
+  if (token.value) door.value = "refused";
   signIn("");
 }
 

@@ -3,7 +3,7 @@ import { effect } from "@preact/signals";
 import { render } from "preact";
 import { useState } from "preact/hooks";
 import { Agents } from "./agents.js";
-import { refused, signIn, token } from "./api.js";
+import { door, signIn, token } from "./api.js";
 import { Dialog } from "./dialogs.js";
 import { count, safe } from "./format.js";
 import { Inbox } from "./inbox.js";
@@ -19,6 +19,7 @@ import { Empty, html, Icon, Note } from "./ui.js";
 const VIEWS = [["", "tasks", "Tasks"], ["inbox", "inbox", "Inbox"], ["agents", "agent", "Agents"]];
 
 function App() {
+  if (door.value === "entering") return html`<main class="signin"><${Empty} title="Signing in…" /></main>`;
   if (!token.value) return html`<${SignIn} />`;
   const { view, task } = place.value;
   return html`<${Rail} view=${view === "t" ? "" : view} /><main>${view === "" ? html`<${Tasks} />` : view === "inbox" ? html`<${Inbox} />` : view === "agents" ? html`<${Agents} />` : view === "t" ? html`<${TaskPage} key=${task} id=${task} />` : html`<${Empty} title="There is no such view">The address names a view that this version does not have.<//>`}</main>
@@ -42,12 +43,13 @@ function SignIn() {
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     if (!text.trim()) return;
-    refused.value = false;
+    door.value = "";
     signIn(text.trim());
   };
   return html`<main class="signin"><form onSubmit=${submit}><div class="brand"><${Mark} />Treadle</div><h1>Which token?</h1>
-    <p class="q"><code>treadle serve</code> prints a link with it. It is also in <code>.treadle/server-token</code>, in the folder where the server was started.</p>
-    ${refused.value && html`<${Note} tone="bad" icon="key">The server does not accept this token: it may have a new one.<//>`}
+    <p class="q"><code>treadle inspect</code> and <code>treadle serve</code> print a link with it. It is also in <code>.treadle/server-token</code>, in the folder where the server was started.</p>
+    ${door.value === "refused" && html`<${Note} tone="bad" icon="key">The server does not accept this token: it may have a new one.<//>`}
+    ${door.value === "spent" && html`<${Note} tone="wait" icon="key">This link opens the page once, within a minute. Open it again with the command that printed it.<//>`}
     <label><span class="cap">Token</span><input class="field mono" type="password" autocomplete="off" value=${text} onInput=${(/** @type {any} */ change) => setText(change.target.value)} /></label>
     <button class="btn main">Sign in</button><p class="qq">It stays in this tab, and goes to this server alone.</p></form></main>`;
 }
