@@ -85,6 +85,7 @@ WORDS = {
     "how-to/retrieval.md": ["vector store", "embeddings", "RAG", "vector database"],
     "guide/events.md": ["streaming", "SSE", "stream", "server-sent events"],
     "guide/serving.md": ["serve", "HTTP server"],
+    "guide/inspector.md": ["inspector", "browser", "web UI", "dashboard", "debugger", "Studio", "timeline", "GUI"],
     "guide/chat-front-ends.md": [
         "AG-UI",
         "CopilotKit",
@@ -184,6 +185,9 @@ QUERIES = {
     "concepts": "guide/concepts",
     "which verb": "guide/which-verb",
     "AG-UI": "guide/chat-front-ends",
+    "inspector": "guide/inspector",
+    "dashboard": "guide/inspector",
+    "browser": "guide/inspector",
     "CopilotKit": "guide/chat-front-ends",
 }
 """The page that each query has to find."""

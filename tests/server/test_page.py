@@ -11,7 +11,8 @@ import pytest
 from tests.lazily import fastapi
 from tests.server.calling import Client, agent, by_name
 from treadle import Runner
-from treadle.server import Application, app
+from treadle.server import Application, OneToken, app
+from treadle.server.entrance import code_of
 from treadle.server.page import FOLDER
 
 pytestmark = pytest.mark.anyio
@@ -124,3 +125,25 @@ def test_no_module_of_the_page_writes_recorded_text_as_html_or_names_another_ser
         ), file
         assert not re.search(r"https?://", text), file
         assert len(text.splitlines()) <= 300, file
+
+
+async def test_a_one_time_code_is_exchanged_for_the_token_of_the_server():
+    token = "t" * 40
+    inner = app(Runner("memory:", agents=[agent()]), auth=OneToken(token))
+    site = fastapi.FastAPI(lifespan=inner.lifespan)
+    site.mount("/agents", inner)
+    async with Client(site, None) as stranger:
+        code = {"code": code_of(token)}
+        entered = await stranger.post("/agents/inspector/enter", json=code)
+        assert (entered.status_code, entered.json()) == (200, {"token": token})
+        assert entered.headers["cache-control"] == "no-store"
+        assert (await stranger.post("/agents/inspector/enter", json=code)).status_code == 403
+        for body in ({}, {"code": 1}, ["code"]):
+            assert (await stranger.post("/agents/inspector/enter", json=body)).status_code == 422
+        crossing = {"Sec-Fetch-Site": "cross-site"}
+        fresh = {"code": code_of(token)}
+        foreign = await stranger.post("/agents/inspector/enter", json=fresh, headers=crossing)
+        assert foreign.status_code == 403
+    async with Client(api(), None) as stranger:  # its principals have no single token
+        refused = await stranger.post("/inspector/enter", json={"code": code_of(token)})
+        assert (refused.status_code, refused.json()["type"]) == (403, "urn:treadle:error:CodeRefused")

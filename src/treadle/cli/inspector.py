@@ -31,7 +31,7 @@ from treadle.ports import JournalStore
 from treadle.stores.private_files import private_token
 
 NO_AGENTS: Final = (
-    "no agent: the page shows tasks and takes decisions; to run and undo steps too, name agents: "
+    "no agent: the page shows tasks and takes decisions; to run tasks too, name agents: "
     "treadle inspect module:agent"
 )
 
@@ -67,7 +67,7 @@ def inspect(
     """
     check_extra("The inspector")
     driven = _agents(session, agent)
-    store = store_at(session.screen, session.store, make=bool(driven))
+    store = store_at(session.screen, session.store, make=bool(driven) and session.store is None)
     server = running_server(store.url) if not agent and port is None else None
     if server is not None:
         return session.run(_show_running(session, server, "", browser=not no_browser))

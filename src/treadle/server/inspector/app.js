@@ -1,10 +1,10 @@
 // The page: its frame, its views by their addresses, and the way in.
 import { effect } from "@preact/signals";
 import { render } from "preact";
-import { useState } from "preact/hooks";
 import { Agents } from "./agents.js";
-import { door, signIn, token } from "./api.js";
+import { door, token } from "./api.js";
 import { Dialog } from "./dialogs.js";
+import { Mark, SignIn } from "./doors.js";
 import { count, safe } from "./format.js";
 import { Inbox } from "./inbox.js";
 import { listen } from "./keys.js";
@@ -13,7 +13,7 @@ import { inbox, live, me, opened, start, tasks, toast } from "./store.js";
 import { dialog, word } from "./task_state.js";
 import { TaskPage } from "./task.js";
 import { Tasks } from "./tasks.js";
-import { Empty, html, Icon, Note } from "./ui.js";
+import { Empty, html, Icon } from "./ui.js";
 
 /** Views in the rail: address, icon, name. @type {[string, string, string][]} */
 const VIEWS = [["", "tasks", "Tasks"], ["inbox", "inbox", "Inbox"], ["agents", "agent", "Agents"]];
@@ -34,24 +34,6 @@ function Rail({ view }) {
     ${VIEWS.map(([name, icon, label]) => html`<a key=${name} href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}><${Icon} name=${icon} /><span>${label}</span>${counts[name]?.[0] ? html`<span class=${counts[name][1]}>${count(counts[name][0])}</span>` : null}</a>`)}
     <div class="foot cap"><div class="row"><span class=${`dot ${live.value === "live" ? "" : "off"}`}></span><span role="status">${live.value}</span>${me.value ? html`<span>as ${safe(me.value.name)}</span>` : ""}</div>
       <button type="button" class="row" aria-keyshortcuts="?" onClick=${() => (dialog.value = "keys")}><kbd>?</kbd> keys</button></div></nav>`;
-}
-
-const Mark = () => html`<svg viewBox="0 0 32 32" width="18" height="18" aria-hidden="true"><rect width="32" height="32" rx="8" fill="#3657c8" /><path d="M7 21.500h18M16 21.500V10M9.500 10h13" fill="none" stroke="#fff" stroke-width="2.600" stroke-linecap="round" /><circle cx="16" cy="21.500" r="3" fill="#fff" /></svg>`;
-
-function SignIn() {
-  const [text, setText] = useState("");
-  const submit = (/** @type {Event} */ event) => {
-    event.preventDefault();
-    if (!text.trim()) return;
-    door.value = "";
-    signIn(text.trim());
-  };
-  return html`<main class="signin"><form onSubmit=${submit}><div class="brand"><${Mark} />Treadle</div><h1>Which token?</h1>
-    <p class="q"><code>treadle inspect</code> and <code>treadle serve</code> print a link with it. It is also in <code>.treadle/server-token</code>, in the folder where the server was started.</p>
-    ${door.value === "refused" && html`<${Note} tone="bad" icon="key">The server does not accept this token: it may have a new one.<//>`}
-    ${door.value === "spent" && html`<${Note} tone="wait" icon="key">This link opens the page once, within a minute. Open it again with the command that printed it.<//>`}
-    <label><span class="cap">Token</span><input class="field mono" type="password" autocomplete="off" value=${text} onInput=${(/** @type {any} */ change) => setText(change.target.value)} /></label>
-    <button class="btn main">Sign in</button><p class="qq">It stays in this tab, and goes to this server alone.</p></form></main>`;
 }
 
 effect(() => {

@@ -32,6 +32,9 @@ export const driven = signal(false);
 /** Whether I may do what needs a scope. @param {string} scope */
 export const may = (scope) => Boolean(me.value?.scopes.includes(scope));
 
+/** Whether the server has the code of an agent, and so can run and undo its steps. @param {string} agent */
+export const hasCode = (agent) => !agent || !me.value || me.value.agents.includes(agent);
+
 /** What people decide, oldest first. */
 export const inbox = computed(() =>
   pending.value.filter((item) => ["approval", "question", "settlement"].includes(item.kind)).sort((a, b) => (a.asked || 0) - (b.asked || 0)));

@@ -4,6 +4,7 @@ import { call, taskPath } from "./api.js";
 import { count, duration, money, plural, safe } from "./format.js";
 import { reasonsOf, spending, stepsOf } from "./fold_view.js";
 import { textOf } from "./fold_state.js";
+import { NoCode } from "./doors.js";
 import { taskLink } from "./place.js";
 import { Side } from "./side.js";
 import { Slider } from "./slider.js";
@@ -34,6 +35,7 @@ function Header({ id }) {
     </div>
     <${Facts} id=${id} state=${state} />
     <${Reasons} state=${state} />
+    <${NoCode} />
   </header>`;
 }
 

@@ -3,7 +3,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { stateWord } from "./fold_view.js";
 import { place, rename, taskLink, taskShown } from "./place.js";
-import { driven, opened, tasks } from "./store.js";
+import { driven, hasCode, opened, tasks } from "./store.js";
 import { timelineRows, waiting } from "./timeline.js";
 
 /** The event that the page looks at; null is now. @type {import("@preact/signals").Signal<number | null>} */
@@ -42,6 +42,9 @@ export const word = computed(() => {
   if (summary.value?.state === "interrupted") return "interrupted";
   return found === "running" ? "between steps" : found;
 });
+
+/** Whether the server has the code of the task's agent. */
+export const hasAgent = computed(() => hasCode(shown.value.state.agent));
 
 /** Whether the task is driven now and the page looks at now. */
 export const isLive = computed(() => !past.value && lives.value && word.value === "running");

@@ -3,14 +3,16 @@
 import { computed } from "@preact/signals";
 import { offers } from "./offers.js";
 import { act, me, opened } from "./store.js";
-import { dialog, past, shown, word } from "./task_state.js";
+import { dialog, hasAgent, past, shown, word } from "./task_state.js";
 
 /** @typedef {import("./offers.js").Verb} Verb */
 
 /** The verbs that the open task takes now. */
 export const offered = computed(() => {
   if (opened.value.loading) return new Set();
-  return offers({ state: shown.value.state, word: word.value, isPast: past.value, scopes: me.value?.scopes || [] });
+  const verbs = offers({ state: shown.value.state, word: word.value, isPast: past.value, scopes: me.value?.scopes || [] });
+  if (!hasAgent.value) verbs.delete("step"); // another process may run it on, but a step runs here
+  return verbs;
 });
 
 /** The event after which the person decides; the server refuses the verb if the task went on since. */
@@ -52,6 +54,9 @@ async function withOwn(head) {
   return journal.head;
 }
 
+/** What to say of a task that is to run. */
+const saidOfRun = () => (hasAgent.value ? "The task runs." : "The task waits for a process that has its agent.");
+
 /** What to say of a step. @param {any} result */
 function saidOfStep(result) {
   const status = result?.step?.status;
@@ -76,7 +81,7 @@ const ask = (name) => () => void (dialog.value = name);
 export const VERBS = [
   {
     name: "run", key: "r", icon: "play", label: "Run", says: "Goes on until the task ends, waits or is paused.",
-    act: () => void send("resume", {}, "The task runs.", { ...seen(), wait: 0 }),
+    act: () => void send("resume", {}, saidOfRun(), { ...seen(), wait: 0 }),
   },
   {
     name: "step", key: "s", icon: "next", label: "Step", says: "Asks the model once, and runs its calls.",

@@ -1,6 +1,7 @@
 // The list of tasks: what waits first, then what runs, then by the last change. Children stand below their parents.
 import { computed, signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { NoAgents } from "./doors.js";
 import { ago, count, money, safe } from "./format.js";
 import { STATES } from "./icons.js";
 import { go, taskLink } from "./place.js";
@@ -72,6 +73,7 @@ export function Tasks() {
   const pick = (/** @type {string} */ state) => () => (chosen.value = chosen.value === state ? "" : state);
   return html`<div class="head"><h1>Tasks</h1><span class="qq">${sums && `${count(sums.tasks)} · ${count(sums.tokens)} tokens · ${money(sums.cost)}${sums.unpriced ? ` and ${count(sums.unpriced)} without a price` : ""}`}</span><span class="fill"></span>
       <input id="search" class="field find" type="search" placeholder="Search words, ids, labels   /" aria-label="Search" aria-keyshortcuts="/" value=${search.value} onInput=${typed} /></div>
+    <${NoAgents} />
     <div class="chips" role="group" aria-label="State"><button type="button" class="chip" aria-pressed=${!chosen.value} onClick=${pick("")}>All <b>${count(tasks.value.size)}</b></button>
       ${Object.keys(STATES).filter((state) => counts[state]).map((state) => html`<button type="button" key=${state} class=${`chip ${toneOf(state)}`} aria-pressed=${chosen.value === state} onClick=${pick(state)}><${Icon} name=${state} />${state} <b>${count(counts[state])}</b></button>`)}</div>
     ${drawn.value.length ? html`<${List} rows=${drawn.value} />` : loaded.value ? html`<${Nothing} />` : html`<${Empty} title="Reading…" />`}`;
