@@ -86,7 +86,7 @@ def test_a_claim_about_what_is_there_holds(claim: str):
         ('"nonsense:..."', "no provider is called nonsense"),
         ("deps=", "nothing public has a parameter deps"),
         (".final_output", "no public class has .final_output"),
-        ("treadle inspect", "there is no command treadle inspect"),
+        ("treadle optimise", "there is no command treadle optimise"),
         ("treadle tasks --colour", "treadle tasks --colour: no --colour"),
         ("--colour", "no command has --colour"),
         ("treadle.inspector", "treadle.inspector cannot be imported"),
