@@ -85,7 +85,16 @@ WORDS = {
     "how-to/retrieval.md": ["vector store", "embeddings", "RAG", "vector database"],
     "guide/events.md": ["streaming", "SSE", "stream", "server-sent events"],
     "guide/serving.md": ["serve", "HTTP server"],
-    "guide/inspector.md": ["inspector", "browser", "web UI", "dashboard", "debugger", "Studio", "timeline", "GUI"],
+    "guide/inspector.md": [
+        "inspector",
+        "browser",
+        "web UI",
+        "dashboard",
+        "debugger",
+        "Studio",
+        "timeline",
+        "GUI",
+    ],
     "guide/chat-front-ends.md": [
         "AG-UI",
         "CopilotKit",
