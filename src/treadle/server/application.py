@@ -52,12 +52,9 @@ class Application(Starlette):
     adopted.
     """
 
-    def __init__(
-        self, service: Service, guard: Mapping[str, Any], *, drive: bool, page: Page | None = None
-    ) -> None:
+    def __init__(self, service: Service, guard: Mapping[str, Any], *, page: Page | None = None) -> None:
         self.service = service
         self.page = page
-        self._drive = drive
         self._ended = False
         self.tell: Tell = log
         """called with each event of the adopter, in the loop that drives tasks"""
@@ -74,7 +71,7 @@ class Application(Starlette):
     async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:
         """Open the runner until the block ends, and drive tasks unless the application has `drive=False`."""
         async with self.service.runner:
-            if self._drive:
+            if self.service.adopts:
                 await self.service.drives.run(self._adopt)
             try:
                 yield
@@ -206,11 +203,10 @@ def app(
         "count": service.metrics.request,
         "refusals": Rates(service.limits.refusals_per_second),
         "unanswered": service.unanswered,
+        **({"is_public": Page.owns} if inspector else {}),
     }
     page = Page(entrance=_entrance(auth)) if inspector else None
-    if page is not None:
-        guard["is_public"] = page.owns
-    return Application(service, guard, drive=drive, page=page)
+    return Application(service, guard, page=page)
 
 
 def _entrance(auth: Authenticate) -> Entrance | None:
