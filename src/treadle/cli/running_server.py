@@ -1,7 +1,7 @@
 """The servers of a folder: each leaves a note in `.treadle` while it runs, so that other commands find its page.
 
 A server locks its note, and the system removes the lock with the process. So a note without a lock is of a server that
-has ended, whatever else uses its port by now.
+has ended, even if another process uses its port now.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A command opens a browser with an address as its argument. Other users of the machine can read the arguments of
 processes, and a browser keeps addresses in its history. So that address has a code, which the page exchanges for the
-token. A code is valid for a minute and for one exchange. Whoever has the token makes codes without asking the server.
+token. A code is valid for a minute and for one exchange. A holder of the token makes codes without the server.
 """
 
 from __future__ import annotations
