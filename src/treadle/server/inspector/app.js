@@ -38,7 +38,7 @@ function Rail({ view }) {
 
 effect(() => {
   const { view, task } = place.value, waits = inbox.value.length ? `(${inbox.value.length}) ` : "";
-  document.title = `${waits}${view === "t" ? `${task} · ` : view === "inbox" ? "Inbox · " : view === "agents" ? "Agents · " : ""}Treadle`;
+  document.title = `${waits}${view === "t" ? `${safe(task)} · ` : view === "inbox" ? "Inbox · " : view === "agents" ? "Agents · " : ""}Treadle`;
 });
 
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
