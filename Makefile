@@ -1,11 +1,12 @@
 # Five verbs: fmt, check, test, docs, site. Beside them: prose, full (every case of the slow matrices), crash, faults, threads, provider-faults,
-# tool-faults, keys, injection, aimock, protocols, browser, foreign, local-model, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, release-check, lock.
+# tool-faults, keys, injection, aimock, protocols, browser, browser-speed, foreign, local-model, chaos, races, simulate, postgres, sandbox, deployment, environments, bench, budget, imports, mutants, soak; and coverage, dependencies, package, release-check, lock.
 RUN = .venv/bin
 RESOLUTION = lowest-direct
 AIMOCK = $(HOME)/.cache/treadle-aimock
 PROTOCOLS = $(HOME)/.cache/treadle-protocols
+AXE = $(HOME)/.cache/treadle-browser
 
-.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package protocols protocols-package browser foreign local-model docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
+.PHONY: fmt check test full crash faults chaos races simulate threads provider-faults tool-faults keys injection aimock aimock-package protocols protocols-package browser browser-package browser-speed foreign local-model docs site prose pictures postgres sandbox deployment environments bench budget imports mutants \
 	soak coverage dependencies package release-check lock
 
 .venv: build-requirements.txt uv.lock pyproject.toml
@@ -86,9 +87,16 @@ protocols-package:
 protocols: .venv protocols-package
 	TREADLE_PROTOCOLS=$(PROTOCOLS) $(RUN)/pytest -q -n 2 tests/server/protocols
 
+# The rules for accessibility, of npm, in the same way.
+browser-package:
+	@command -v npm > /dev/null || { echo "make browser needs Node 20 or newer, with npm"; exit 1; }
+	mkdir -p $(AXE)
+	cp tests/server/inspector/npm/package.json tests/server/inspector/npm/package-lock.json $(AXE)
+	cd $(AXE) && npm ci --ignore-scripts --no-audit --no-fund
+
 # The inspector in Chromium, which has to be installed.
-browser: .venv
-	TREADLE_BROWSER=required $(RUN)/pytest -q -n 0 -m "full or not full" tests/server/inspector
+browser: .venv browser-package
+	TREADLE_BROWSER=required TREADLE_AXE=$(AXE) $(RUN)/pytest -q -n 0 -m "full or not full" tests/server/inspector
 
 # The libraries whose tools are taken as they are, in an environment of their own.
 foreign: .venv

@@ -7,7 +7,7 @@ import { CallArguments, Cancel, Message, NextInput, RunTo, Skip } from "./dialog
 import { KEYS } from "./keys.js";
 import { dialog } from "./task_state.js";
 import { offered, VERBS, worded } from "./task_verbs.js";
-import { html, Icon } from "./ui.js";
+import { Act, html, Icon } from "./ui.js";
 
 /** Dialogs by their names. @type {Record<string, (props: any) => any>} */
 const DIALOGS = {
@@ -31,7 +31,8 @@ export function Dialog() {
 function Keys() {
   return html`<h2 class="dialog-t" id="dialog-t">Keys</h2>
     <dl class="keys">${KEYS.map(([keys, text]) => html`<dt key=${text}>${keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt>
-      <dd>${text}</dd>`)}</dl>`;
+      <dd>${text}</dd>`)}</dl>
+    <div class="answer"><${Act} label="Close" keyName="Esc" onClick=${shut} /></div>`;
 }
 
 /** All verbs that the open task takes now, each with its meaning. */

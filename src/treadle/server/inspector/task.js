@@ -96,7 +96,8 @@ function Facts({ id, state }) {
     ],
     ["Agent", safe(state.agent), driver ? `driven by ${safe(driver.host || "a process")}` : ""],
   ];
-  return html`<dl class="facts">${whileReading(facts).map(([name, value, unit]) =>
+  const scrolls = innerWidth < 760; // with the keyboard too
+  return html`<dl class="facts" tabindex=${scrolls ? 0 : undefined}>${whileReading(facts).map(([name, value, unit]) =>
     html`<div key=${name}><dt class="cap">${name}</dt><dd class="v">${value} <span class="u">${unit}</span></dd></div>`)}</dl>`;
 }
 
