@@ -1,11 +1,10 @@
-// The dialogs of words: a message, the next input, the arguments of a call, and where to run to. Those that end something.
+// The dialogs of words: a message, the next input, and where to run to. Those that end something.
 import { useState } from "preact/hooks";
-import { carryOut, Choice, Field, Form, readJson } from "./dialog_parts.js";
+import { carryOut, Choice, Field, Form } from "./dialog_parts.js";
 import { safe } from "./format.js";
 import { callsOf } from "./fold_view.js";
 import { textOf } from "./fold_state.js";
 import { failedSteps, nextInput } from "./offers.js";
-import { act } from "./store.js";
 import { current, shown } from "./task_state.js";
 import { seen } from "./task_verbs.js";
 import { html, Note } from "./ui.js";
@@ -28,25 +27,6 @@ export function NextInput() {
   return html`<${Form} title="Input of the next step" label="Change" icon="edit" submit=${submit} disabled=${!text.trim()}>
     <p class="q">The model reads this in place of what it would have read. The journal keeps both.</p>
     <${Field} label="Input" value=${text} set=${setText} rows=${6} focus /><//>`;
-}
-
-/**
- * Other arguments of a call: for an approval they are approved at once, else the call waits for its step.
- * @param {{asked: {call: any, item?: any}}} props
- */
-export function CallArguments({ asked }) {
-  const { call, item } = asked;
-  const [text, setText] = useState(() => JSON.stringify(call.arguments, null, 2));
-  const submit = async () => {
-    const changed = readJson(text, "The arguments");
-    if (!item) return carryOut("edit_call", { call_id: call.id, arguments: changed }, "The call is changed.", seen());
-    await act(item.task_id, "approve", { request_id: item.request_id, arguments: changed }, "Approved as changed.", { throws: true });
-    return true;
-  };
-  const title = html`Arguments of <span class="mono">${safe(call.name)}</span>`;
-  return html`<${Form} title=${title} label=${item ? "Approve as changed" : "Change"} icon=${item ? "done" : "edit"} submit=${submit}>
-    <p class="q">The call has not begun. It will run with these, and rules decide about them anew. The journal keeps both.</p>
-    <${Field} label="Arguments, JSON" value=${text} set=${setText} rows=${8} mono focus /><//>`;
 }
 
 /** What a task may run to. @type {[string, string][]} */

@@ -1,9 +1,10 @@
 // The frame of all dialogs, the list of keys, and the list of what a task takes now.
 import { useEffect, useRef } from "preact/hooks";
+import { CallArguments } from "./dialog_call.js";
 import { Fork } from "./dialog_fork.js";
 import { shut } from "./dialog_parts.js";
 import { Undo } from "./dialog_undo.js";
-import { CallArguments, Cancel, Message, NextInput, RunTo, Skip } from "./dialog_words.js";
+import { Cancel, Message, NextInput, RunTo, Skip } from "./dialog_words.js";
 import { KEYS } from "./keys.js";
 import { dialog } from "./task_state.js";
 import { offered, VERBS, worded } from "./task_verbs.js";

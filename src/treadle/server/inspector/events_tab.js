@@ -53,16 +53,15 @@ const MOVES = /** @type {Record<string, number>} */ ({
 function List({ list }) {
   const height = rowHeight(), { box, first, last, measure, reveal } = useWindow(height, list.length);
   const place = list.findIndex((event) => event.seq === chosen.value);
-  useEffect(() => reveal(place), []);
+  useEffect(() => reveal(place), [chosen.value]); // the JSON below it takes room from the list
   const choose = (/** @type {number} */ next) => {
     const to = Math.max(0, Math.min(list.length - 1, next));
     if (!list[to]) return;
     chosen.value = list[to].seq;
-    reveal(to);
   };
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     const by = MOVES[event.key];
-    if (by) choose(place < 0 ? (by > 0 ? 0 : list.length - 1) : place + by);
+    if (by) choose(place < 0 && Math.abs(by) < 11 ? (by > 0 ? 0 : list.length - 1) : place + by);
     else if (event.key === "g" && place >= 0) look(chosen.value);
     else return;
     event.preventDefault();

@@ -64,6 +64,9 @@ const VIEWS = {
   t: { keys: IN_TASK, move: (by) => reveal(move(by)), act: actInTask },
 };
 
+const MOVES = /** @type {Record<string, number>} */ ({ ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 });
+const LEAPS = /** @type {Record<string, number>} */ ({ PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity });
+
 /** @param {KeyboardEvent} event */
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || dialog.value) return;
@@ -75,7 +78,7 @@ function pressed(event) {
   }
   if (key === "Enter" && target.closest("button, a, summary, [role=tabpanel]")) return;
   const here = VIEWS[place.value.view];
-  const by = key === "ArrowDown" || key === "j" ? 1 : key === "ArrowUp" || key === "k" ? -1 : 0;
+  const by = MOVES[key] || (here?.act && LEAPS[key]) || 0;
   const isRange = /** @type {any} */ (target).type === "range";
   const act = here?.keys[key] || EVERYWHERE[key];
   if (by && here && !isRange && !target.closest("[role=tabpanel]")) {

@@ -1,0 +1,48 @@
+// The dialog of the arguments of a call, by the schema of its tool.
+import { useEffect, useState } from "preact/hooks";
+import { call as request } from "./api.js";
+import { carryOut, Form } from "./dialog_parts.js";
+import { safe } from "./format.js";
+import { schemaOf } from "./schema.js";
+import { complaint, flipForm, formOf, readForm, SchemaForm } from "./schema_form.js";
+import { act } from "./store.js";
+import { shown } from "./task_state.js";
+import { seen } from "./task_verbs.js";
+import { Act, html } from "./ui.js";
+
+/** Return the schema of a tool of an agent; null if this server does not know it. @param {string} agent @param {string} tool */
+async function readSchema(agent, tool) {
+  const { tools } = await request(`agents/${encodeURIComponent(agent)}`).catch(() => ({ tools: [] }));
+  return tools.find((/** @type {any} */ each) => each.name === tool)?.parameters || null;
+}
+
+/**
+ * Other arguments of a call: for an approval they are approved at once, else the call waits for its step.
+ * @param {{asked: {call: any, item?: any}}} props
+ */
+export function CallArguments({ asked }) {
+  const { call, item } = asked, agent = item?.agent || shown.value.state.steps.get(call.step)?.agent || "";
+  const [form, setForm] = useState(() => formOf(schemaOf(call.arguments), call.arguments));
+  useEffect(() => {
+    let isOpen = true;
+    void readSchema(agent, call.name).then((schema) => {
+      if (isOpen && schema) setForm((before) => (before.text === null && !before.shown ? formOf(schema, call.arguments) : before));
+    });
+    return () => void (isOpen = false);
+  }, []);
+  const submit = async () => {
+    const { value, problems } = readForm(form);
+    if (problems.length) {
+      setForm({ ...form, shown: true });
+      throw new Error(complaint(problems));
+    }
+    if (!item) return carryOut("edit_call", { call_id: call.id, arguments: value }, "The call is changed.", seen());
+    await act(item.task_id, "approve", { request_id: item.request_id, arguments: value }, "Approved as changed.", { throws: true });
+    return true;
+  };
+  const title = html`Arguments of <span class="mono">${safe(call.name)}</span>`;
+  return html`<${Form} title=${title} label=${item ? "Approve as changed" : "Change"} icon=${item ? "done" : "edit"} submit=${submit}>
+    <p class="q">The call has not begun. It will run with these, and rules decide about them anew. The journal keeps both.</p>
+    <${SchemaForm} form=${form} onForm=${setForm} id="arguments" />
+    <${Act} label=${form.text === null ? "As JSON" : "As a form"} onClick=${() => setForm(flipForm(form))} /><//>`;
+}
