@@ -45,6 +45,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "edit_call": {"call_id": "s1-0", "arguments": {}},
     "import_thread": {"messages": [{"role": "user", "parts": [{"type": "text", "text": "hi"}]}]},
     "prune": {"older_than": 1e6, "dry_run": True},
+    "run_a2a": {"jsonrpc": "2.0", "id": 1, "method": "none"},
     "run_agui": {"threadId": "t", "runId": "r", "messages": []},
     "call_mcp": {"jsonrpc": "2.0", "id": 1, "method": "ping"},
 }
@@ -116,8 +117,11 @@ async def test_without_credentials_nothing_is_served_and_nothing_is_told(
     told: set[tuple[int, str]] = set()
     paths = [url(operation) for operation in OPERATIONS.values() if operation.access != "open"]
     paths += ["/", "/v1", "/v1/nowhere", "/docs", "/openapi.json", "/v1/tasks/", "//v1/tasks", "/favicon.ico"]
-    limits = ServerLimits(refusals_per_second=1_000_000)
-    async with serving("memory:", agent(), auth=by_token, limits=limits) as api, Client(api, None) as client:
+    settings: Any = {
+        "limits": ServerLimits(refusals_per_second=1_000_000),
+        "inspector": False,
+    }  # its files are open
+    async with serving("memory:", agent(), auth=by_token, **settings) as api, Client(api, None) as client:
         cases = [*itertools.product(paths, NO_CREDENTIALS.items(), METHODS)]
         random.Random(request.config.option.hypothesis_seed).shuffle(cases)
         for path, (kind, headers), method in cases[:count]:

@@ -81,6 +81,7 @@ class Service:
         allow_urls: whether content may contain URLs, which the model's provider fetches.
         protocols: the protocols that the server speaks besides its own.
         adopts: whether this process adopts and drives tasks.
+        public_url: the public URL of the server, if it is known.
     """
 
     runner: TaskRunner
@@ -91,6 +92,7 @@ class Service:
     allow_urls: bool = False
     protocols: Sequence[str] = ()
     adopts: bool = True
+    public_url: str | None = None
     draining: bool = False
     running: set[asyncio.Future[Any]] = field(default_factory=set[asyncio.Future[Any]])
     """work that no request waits for"""

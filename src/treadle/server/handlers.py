@@ -358,6 +358,36 @@ def _mcp() -> Handler:
     return answer
 
 
+async def run_a2a(call: Call) -> Answer:
+    """Carry out a method of A2A."""
+    from treadle.server.protocols import a2a_route
+
+    return await a2a_route.run_a2a(call)
+
+
+async def get_a2a_card(call: Call) -> Answer:
+    """Return the card of an agent, for clients of A2A."""
+    from treadle.server.protocols import a2a_route
+
+    return await a2a_route.get_a2a_card(call)
+
+
+async def get_a2a_server_card(call: Call) -> Answer:
+    """Return the card of the server's only agent, for clients of A2A."""
+    from treadle.server.protocols import a2a_route
+
+    return await a2a_route.get_a2a_server_card(call)
+
+
+def body_refusal(operation: str, error: Exception) -> Response | None:
+    """Return the response of a protocol to a body that it cannot read; None for a problem as of all operations."""
+    if operation != "run_a2a":
+        return None
+    from treadle.server.protocols import a2a_route
+
+    return a2a_route.body_refusal(error)
+
+
 async def get_openapi(call: Call) -> Answer:
     """Return the OpenAPI document."""
     from treadle.server.openapi import openapi
@@ -384,7 +414,8 @@ HANDLERS: Final[dict[str, Handler]] = {
     for handler in (
         *(deny, compact_thread, get_thread_summary, get_request, get_events, get_stream, get_metrics),
         *(get_agent, get_event, export_task, get_task, get_result, get_step, get_artifact, create_task),
-        *(run_step, resume, fork, get_me, run_agui, call_mcp, get_openapi, get_health, get_ready),
+        *(run_step, resume, fork, get_me, run_agui, call_mcp, run_a2a, get_a2a_card, get_a2a_server_card),
+        *(get_openapi, get_health, get_ready),
     )
 }
 """The handlers of operations that do more than call a verb."""

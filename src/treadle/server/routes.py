@@ -22,10 +22,11 @@ from starlette.routing import Route
 
 from treadle.core.messages import Json
 from treadle.core.redaction import Secrets
+from treadle.errors import InvalidField
 from treadle.results.wire import plain_wire, to_wire, wire_bytes
 from treadle.server.calls import Answer, Call, Service
 from treadle.server.guard import MOST_PARSED, Rates, json_of, read_body, signs_in, values_in
-from treadle.server.handlers import check_arguments, handler_of
+from treadle.server.handlers import body_refusal, check_arguments, handler_of
 from treadle.server.principals import Principal
 from treadle.server.problems import Problem
 from treadle.server.reading import (
@@ -130,7 +131,13 @@ def _endpoint(service: Service, rates: Rates, bodies: Bodies, operation: Operati
         request.state.operation = operation.name
         principal = admitted(request, operation, rates)
         check_accepted(operation, request.headers)
-        arguments = await bodies.arguments(service, operation, request, principal)
+        try:
+            arguments = await bodies.arguments(service, operation, request, principal)
+        except (Problem, InvalidField) as error:
+            refusal = body_refusal(operation.name, error)
+            if refusal is None:
+                raise
+            return refusal
         call = Call(service, operation, request, principal, arguments)
         call.wait = seconds_to_wait(operation, request.headers)
         call.expect = expected_head(operation, request.headers)

@@ -91,7 +91,7 @@ class Operation:
     @property
     def brings_files(self) -> bool:
         """Whether its body may be as large as files are."""
-        return not {"input", "message", "messages"}.isdisjoint(self.body or ())
+        return not {"input", "message", "messages", "params"}.isdisjoint(self.body or ())
 
     @property
     def turned_by(self) -> str:

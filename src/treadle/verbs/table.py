@@ -484,6 +484,38 @@ _PROTOCOLS: Final = (
         media="text/event-stream",
         protocol="mcp",
     ),
+    Operation(
+        name="run_a2a",
+        method="POST",
+        path="/a2a/{agent}",
+        access="any",
+        summary="Carry out a method of A2A 1.0 with an agent, as a call of JSON-RPC; each method needs its scope.",
+        query=("A2A-Version",),
+        body=("jsonrpc", "id", "method", "params"),
+        types={"A2A-Version": str, **dict.fromkeys(("jsonrpc", "id", "method", "params"), Json)},
+        result=dict[str, Json],
+        repeats="itself",
+        protocol="a2a",
+        streams=True,
+    ),
+    Operation(
+        name="get_a2a_card",
+        method="GET",
+        path="/a2a/{agent}/.well-known/agent-card.json",
+        access="any",
+        summary="Return the A2A card of an agent.",
+        result=dict[str, Json],
+        protocol="a2a",
+    ),
+    Operation(
+        name="get_a2a_server_card",
+        method="GET",
+        path="/.well-known/agent-card.json",
+        access="any",
+        summary="Return the A2A card of the server's agent, if it has only one.",
+        result=dict[str, Json],
+        protocol="a2a",
+    ),
 )
 
 OPERATIONS: Final = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from treadle.results.run_result import RunResult
 from treadle.runner.runner import TaskRunner
 from treadle.server.audience import Waker
 from treadle.server.event_stream import Stream, Write
@@ -19,10 +20,15 @@ MOST_REQUESTS: Final = 1_000
 
 async def read_stop(runner: TaskRunner, task_id: str) -> Stop:
     """Return the state in which a task stopped, with the open requests of the tasks below it."""
-    result = await runner.result(task_id)
-    page = await runner.list_pending(task_id, limit=MOST_REQUESTS)
+    return await stop_of(runner, await runner.result(task_id))
+
+
+async def stop_of(runner: TaskRunner, result: RunResult[Any]) -> Stop:
+    """Return the state of a task with this result, with the open requests of the tasks below it."""
+    page = await runner.list_pending(result.task_id, limit=MOST_REQUESTS)
     requests = tuple([item for item in result.pending if item.kind == "request"])
-    return Stop(result.state, (*page.items, *requests), result.stop_reason, result.extra_state)
+    pending, extra_state = (*page.items, *requests), result.extra_state
+    return Stop(result.state, pending, result.stop_reason, extra_state, result.artifacts)
 
 
 class FoldStream(Stream):
@@ -89,6 +95,7 @@ class FoldStream(Stream):
                 self._has_ended = True
                 await self._send_frames(self._run_fold.end(stop), write)
             else:
+                await self._send_frames(self._frames_at(stop), write)
                 await self._wait(write)
         else:
             await self._wait(write)
@@ -96,6 +103,10 @@ class FoldStream(Stream):
     def _ends_at(self, stop: Stop) -> bool:
         """Return whether the stream ends in this state of its task; otherwise it goes on when the task does."""
         return waits_for_client(stop)
+
+    def _frames_at(self, stop: Stop) -> list[dict[str, Any]]:
+        """Return the frames for a state of the task in which the stream does not end."""
+        return []
 
     async def _send_frames(self, frames: Sequence[dict[str, Any]], write: Write) -> None:
         if frames:

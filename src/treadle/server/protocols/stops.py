@@ -7,6 +7,7 @@ from typing import Protocol
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.messages import Json
+from treadle.results.artifacts import Artifact
 from treadle.results.pending import FOR_PEOPLE, Pending
 
 
@@ -19,12 +20,14 @@ class Stop:
         pending: its open requests, and those of the tasks below it.
         reason: why it was paused or interrupted, if that is known.
         extra_state: the JSON object stored with the task.
+        artifacts: the files that it made.
     """
 
     state: str
     pending: tuple[Pending, ...] = ()
     reason: str = ""
     extra_state: Json = None
+    artifacts: tuple[Artifact, ...] = ()
 
 
 def waits_for_client(stop: Stop) -> bool:
