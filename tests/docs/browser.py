@@ -65,6 +65,7 @@ class Browser:
         self._unread = b""
         self._events: list[dict[str, Any]] = []
         self._session: str | None = None
+        self._targets: dict[str, str] = {}
         self.requests: list[dict[str, Any]] = []
         """The requests of the pages in which `Network.enable` was called, as the protocol reports them."""
         self.new_tab()
@@ -108,7 +109,19 @@ class Browser:
         self._session = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._targets[session] = target
         return self.use_tab(session)
+
+    @property
+    def tab(self) -> str:
+        """The name of the tab that is used."""
+        assert self._session is not None
+        return self._session
+
+    def close_tab(self, tab: str) -> None:
+        """Close a tab; another one has to be used next."""
+        self._session = None
+        self.call("Target.closeTarget", targetId=self._targets.pop(tab))
 
     def use_tab(self, tab: str) -> str:
         """Bring a tab to the front, and send commands to it."""
@@ -142,9 +155,16 @@ class Browser:
         self.call("Page.navigate", url=address)
         self.wait_for("Page.loadEventFired")
 
-    def run(self, script: str) -> Any:
-        """Run an expression in the page, wait for its promise, and return its value."""
+    def run(self, script: str, tab: str | None = None) -> Any:
+        """Run an expression in the page, wait for its promise, and return its value.
+
+        Args:
+            script: the expression.
+            tab: another tab than the one that is used.
+        """
+        used, self._session = self._session, tab or self._session
         answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        self._session = used
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description"))
         return answer["result"].get("value")
