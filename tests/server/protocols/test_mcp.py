@@ -20,6 +20,7 @@ from treadle.server.protocols.mcp import (
     refusal,
     result_of,
     status_of,
+    task_in,
     waiting,
 )
 from treadle.server.protocols.stops import Stop
@@ -226,5 +227,7 @@ def test_a_new_handle_is_the_result_of_its_call():
 
 def test_requests_are_answered_by_a_repeated_call():
     frame = input_required(standing("waiting", PAY))
-    assert (frame["requestState"], [*frame["inputRequests"]]) == ("t", ["t:s1-0-ask1@7"])
+    assert (frame["requestState"], [*frame["inputRequests"]]) == ("t@12", ["t:s1-0-ask1@7"])
+    assert task_in(frame["requestState"]) == "t"
+    assert [task_in(state) for state in ("", "t", "t@", "t@12x", "t@x", "@12")] == [""] * 6
     assert "inputRequests" not in input_required(standing("running", rests=False))

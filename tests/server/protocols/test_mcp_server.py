@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict
 from tests.cast import broken, inquire, look, pay, save, scripted_agent
 from tests.server.calling import PRINCIPALS, by_name, waiting_shop
 from tests.server.hosting import hosted
-from treadle import Agent, Policy, Rule, Runner
+from treadle import Agent, File, Image, Policy, Rule, Runner, ToolOutput, tool
 from treadle.llm.scripted import call, fail
 from treadle.server import Principal, app, tool_agent
-from treadle.server.protocols.mcp import TASKS
+from treadle.server.protocols.mcp import TASKS, task_in
 from treadle.server.protocols.mcp_server import McpServer
 from treadle.stores.memory import MemoryStore
 
@@ -70,7 +70,13 @@ class Site:
 
 
 class Request(types.Request[dict[str, Any], str]):
-    """A request of the extension, which the client has no methods for."""
+    """A request that the client has no method for."""
+
+
+class TaskRequest(Request):
+    """A request of the extension; its task is in a header too."""
+
+    name_param = "taskId"
 
 
 class Answer(types.Result):
@@ -78,7 +84,7 @@ class Answer(types.Result):
 
 
 async def ask(client: Client, method: str, **params: Any) -> Any:
-    request = Request(method=method, params=params)
+    request = TaskRequest(method=method, params=params)
     answer = await client.session.send_request(request, Answer)
     return answer.model_dump(by_alias=True)
 
@@ -289,6 +295,21 @@ async def test_a_handle_asks_by_forms_and_each_answer_counts_once():
         assert [event.kind for event in events].count("approval_given") == 1
 
 
+async def test_a_task_waits_for_all_answers_and_each_may_come_by_itself():
+    both = [call("pay", amount=3), call("pay", amount=4)]
+    agent = scripted_agent(both, "Paid.", name="shop", tools=[pay])
+    settings = {"extensions": HANDLES, "elicitation_callback": answering()[1]}
+    async with site(agent) as server, server.client(**settings) as client:
+        task_id = (await begun(client, "shop", {"input": "Pay"}))["taskId"]
+        first, second = (await server.settled(client, task_id, "input_required"))["inputRequests"]
+        accepted = {"action": "accept", "content": {"approved": True}}
+        await ask(client, "tasks/update", taskId=task_id, inputResponses={first: accepted})
+        handle = await server.settled(client, task_id, "input_required")
+        assert [*handle["inputRequests"]] == [second]
+        await ask(client, "tasks/update", taskId=task_id, inputResponses={second: accepted})
+        await server.settled(client, task_id, "completed")
+
+
 async def test_a_client_without_forms_sees_why_its_task_waits():
     agent = scripted_agent(call("pay", amount=3), "Paid.", name="shop", tools=[pay])
     async with site(agent) as server, server.client(extensions=HANDLES) as client:
@@ -320,6 +341,10 @@ async def test_handles_of_other_tenants_and_of_clients_without_the_extension_are
                 with pytest.raises(MCPError) as refused:
                     await ask(client, "tasks/get", taskId=unknown)
                 assert refused.value.error.code == types.INVALID_PARAMS
+            with pytest.raises(MCPError, match="Mcp-Name"):  # proxies read it
+                await client.session.send_request(
+                    Request(method="tasks/get", params={"taskId": task_id}), Answer
+                )
         async with server.client(extensions=HANDLES, principal="eve") as client:
             with pytest.raises(MCPError, match="no task"):
                 await ask(client, "tasks/cancel", taskId=task_id)
@@ -364,13 +389,14 @@ async def test_a_call_goes_on_at_another_server_when_the_first_ends():
         (task,) = await server.listed("running")
         server.api.begin_leaving()
         result: Any = await calling
-        assert (result.result_type, result.request_state) == ("input_required", task.task_id)
+        assert result.result_type == "input_required"
+        assert task_in(result.request_state) == task.task_id
         gate.set()
     _, again = waiting_shop()
     async with site(again, store=store) as server, server.client() as client:
         gate.set()
         done: Any = await client.session.call_tool(
-            "shop", {"input": "Wait"}, request_state=task.task_id, allow_input_required=True
+            "shop", {"input": "Wait"}, request_state=result.request_state, allow_input_required=True
         )
         assert done.structured_content["task_id"] == task.task_id
 
@@ -391,6 +417,41 @@ async def test_a_served_tool_is_a_tool_with_its_schema_and_its_effects():
         assert told(result) == "seen"
         (task,) = (await server.runner.list_tasks()).items
         assert (task.agent, task.state) == ("look", "completed")
+
+
+@tool(read_only=True)
+async def slow() -> str:
+    """Take longer than the call of a handle waits."""
+    await asyncio.sleep(1)
+    return "done"
+
+
+async def test_a_quick_served_tool_needs_no_handle_and_a_slow_one_gets_one():
+    async with (
+        site(tool_agent(look), tool_agent(slow)) as server,
+        server.client(extensions=HANDLES) as client,
+    ):
+        assert told(await client.call_tool("look", {})) == "seen"
+        handle = await begun(client, "slow", {})
+        done = await server.settled(client, handle["taskId"], "completed")
+        assert done["result"]["content"][0]["text"] == "done"
+
+
+@tool(read_only=True)
+async def draw() -> ToolOutput:
+    """Draw a chart."""
+    big = File(data=b"x" * 5_000_000, name="big.bin")
+    linked = File(url="https://example.org/a.pdf", name="a.pdf", media_type="application/pdf")
+    small = [File(data=b"<svg/>", name="a.svg", media_type="image/svg+xml"), File(data=b"a", name="a.txt")]
+    return ToolOutput("drawn", Image(data=b"png", media_type="image/png"), artifacts=[*small, big, linked])
+
+
+async def test_files_of_a_tool_are_content():
+    async with site(tool_agent(draw)) as server, server.client() as client:
+        result = await client.call_tool("draw", {})
+        kinds = [block.type for block in result.content]
+        assert kinds == ["text", "image", "image", "resource", "text", "resource_link"]
+        assert "big.bin: too large" in told(result)
 
 
 async def test_a_served_tool_needs_its_approval():

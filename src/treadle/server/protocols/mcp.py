@@ -14,13 +14,16 @@ without an answer: a model that reads it must know that a repeated call would be
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, cast
+from urllib.parse import quote
 
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.core.deltas import AnswerKey, ended_by
 from treadle.core.display import clean, cut
+from treadle.core.messages import File
 from treadle.core.observation import as_text
 from treadle.results.tasks import Task
 from treadle.server.protocols.mcp_forms import Ask, asks_of
@@ -106,12 +109,14 @@ class Standing:
         stop: the state in which it stopped; None if it goes on by itself.
         result: its result in the wire form.
         is_tool: whether it is one call of a served tool, which has no conversation.
+        files: the files that its tools made.
     """
 
     task: Task[Any]
     stop: Stop | None
     result: Frame
     is_tool: bool = False
+    files: tuple[File, ...] = ()
 
     @property
     def asks(self) -> tuple[Ask, ...]:
@@ -177,6 +182,7 @@ def result_of(standing: Standing) -> Frame:
     content = [_text(text)] if text else []
     if reasons:
         content.append(_text(f"This answer is only a best effort: {'; '.join(reasons)}"))
+    content += [_file(file, task.task_id) for file in standing.files]
     output = result.get("output")
     facts: Frame = {"answer": text if output is None else output}
     if reasons:
@@ -256,6 +262,21 @@ def _texts(values: Any) -> list[str]:
     return [str(each) for each in values or ()]
 
 
+def _file(file: File, task_id: str) -> Frame:
+    """Return a file as content: a picture, a sound, or a resource."""
+    media, name = file.media_type or "application/octet-stream", file.name or "file"
+    if file.data is None:
+        if file.url is None:
+            return _text(f"[{name}: too large for a result of MCP; download it from task {task_id}]")
+        return {"type": "resource_link", "name": name, "uri": file.url, "mimeType": media}
+    data = base64.b64encode(file.data).decode()
+    kind = media.partition("/")[0]
+    if kind in ("image", "audio"):
+        return {"type": kind, "data": data, "mimeType": media}
+    uri = f"treadle:/tasks/{quote(task_id, safe='')}/{quote(name, safe='')}"
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": media, "blob": data}}
+
+
 def _text(text: str) -> Frame:
     return {"type": "text", "text": text}
 
@@ -266,7 +287,14 @@ def _moment(micros: int) -> str:
 
 def input_required(standing: Standing) -> Frame:
     """Return the result of a call whose client answers requests, and then repeats the call."""
-    frame: Frame = {"resultType": "input_required", "requestState": standing.task.task_id}
+    state = f"{standing.task.task_id}@{standing.task.head}"
+    frame: Frame = {"resultType": "input_required", "requestState": state}
     if standing.asks:
         frame["inputRequests"] = {ask.key: ask.request for ask in standing.asks}
     return frame
+
+
+def task_in(state: str) -> str:
+    """Return the task that the `requestState` of a repeated call names; empty for any other text."""
+    task_id, _, head = state.rpartition("@")
+    return task_id if head.isascii() and head.isdigit() else ""

@@ -15,18 +15,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import mcp_types as types
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from treadle.agents.agent import Agent
+from treadle.core.events import ToolEnded
+from treadle.core.messages import File, Image
 from treadle.drivers import arguments as checks
 from treadle.errors import ConfigurationError, InvalidField, NotFound, TaskConflict, TreadleError
+from treadle.results.artifacts import Artifact
 from treadle.results.tasks import Task
 from treadle.results.wire import plain_wire
 from treadle.runner.runner import TaskRunner
@@ -45,6 +50,7 @@ from treadle.server.protocols.mcp import (
     new_handle,
     refusal,
     result_of,
+    task_in,
     waiting,
 )
 from treadle.server.protocols.mcp_forms import Ask, decision_of
@@ -56,6 +62,15 @@ from treadle.verbs.operation import Scope
 
 WORD_SECONDS: Final = 0.25
 """Seconds between two messages of progress with words of a model."""
+
+FAST_SECONDS: Final = 0.5
+"""Seconds in which a served tool may end before its call returns a handle."""
+
+MOST_FILES: Final = 16
+"""The most files of a result."""
+
+FILE_BYTES: Final = 4 << 20
+"""The most bytes of files in a result."""
 
 CANCEL_SECONDS: Final = 2.0
 """Seconds for which `tasks/cancel` waits for the end of the task."""
@@ -145,17 +160,21 @@ class McpServer:
     async def _result(self, ctx: Context, params: types.CallToolRequestParams) -> Frame:
         agent = agent_of(self._runner, params.name)
         if params.request_state is not None:
-            standing = await self._standing(params.request_state)
+            standing = await self._read(task_in(params.request_state))
             if standing.task.agent != agent.name:
-                raise InvalidField("belongs to another tool", field="requestState")
+                raise MCPError(types.INVALID_PARAMS, "requestState belongs to another tool")
             responses = _plain(params.input_responses)
             if responses and not await self._answer(standing, responses):
                 return waiting(standing)
             return await self._followed(ctx, standing.task.task_id)
         task = await self._begun(agent, params.arguments or {})
-        if _takes_handles(ctx):
-            return new_handle(task)
-        return await self._followed(ctx, task.task_id)
+        if not _takes_handles(ctx):
+            return await self._followed(ctx, task.task_id)
+        if served_spec(agent) is not None:  # most tools are quick, and a handle costs a poll
+            standing = await self._stopped(ctx, task.task_id, FAST_SECONDS)
+            if standing.has_ended:
+                return result_of(standing)
+        return new_handle(task)
 
     async def _begun(self, agent: Agent[Any], arguments: dict[str, Any]) -> Task[Any]:
         """Submit the task of a call; with the id of an earlier one, return that one."""
@@ -205,15 +224,15 @@ class McpServer:
             if not await self._answer(standing, responses):
                 return waiting(standing)
 
-    async def _stopped(self, ctx: Context, task_id: str) -> Standing:
-        """Follow a task with progress until it needs its client; without a stop if the server ends before."""
+    async def _stopped(self, ctx: Context, task_id: str, seconds: float | None = None) -> Standing:
+        """Follow a task with progress until it needs its client, the time is over, or the server ends."""
         service, runner = self._service, self._runner
         told = _Progress(ctx)
         hold = await service.holds.holder(runner, task_id) if "control" in self._principal.scopes else None
         self._calls[ctx.request_id] = task_id
         try:
             async with (
-                service.waiting(service.limits.stream_seconds),
+                service.waiting(seconds or service.limits.stream_seconds),
                 service.streams.reading(
                     runner, task_id, principal=self._principal.name, deltas=told.is_asked, hold=hold
                 ) as (reader, waker),
@@ -259,8 +278,38 @@ class McpServer:
         if not rests(row, driver.clock()) or driver.owned.is_owned(task_id):
             return Standing(task, None, {}, is_tool)
         stop = await read_stop(runner, task_id)
-        result: Any = plain_wire(await runner.result(task_id))
-        return Standing(await runner.get_task(task_id), stop, result, is_tool)
+        result = await runner.result(task_id)
+        document: Any = plain_wire(result)
+        files = await self._files_of(task_id, result.artifacts) if result.ended_at is not None else ()
+        if is_tool and result.ended_at is not None:
+            files = (*await self._shown(task_id), *files)
+        return Standing(await runner.get_task(task_id), stop, document, is_tool, files)
+
+    async def _shown(self, task_id: str) -> list[File]:
+        """Return the pictures and files that the call of a served tool shows to a model."""
+        page = await self._runner.get_events(task_id, kinds="tool_ended")
+        parts = [
+            part for event in page.items if isinstance(event, ToolEnded) for part in event.observation or ()
+        ]
+        return [
+            File(name="result", data=part.data, media_type=part.media_type)
+            for part in parts
+            if isinstance(part, (Image, File)) and part.data is not None and len(part.data) <= FILE_BYTES
+        ]
+
+    async def _files_of(self, task_id: str, artifacts: Sequence[Artifact]) -> tuple[File, ...]:
+        """Return the files of a task, those that are too large without their bytes."""
+        files: list[File] = []
+        room = FILE_BYTES
+        for artifact in artifacts[:MOST_FILES]:
+            size = artifact.size or 0
+            if size > room:
+                files.append(File(name=artifact.name, media_type=artifact.media_type))
+                continue
+            room -= size
+            file = await self._runner.get_artifact(task_id, artifact.artifact_id)
+            files.append(replace(file, name=artifact.name, media_type=artifact.media_type))
+        return tuple(files)
 
     def _is_tool_of(self, task: Task[Any]) -> bool:
         agents = driver_of(self._runner).agents
@@ -293,7 +342,7 @@ class McpServer:
     async def _answer(self, standing: Standing, responses: Mapping[str, Any]) -> bool:
         """Decide requests, and let the task go on; return whether anything was decided."""
         self._check_scope("decide")
-        decided = False
+        decided = 0
         for ask in standing.asks:
             response: Any = responses.get(ask.key)
             if not isinstance(response, Mapping):
@@ -301,16 +350,16 @@ class McpServer:
             decision = decision_of(ask, cast("Mapping[str, Any]", response))
             if decision is None:
                 continue
-            decided = True
+            decided += 1
             if decision.verb != "resume":
                 value = decision.arguments.get("value")
                 check_content(ask.key, value, allow_urls=self._service.allow_urls)
                 verb: Any = getattr(self._runner, decision.verb)
                 digest = hashlib.sha256(ask.key.encode()).hexdigest()
                 await verb(task=decision.task_id, command_id=f"mcp-{digest[:40]}", **decision.arguments)
-        if decided:
+        if decided and decided == len(standing.asks):  # else the task waits for the other answers
             await self._runner.resume(standing.task.task_id, drive=False)
-        return decided
+        return decided > 0
 
     # ------------------------------------------------------------------------------------------- handles
 
@@ -375,6 +424,7 @@ class McpServer:
             missing: Frame = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
             code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
             raise MCPError(code, "Missing required client capability", missing)
+        _check_name(ctx)
         self._check_scope(scope)
 
     def _told(self, error: BaseException) -> str:
@@ -436,6 +486,16 @@ def _takes_handles(ctx: Context) -> bool:
     capabilities = ctx.session.client_capabilities
     extensions = capabilities.extensions if capabilities is not None else None
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS and extensions is not None and TASKS in extensions
+
+
+def _check_name(ctx: Context) -> None:
+    """Raise an error unless the header `Mcp-Name` of a request over HTTP names its task, as proxies read it."""
+    if ctx.request is None:
+        return
+    name = ctx.request.headers.get(MCP_NAME_HEADER)
+    params: Frame = ctx.params or {}
+    if name is None or decode_header_value(name) != params.get("taskId"):
+        raise MCPError(types.HEADER_MISMATCH, "the header Mcp-Name must be the taskId of the request")
 
 
 def _call_arguments(arguments: dict[str, Any]) -> tuple[str, str | None, str | None]:
