@@ -60,10 +60,16 @@ export class Refused extends Error {
  * @param {any} [body]  with a body it is a POST
  * @param {Record<string, string>} [headers]
  */
-export async function call(path, body, headers = {}) {
+export const call = (path, body, headers = {}) => send(body === undefined ? "GET" : "POST", path, body, headers);
+
+/** Delete what a path names. @param {string} path  below `/v1/` */
+export const remove = (path) => send("DELETE", path, undefined, {});
+
+/** @param {string} method @param {string} path @param {any} body @param {Record<string, string>} headers */
+async function send(method, path, body, headers) {
   const sent = { Authorization: `Bearer ${token.value}`, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers };
   const answer = await fetch(BASE + path, {
-    method: body === undefined ? "GET" : "POST", headers: sent, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
+    method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
   });
   const isJson = answer.headers.get("content-type")?.includes("json");
   const data = isJson ? await answer.json() : null;

@@ -7,7 +7,7 @@ import { enterSide, leaveSide } from "./side.js";
 import { editCall } from "./side_call.js";
 import { current, dialog, look, move, rewind, seek, seekStep, toggle } from "./task_state.js";
 import { actByKey, offered } from "./task_verbs.js";
-import { moveCursor, openCursor } from "./tasks.js";
+import { listLink, moveCursor, TASK_KEYS } from "./tasks.js";
 import { reveal } from "./timeline_view.js";
 
 /** The list of keys, as `?` shows it. @type {[string, string][]} */
@@ -16,15 +16,17 @@ export const KEYS = [
   ["g", "rewind to what is selected"], ["0", "back to now"], ["s r p", "step, run or try again, pause"],
   ["S b P", "skip the failed step, run to a place, stop now"], ["m w x z", "message, next input, cancel, finalize"],
   ["u f", "undo with its preview, fork here"], ["o", "all that the task takes now"],
-  ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"], ["/", "search"],
+  ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"],
+  ["/ f", "search, filter"], ["Space *", "mark a task, mark all; Shift with ↑ ↓ marks too"],
+  ["x Del", "cancel or delete the marked tasks"], ["→ ←", "the tree of a task, and back"],
   ["t i n", "tasks, inbox, a new task"], ["Esc", "close"], ["?", "this list"],
 ];
 
 /** @type {Record<string, () => void>} */
 const EVERYWHERE = {
-  "?": () => (dialog.value = "keys"), t: () => go("#/"), i: () => go("#/inbox"), n: () => go("#/agents"),
+  "?": () => (dialog.value = "keys"), t: () => go(place.value.view === "" ? "#/" : listLink()), i: () => go("#/inbox"), n: () => go("#/agents"),
   "/": () => {
-    go("#/");
+    if (place.value.view !== "") go(listLink());
     setTimeout(() => document.getElementById("search")?.focus(), 50);
   },
 };
@@ -56,34 +58,36 @@ function actInTask(key) {
   return true;
 }
 
-/** @type {Record<string, {keys: Record<string, () => void>, move: (by: number) => void, act?: (key: string) => boolean}>} */
+/** @type {Record<string, {keys: Record<string, () => void>, move: (by: number, marks: boolean) => void, act?: (key: string) => boolean}>} */
 const VIEWS = {
-  "": { keys: { Enter: openCursor }, move: moveCursor },
+  "": { keys: TASK_KEYS, move: moveCursor },
   inbox: { keys: IN_INBOX, move: moveItem },
   agents: { keys: { Enter: writeMessage }, move: moveAgent },
   t: { keys: IN_TASK, move: (by) => reveal(move(by)), act: actInTask },
 };
 
-const MOVES = /** @type {Record<string, number>} */ ({ ArrowDown: 1, j: 1, ArrowUp: -1, k: -1 });
+const MOVES = /** @type {Record<string, number>} */ ({ ArrowDown: 1, j: 1, J: 1, ArrowUp: -1, k: -1, K: -1 });
 const LEAPS = /** @type {Record<string, number>} */ ({ PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity });
 
 /** @param {KeyboardEvent} event */
 function pressed(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || dialog.value) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (dialog.value || document.querySelector("dialog[open]")) return;
   const target = /** @type {HTMLElement} */ (event.target), { key } = event;
   const isField = /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) && !/^(range|checkbox)$/.test(/** @type {any} */ (target).type);
   if (isField) {
     if (key === "Escape") target.blur();
     return;
   }
+  if (key === " " && target.closest("button, summary")) return;
   if (key === "Enter" && target.closest("button, a, summary, [role=tabpanel]")) return;
   const here = VIEWS[place.value.view];
-  const by = MOVES[key] || (here?.act && LEAPS[key]) || 0;
+  const by = MOVES[key] || LEAPS[key] || 0;
   const isRange = /** @type {any} */ (target).type === "range";
   const act = here?.keys[key] || EVERYWHERE[key];
   if (by && here && !isRange && !target.closest("[role=tabpanel]")) {
     event.preventDefault();
-    here.move(by);
+    here.move(by, event.shiftKey);
   } else if (here?.act?.(key)) event.preventDefault();
   else if (act) {
     event.preventDefault();

@@ -33,8 +33,11 @@ export function taskLink(id, query = {}) {
   return `#/t/${encodeURIComponent(id)}${text ? `?${text}` : ""}`;
 }
 
-/** Go to an address. @param {string} hash */
-export const go = (hash) => void (location.hash = hash);
+/** Go to an address, at once: its event comes later. @param {string} hash */
+export function go(hash) {
+  location.hash = hash;
+  address.value = location.hash;
+}
 
 /** Put the present place of a view into the address, without an entry in the history. @param {string} hash */
 export function rename(hash) {

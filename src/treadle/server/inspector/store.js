@@ -3,7 +3,7 @@
 import { batch, computed, effect, signal } from "@preact/signals";
 import { call, follow, Refused, taskPath, token } from "./api.js";
 import { Journal } from "./fold.js";
-import { taskShown } from "./place.js";
+import { taskShown, view } from "./place.js";
 import { NOTHING, withDelta } from "./writing.js";
 
 /** `connecting`, `live`, `reconnecting` or `hidden`. */
@@ -35,9 +35,16 @@ export const may = (scope) => Boolean(me.value?.scopes.includes(scope));
 /** Whether the server has the code of an agent, and so can run and undo its steps. @param {string} agent */
 export const hasCode = (agent) => !agent || !me.value || me.value.agents.includes(agent);
 
+/** Requests that this page has decided: they leave the inbox before the list is read again. */
+export const decided = signal(/** @type {Set<string>} */ (new Set()));
+
+/** The name of a request among those of all tasks. @param {any} item */
+export const keyOf = (item) => `${item.task_id}/${item.request_id}`;
+
+const FOR_PEOPLE = ["approval", "question", "settlement", "undo"];
 /** What people decide, oldest first. */
 export const inbox = computed(() =>
-  pending.value.filter((item) => ["approval", "question", "settlement"].includes(item.kind)).sort((a, b) => (a.asked || 0) - (b.asked || 0)));
+  pending.value.filter((item) => FOR_PEOPLE.includes(item.kind) && !decided.value.has(keyOf(item))).sort((a, b) => (a.asked || 0) - (b.asked || 0)));
 
 /** Say something about an act. @param {string} text @param {boolean} [bad] */
 export function say(text, bad = false) {
@@ -50,26 +57,60 @@ let saying = 0;
 
 const LIST = 200;
 
+/** How often everything was read: other lists read again what they show. */
+export const reloads = signal(0);
+
+/**
+ * Return known tasks with a page of the list, newest first. A task whose time is within the page and that is not in it
+ * has been deleted.
+ * @param {any[]} items @param {boolean} isLast  whether no page follows
+ * @param {number} [newest]  the time of the last task of the page before
+ */
+export function withPage(items, isLast, newest = items[0]?.created ?? Infinity) {
+  const oldest = isLast ? -1 : items.at(-1)?.created ?? Infinity, rows = new Map(tasks.value);
+  for (const [id, task] of rows) if (task.created > oldest && task.created < newest) rows.delete(id);
+  for (const task of items) {
+    const before = tasks.value.get(task.task_id);
+    rows.set(task.task_id, before && (before.updated || 0) > (task.updated || 0) ? before : task);
+  }
+  return rows;
+}
+
+/** The most requests of an inbox. */
+const INBOX = 1000;
+
+/** Read all that waits, up to a limit. */
+async function readPending() {
+  const items = [];
+  for (let cursor = ""; ; ) {
+    const page = await call(`pending?limit=${LIST}${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+    items.push(...page.items);
+    cursor = page.cursor || "";
+    if (!cursor || items.length >= INBOX) return items;
+  }
+}
+
 /** Read the list, the totals and what waits again. */
 export async function load() {
   try {
     const [page, sums, waits, person] = await Promise.all([
-      call(`tasks?limit=${LIST}`), call("totals"), call(`pending?limit=${LIST}`), me.value || call("me"),
+      view.peek() === "" ? null : call(`tasks?limit=${LIST}`), call("totals"), readPending(), me.value || call("me"),
     ]);
     batch(() => {
-      tasks.value = new Map(page.items.map((/** @type {any} */ task) => [task.task_id, task]));
+      if (page) tasks.value = withPage(page.items, page.cursor === null);
       totals.value = sums;
-      pending.value = waits.items;
+      pending.value = waits;
       me.value = person;
       loaded.value = true;
+      reloads.value += 1;
     });
   } catch (error) {
     complain(error);
   }
 }
 
-/** @param {any} error */
-function complain(error) {
+/** Say that a request was refused. @param {any} error */
+export function complain(error) {
   if (!(error instanceof Refused && error.status === 401)) say(error.message, true);
 }
 
@@ -80,15 +121,31 @@ function refreshPending() {
   soon = window.setTimeout(async () => {
     soon = 0;
     try {
-      const [waits, sums] = await Promise.all([call(`pending?limit=${LIST}`), call("totals")]);
+      const [waits, sums] = await Promise.all([readPending(), call("totals")]);
       batch(() => {
-        pending.value = waits.items;
+        pending.value = waits;
         totals.value = sums;
       });
     } catch {
       // the stream tells when the server is there again
     }
   }, 300);
+}
+
+/** The shortest time between two readings of the totals, in milliseconds. */
+const TOTALS = 2000;
+let sumsSoon = 0;
+/** Read the totals again, soon. */
+function refreshTotals() {
+  if (sumsSoon) return;
+  sumsSoon = window.setTimeout(async () => {
+    sumsSoon = 0;
+    try {
+      totals.value = await call("totals");
+    } catch {
+      // the stream tells when the server is there again
+    }
+  }, TOTALS);
 }
 
 /**
@@ -140,12 +197,14 @@ async function open(id) {
 /** Take frames of the stream. @param {[string, any][]} frames */
 function take(frames) {
   const { id, journal } = opened.value;
-  let rows = /** @type {Map<string, any> | null} */ (null), texts = writing.value, waits = false;
+  let rows = /** @type {Map<string, any> | null} */ (null), texts = writing.value, waits = false, isOther = false;
   const before = journal.head;
   for (const [name, data] of frames) {
     if (name === "task_changed") {
       rows ||= new Map(tasks.value);
-      waits ||= data.pending !== tasks.value.get(data.task_id)?.pending;
+      const before = tasks.value.get(data.task_id);
+      waits ||= data.pending !== before?.pending;
+      isOther ||= data.deleted || data.state_text !== before?.state_text;
       if (data.deleted) rows.delete(data.task_id);
       else rows.set(data.task_id, data);
     } else if (name === "changes_missed") void load();
@@ -161,6 +220,7 @@ function take(frames) {
     if (journal.head !== before) opened.value = { ...opened.value, version: journal.head, known: Math.max(opened.value.known, journal.head) };
   });
   if (waits) refreshPending();
+  if (isOther) refreshTotals();
 }
 
 let close = () => {};
