@@ -191,7 +191,10 @@ def serve(
     policy: PolicyOption = None,
     protocol: Annotated[
         list[str] | None,
-        option("NAME", "A protocol to speak besides the server's own: agui, mcp, or none. Default: all."),
+        option(
+            "NAME",
+            "A protocol to speak besides the server's own: agui, mcp, responses, or none. Default: all.",
+        ),
     ] = None,
     tracing: TraceOptions,
     json: Annotated[

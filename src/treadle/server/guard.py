@@ -228,7 +228,8 @@ class Guard:
         except Exception as error:
             if isinstance(error, TimeoutError) and in_time.expired():
                 error = Problem(503, "Draining", "the server ends", {"Retry-After": "5"})
-            response = problem_of(error, instance, self._hide)
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            response = problem_of(error, instance, self._hide, path)
             if began:
                 raise  # a response that has begun cannot be replaced
             await response(scope, receive, send_counted)

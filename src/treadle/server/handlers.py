@@ -388,6 +388,18 @@ def body_refusal(operation: str, error: Exception) -> Response | None:
     return a2a_route.body_refusal(error)
 
 
+def _of_responses(name: str) -> Handler:
+    """Return the handler of an operation of the Responses API, which is imported on its first use."""
+
+    async def handle(call: Call) -> Answer:
+        from treadle.server.protocols import responses_route
+
+        return await getattr(responses_route, name)(call)
+
+    handle.__name__ = name
+    return handle
+
+
 async def get_openapi(call: Call) -> Answer:
     """Return the OpenAPI document."""
     from treadle.server.openapi import openapi
@@ -415,6 +427,8 @@ HANDLERS: Final[dict[str, Handler]] = {
         *(deny, compact_thread, get_thread_summary, get_request, get_events, get_stream, get_metrics),
         *(get_agent, get_event, export_task, get_task, get_result, get_step, get_artifact, create_task),
         *(run_step, resume, fork, get_me, run_agui, call_mcp, run_a2a, get_a2a_card, get_a2a_server_card),
+        *(_of_responses("create_response"), _of_responses("get_response"), _of_responses("delete_response")),
+        *(_of_responses("cancel_response"), _of_responses("list_input_items")),
         *(get_openapi, get_health, get_ready),
     )
 }

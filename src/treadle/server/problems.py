@@ -33,6 +33,7 @@ from treadle.errors import (
 )
 from treadle.results.problem_documents import TYPE, error_to_wire
 from treadle.results.wire import wire_bytes
+from treadle.server.openai_errors import is_openai, openai_error, openai_status
 
 MEDIA: Final = "application/problem+json"
 AGAIN: Final = "1"
@@ -97,13 +98,14 @@ def status_of(error: TreadleError) -> int | None:
     return next((status for cls, status in STATUS if isinstance(error, cls)), None)
 
 
-def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> Response:
+def problem_of(error: Exception, instance: str, hide: Callable[[str], str], path: str = "") -> Response:
     """Return the response to a failed request.
 
     Args:
         error: the error.
         instance: the id of the request.
         hide: returns a message without text that callers must not read.
+        path: the path of the request, whose protocol may have a form of its own for errors.
     """
     if isinstance(error, Problem):
         return _response(
@@ -111,11 +113,12 @@ def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> R
             error.status,
             instance,
             error.headers,
+            path,
         )
     status = status_of(error) if isinstance(error, TreadleError) else None
     if status is None:
         log.error("request %s failed: %s", instance, error, exc_info=error)
-        return problem_of(server_fault(), instance, hide)
+        return problem_of(server_fault(), instance, hide, path)
     headers = {"Retry-After": AGAIN} if isinstance(error, (TaskBusy, ThreadBusy)) or status == 503 else {}
     document = error_to_wire(error, hide(_for_callers(error)))
     if isinstance(error, StoreError) and not isinstance(error, JournalCorrupt):
@@ -128,7 +131,7 @@ def problem_of(error: Exception, instance: str, hide: Callable[[str], str]) -> R
         document["detail"] = (
             f"the toolset {error.toolset!r:.80} is not available; the server's log has the reason"
         )
-    return _response(document, status, instance, headers)
+    return _response(document, status, instance, headers, path)
 
 
 AGENTS_LISTED: Final = "`treadle agents --url` and GET /v1/agents list those it has"
@@ -148,7 +151,11 @@ def _document(status: int, name: str, detail: str, fields: Mapping[str, Json]) -
 
 
 def _response(
-    document: Mapping[str, Any], status: int, instance: str, headers: Mapping[str, str]
+    document: Mapping[str, Any], status: int, instance: str, headers: Mapping[str, str], path: str
 ) -> Response:
+    if is_openai(path):
+        status = openai_status(document, status)
+        error = openai_error({**document, "instance": instance}, status)
+        return Response(wire_bytes(error), status, headers, "application/json")
     content = wire_bytes({**document, "status": status, "instance": instance})
     return Response(content, status, headers, MEDIA)

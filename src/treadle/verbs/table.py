@@ -447,6 +447,20 @@ _DELETIONS: Final = (
 
 _OBJECTS: Final = list[dict[str, Json]]
 
+LONG: Final = 3_600.0
+"""Seconds that a request waits for a whole answer, unless it says otherwise."""
+
+_OF_RESPONSES: Final = (
+    *("model", "input", "instructions", "previous_response_id", "conversation", "stream", "background"),
+    *("store", "metadata", "tools", "tool_choice", "parallel_tool_calls", "temperature"),
+    *("max_output_tokens", "max_tool_calls", "text", "include"),
+    *("top_p", "presence_penalty", "frequency_penalty", "top_logprobs", "truncation", "service_tier"),
+    *("reasoning", "prompt", "moderation", "context_management", "verbosity", "prompt_cache_options"),
+    *("background_options", "access_programs", "image"),
+    *("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "stream_options"),
+)
+"""The members of a request of the Responses API. `server.protocols.responses_input` says which are honoured."""
+
 _PROTOCOLS: Final = (
     Operation(
         name="run_agui",
@@ -515,6 +529,66 @@ _PROTOCOLS: Final = (
         summary="Return the A2A card of the server's agent, if it has only one.",
         result=dict[str, Json],
         protocol="a2a",
+    ),
+    Operation(
+        name="create_response",
+        method="POST",
+        path="/v1/responses",
+        access="run",
+        summary="Create a response, as the OpenAI API does, whole or as a stream; needs the scope `read` too.",
+        body=_OF_RESPONSES,
+        types={**dict.fromkeys(_OF_RESPONSES, Json), "model": str},
+        result=dict[str, Json],
+        repeats="task",
+        streams=True,
+        waits=LONG,
+        protocol="responses",
+        needs=("model",),
+    ),
+    Operation(
+        name="get_response",
+        method="GET",
+        path="/v1/responses/{response_id}",
+        access="read",
+        summary="Return a response, or stream its events after one of them.",
+        query=("stream", "starting_after", "include_obfuscation"),
+        types={"stream": bool | None, "starting_after": int | None, "include_obfuscation": bool | None},
+        result=dict[str, Json],
+        streams=True,
+        protocol="responses",
+    ),
+    Operation(
+        name="delete_response",
+        method="DELETE",
+        path="/v1/responses/{response_id}",
+        access="delete",
+        summary="Delete the task of a response.",
+        result=dict[str, Json],
+        protocol="responses",
+    ),
+    Operation(
+        name="cancel_response",
+        method="POST",
+        path="/v1/responses/{response_id}/cancel",
+        access="control",
+        summary="Cancel a response.",
+        body=(),
+        result=dict[str, Json],
+        repeats="itself",
+        waits=SOON,
+        protocol="responses",
+    ),
+    Operation(
+        name="list_input_items",
+        method="GET",
+        path="/v1/responses/{response_id}/input_items",
+        access="read",
+        summary="Return the input of a response, as a page of items.",
+        query=("after", "limit", "order"),
+        types={"after": str | None, "limit": int | None, "order": Literal["asc", "desc"]},
+        result=dict[str, Json],
+        most=100,
+        protocol="responses",
     ),
 )
 
