@@ -20,6 +20,7 @@ PRINCIPALS = {
     "eve": Principal("eve", tenant="acme"),
     "reader": Principal("ron", scopes=("read",)),
     "none": Principal("nemo", scopes=()),
+    "runner": Principal("rita", scopes=("read", "run")),
 }
 HOME = "http://127.0.0.1:8700"
 

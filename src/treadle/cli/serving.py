@@ -193,7 +193,7 @@ def serve(
         list[str] | None,
         option(
             "NAME",
-            "A protocol to speak besides the server's own: agui, mcp, responses, or none. Default: all.",
+            "A protocol to speak besides the server's own: agui, mcp, responses, a2a, or none. Default: all.",
         ),
     ] = None,
     tracing: TraceOptions,

@@ -164,7 +164,7 @@ class ResponseFold:
         self._since = -1 if since is None else since
         self._out: list[Frame] = []
         self._items: list[_Item] = []
-        self._is_open = False
+        self._is_open = self._has_mark = False
         self._agent = ""
         self._options: dict[str, Any] = {}
         self._caller_tools: frozenset[str] = frozenset()
@@ -258,6 +258,8 @@ class ResponseFold:
             return
         if mark == self.part:
             self._open(event.time)
+            self._created = self._created if self._has_mark else event.time
+            self._has_mark = True
         elif self._is_open:
             self.is_over = True
             self._release()

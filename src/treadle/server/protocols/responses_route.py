@@ -96,7 +96,7 @@ async def create_response(call: Call) -> Answer:
     part = await _continued(call, asked, previous)
     if part is None:
         part = await _begun(call, asked, agent, previous)
-    forgets = not asked.is_stored
+    forgets = not asked.is_stored or NOT_STORED in (await call.runner.get_task(part.task_id)).labels
     if asked.is_streamed:
         return Answer(response=await _stream(call, part, None, forgets=forgets))
     try:
@@ -299,6 +299,7 @@ async def _continued(call: Call, asked: Asked, previous: Task[Any] | None) -> _P
             return None
         part = _Part(root.task_id, mark)  # a repeat: some of them were delivered before
     _check_complete(asked, page.items)
+    _keep(call, root.task_id)
     if decisions:
         _check_scope(call, "decide", "answers to open requests are decisions")
         await _send_system_words(call, root.task_id, _system_words(asked, mark))
@@ -520,9 +521,21 @@ async def _at_rest(call: Call, task_id: str, seconds: float, is_over: Callable[[
 
 def _forget_at_end(call: Call, task_id: str) -> None:
     """Delete a task once it has ended, also if its client has left; a server that ends before leaves it."""
-    work = asyncio.ensure_future(_forget(call, task_id))
+    work = asyncio.create_task(_forget(call, task_id), name=_name_of_forgetting(call, task_id))
     call.service.running.add(work)
     work.add_done_callback(call.service.ended)
+
+
+def _keep(call: Call, task_id: str) -> None:
+    """Do not delete a task at its end, since a later response of it is being read."""
+    name = _name_of_forgetting(call, task_id)
+    for work in list(call.service.running):
+        if isinstance(work, asyncio.Task) and work.get_name() == name:
+            work.cancel()
+
+
+def _name_of_forgetting(call: Call, task_id: str) -> str:
+    return f"forgetting {call.tenant} {task_id}"
 
 
 async def _forget(call: Call, task_id: str) -> None:
