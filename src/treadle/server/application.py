@@ -168,8 +168,7 @@ def app(
         ceiling: upper bounds for the options in requests; the smaller of two limits counts.
         models: the models that a fork may name, such as `openai:gpt-5.2-mini`.
         allow_urls: whether content in requests may contain URLs, which the model's provider fetches.
-        protocols: the protocols besides its own: `agui`, `mcp`, `responses`, `a2a`. By default all whose packages are
-            installed.
+        protocols: besides its own: `agui`, `mcp`, `responses`, `a2a`. By default all whose packages are installed.
         limits: the server's limits.
 
     Raises:
