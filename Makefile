@@ -98,6 +98,9 @@ browser-package:
 browser: .venv browser-package
 	TREADLE_BROWSER=required TREADLE_AXE=$(AXE) $(RUN)/pytest -q -n 0 -m "full or not full" tests/server/inspector
 
+browser-speed: .venv
+	$(RUN)/python -m tests.server.inspector.speed
+
 # The libraries whose tools are taken as they are, in an environment of their own.
 foreign: .venv
 	UV_PROJECT_ENVIRONMENT=.foreign $(RUN)/uv sync -q --locked --all-extras --no-default-groups --group test --group foreign

@@ -6,7 +6,7 @@ import { Messages } from "./records.js";
 import { CallDetail } from "./side_call.js";
 import { Back, Verdicts } from "./side_parts.js";
 import { StepDetail } from "./side_step.js";
-import { current, openTab, sheet, tab } from "./task_state.js";
+import { current, held, openTab, sheet, tab } from "./task_state.js";
 import { Empty, html, Icon } from "./ui.js";
 
 /** @type {Record<string, [string, string][]>} */
@@ -37,6 +37,15 @@ export function leaveSide() {
   if (isInside) document.querySelector(/** @type {"div"} */ (".rows"))?.focus();
 }
 
+// What runs changes often: nothing changes under the pointer or the focus.
+const hold = () => void (held.value ||= current.value?.key || "");
+
+/** @param {any} left  an event: the pointer or the focus left the panel */
+function release({ type, currentTarget: panel, relatedTarget: to }) {
+  const stays = type === "focusout" ? panel.contains(to) || panel.matches(":hover") : panel.contains(document.activeElement);
+  if (!stays) held.value = "";
+}
+
 /** @param {{id: string}} props */
 export function Side({ id }) {
   const row = current.value, shut = sheet.value ? "" : "shut", body = useRef(/** @type {HTMLElement | null} */ (null));
@@ -52,7 +61,8 @@ export function Side({ id }) {
     openTab(next);
     document.getElementById(`tab-${next}`)?.focus();
   };
-  return html`<aside class=${shut} aria-label="Details">
+  const holds = { onPointerEnter: hold, onPointerLeave: release, onFocusIn: hold, onFocusOut: release };
+  return html`<aside class=${shut} aria-label="Details" ...${holds}>
     <div class="side-h"><h2 class=${`side-t cut ${row.kind === "call" ? "mono" : ""}`}>${safe(titleOf(row))}</h2>
       <span class="qq mono cut">${row.kind === "note" ? `event ${row.seq}` : safe(row.key)}</span>
       <button type="button" class="btn only-s" aria-label="Close the details" onClick=${leaveSide}><${Icon} name="no" /></button></div>

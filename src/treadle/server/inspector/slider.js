@@ -36,8 +36,7 @@ function Marks({ head, here }) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const draw = () => canvas.current && drawMarks(canvas.current, journal.events);
   useEffect(() => {
-    draw();
-    const watcher = new ResizeObserver(draw);
+    const watcher = new ResizeObserver(draw); // it draws at once, too
     if (canvas.current) watcher.observe(canvas.current);
     dark.addEventListener("change", draw);
     return () => {
@@ -46,6 +45,20 @@ function Marks({ head, here }) {
     };
   }, [journal, head]);
   return html`<canvas ref=${canvas} aria-hidden="true"></canvas><i class="later" style=${{ left: `${at_ * 100}%` }}></i><i class="gone" style=${{ width: `${at_ * 100}%` }}></i><i class="here" style=${{ left: `${at_ * 100}%` }}></i>`;
+}
+
+/** Marks by their events: their colour and height. @type {WeakMap<any, {tall: number, tone: string}>} */
+const drawn = new WeakMap();
+
+/** @param {any} event */
+function markOf(event) {
+  let mark = drawn.get(event);
+  if (!mark) {
+    const tone = toneOf(event);
+    mark = { tall: TALL.test(event.kind) ? 13 : event.kind === "step_started" || tone !== "--ink-3" ? 9 : 5, tone };
+    drawn.set(event, mark);
+  }
+  return mark;
 }
 
 /** @param {HTMLCanvasElement} canvas @param {any[]} events */
@@ -61,10 +74,8 @@ function drawMarks(canvas, events) {
   const columns = new Map();
   for (const event of events) {
     const x = Math.round((events.length > 1 ? (event.seq - 1) / (events.length - 1) : 1) * room);
-    const tone = toneOf(event), isStep = event.kind === "step_started";
-    const tall = TALL.test(event.kind) ? 13 : isStep ? 9 : tone !== "--ink-3" ? 9 : 5;
-    const known = columns.get(x);
-    if (!known || tall > known.tall) columns.set(x, { tall, tone });
+    const mark = markOf(event), known = columns.get(x);
+    if (!known || mark.tall > known.tall) columns.set(x, mark);
   }
   for (const [x, { tall, tone }] of columns) {
     brush.fillStyle = /** @type {string} */ (colours.get(tone));

@@ -10,6 +10,8 @@ import { timelineRows, waiting } from "./timeline.js";
 export const at = signal(null);
 /** The key of the selected row; "" selects what runs, else the last step. */
 export const selected = signal("");
+/** The key of the row that stays in the side panel as long as the pointer or the focus is there. */
+export const held = signal("");
 /** The undone branches that are unfolded. @type {import("@preact/signals").Signal<Set<number>>} */
 export const unfolded = signal(new Set());
 /** The tab of the side panel. */
@@ -56,7 +58,7 @@ const ASKS = new Set(["needs approval", "asks", "unknown", "stopped"]);
 export const current = computed(() => {
   const list = rows.value;
   const steps = list.filter((row) => row.kind === "step" && !row.undone);
-  const chosen = list.find((row) => row.key === selected.value);
+  const chosen = list.find((row) => row.key === (selected.value || held.value));
   if (chosen || opened.value.loading) return chosen || steps[0];
   const asks = word.value !== "running" && list.find((row) => row.kind === "call" && !row.undone && ASKS.has(waiting(row.call)));
   return asks || steps.find((row) => row.ended === null) || steps.at(-1);
@@ -78,6 +80,7 @@ effect(() => {
   if (isNew) {
     unfolded.value = new Set();
     sheet.value = false;
+    held.value = "";
   }
 });
 

@@ -6,7 +6,7 @@ import { count, duration, line, mark, plural, safe } from "./format.js";
 import { taskLink } from "./place.js";
 import { iconOf } from "./side_parts.js";
 import { now, opened, tasks } from "./store.js";
-import { current, flip, isLive, rows, select, sheet, shown } from "./task_state.js";
+import { current, flip, isLive, rows, select, selected, sheet, shown } from "./task_state.js";
 import { busyTime, isBad, partsOf, scale, ticks, waiting } from "./timeline.js";
 import { html, Icon } from "./ui.js";
 import { useWindow } from "./windowed.js";
@@ -19,16 +19,26 @@ const rowHeight = () => (innerWidth < 760 ? 32 : 26);
 export let reveal = () => {};
 
 export function Timeline() {
-  const follows = useRef(true), list = rows.value, height = rowHeight(), live = isLive.value;
+  const follows = useRef(true), isOver = useRef(false), list = rows.value, height = rowHeight(), live = isLive.value;
   const { box, seen, first, last, measure, reveal: bring } = useWindow(height, list.length);
   reveal = bring;
   useEffect(() => {
     follows.current = true;
     reveal(list.findIndex((row) => row.key === current.value?.key));
   }, [opened.value.id, opened.value.loading]);
-  useLayoutEffect(() => {
-    if (live && follows.current && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [list.length, live]);
+  // At its end the list follows what happens, but no row moves under the pointer, and the selected one stays in view.
+  const follow = () => {
+    const e = box.current;
+    if (!e || !live || !follows.current || isOver.current) return;
+    const chosen = selected.value ? list.findIndex((row) => row.key === selected.value) : -1;
+    e.scrollTop = chosen < 0 ? e.scrollHeight : Math.min(e.scrollHeight, chosen * height);
+  };
+  const enter = () => void (isOver.current = true);
+  const leave = () => {
+    isOver.current = false;
+    follow();
+  };
+  useLayoutEffect(follow, [list.length, live]);
   const scrolled = () => {
     const e = box.current;
     if (e) follows.current = e.scrollTop + e.clientHeight > e.scrollHeight - 2 * height;
@@ -39,7 +49,7 @@ export function Timeline() {
   const drawn = list.slice(first, last);
   return html`<div class="axis" aria-hidden="true"><span class="cap">Step, call</span>
       <div class="ticks">${marks.map(({ time, x }) => x < 0.97 && html`<span key=${time} style=${{ left: `${x * 100}%` }}>${mark(time)}</span>`)}</div><span class="cap num">Took</span></div>
-    <div class="rows" ref=${box} onScroll=${scrolled} tabindex="0" role="listbox" aria-label="Timeline" aria-activedescendant=${current.value ? `r-${current.value.key}` : undefined}>
+    <div class="rows" ref=${box} onScroll=${scrolled} onPointerEnter=${enter} onPointerLeave=${leave} tabindex="0" role="listbox" aria-label="Timeline" aria-activedescendant=${current.value ? `r-${current.value.key}` : undefined}>
       <div style=${{ height: `${list.length * height + 12}px` }} role="presentation"></div>
       ${drawn.map((row, place) => html`<${Line} key=${row.key} row=${row} place=${first + place} size=${list.length} height=${height} axis=${axis} until=${until} />`)}
     </div>`;
