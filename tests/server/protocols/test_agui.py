@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from treadle.core import events as e
 from treadle.core.messages import File, Image, Message, Reasoning, Text, ToolCall
+from treadle.core.model import Usage
 from treadle.results.pending import Pending
 from treadle.server.protocols.agui import (
     AguiRun,
@@ -411,6 +412,22 @@ def test_the_end_closes_all_that_is_open_and_sends_a_changed_state():
     assert frames[0]["outcome"] == {"type": "suspended"}
     (interrupt,) = frames[-1]["outcome"]["interrupts"]
     assert interrupt["subagentRunId"] == "t.s1-0"
+
+
+def test_the_end_has_the_tokens_of_the_run_by_provider_and_model():
+    counted = e.ModelReturned("s1", Message("assistant", (Text("Hi"),)), usage=Usage(10, 4, 2, 1))
+    for state, events in (
+        ("completed", [e.TaskEnded("completed", "Hi")]),
+        ("failed", [e.TaskEnded("failed")]),
+    ):
+        *_, last = ended(Stop(state), e.ModelStarted("s1", "openai:gpt-5"), counted, *events)
+        (usage,) = last["usage"]
+        assert (usage["provider"], usage["model"]) == ("openai", "gpt-5")
+        assert (usage["inputTokens"], usage["outputTokens"], usage["totalTokens"]) == (10, 4, 14)
+        assert (usage["cachedInputTokens"], usage["reasoningTokens"]) == (2, 1)
+    *_, last = ended(Stop("completed"), counted, e.TaskEnded("completed", "Hi"))
+    assert "model" not in last["usage"][0]
+    assert "usage" not in ended(Stop("paused"))[-1]
 
 
 def test_open_requests_are_interrupts_with_a_schema_for_the_answer():

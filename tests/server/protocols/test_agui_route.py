@@ -138,6 +138,8 @@ async def test_a_run_is_a_task_and_its_events_are_those_of_the_protocol():
             "protocolVersion": "1.0",
             "metadata": None,
         }
+        (usage,) = events[-1].pop("usage")
+        assert (usage["model"], usage["totalTokens"] > 0) == ("scripted", True)
         assert events[-1] == {
             "type": "RUN_FINISHED",
             "threadId": "t",
@@ -348,9 +350,9 @@ async def test_the_protocol_can_be_left_out():
         document = (await shop.client.get("/v1/openapi.json", headers=headers)).json()
         assert "/agui/{agent}" not in document["paths"]
     async with site(scripted_agent("one", name="shop")) as shop:
-        assert (await shop.client.get("/v1/me", headers=headers)).json()["protocols"] == ["agui"]
+        assert (await shop.client.get("/v1/me", headers=headers)).json()["protocols"][0] == "agui"
     with pytest.raises(ConfigurationError, match="agui"):
-        app(Runner("memory:"), auth=by_name, protocols=["a2a"])
+        app(Runner("memory:"), auth=by_name, protocols=["gopher"])
 
 
 async def test_a_subagent_is_attributed_and_its_request_is_an_interrupt_of_its_own():

@@ -35,11 +35,13 @@ from treadle.core.data import mutable
 from treadle.core.deltas import AnswerKey, DeltaPlaces, ended_by
 from treadle.core.ids import approved_call, base_call_id, call_id, content_name, is_undo, undone_call
 from treadle.core.messages import Content, Image, Json, Reasoning, Text, ToolCall
+from treadle.core.model import Usage
 from treadle.core.observation import as_text
 from treadle.results.caller_tools import names_of
 from treadle.results.pending import FOR_PEOPLE, Pending
 from treadle.server.protocols.decisions import SETTLEMENT, approval_schema
 from treadle.server.protocols.stops import Stop
+from treadle.server.protocols.token_counts import TokenCounts
 
 VERSION: Final = "1.0"
 """The version of the protocol."""
@@ -184,6 +186,7 @@ class AguiRun:
         self._out: list[Frame] = []
         self._works: dict[str, _Work] = {task_id: _Work(self, task_id, None)}
         self._ended: e.TaskEnded | None = None
+        self._tokens = TokenCounts()
         self._extra_state: dict[str, Json] | None = None
         self.caller_tools: frozenset[str] = frozenset()
         """the names of the tools that the client runs"""
@@ -206,6 +209,7 @@ class AguiRun:
                 self._feed_child(item)
             return self._taken()
         event = e.known_part(item) if isinstance(item, e.Event) else item
+        self._tokens.read(event, counts=not self.is_quiet)
         if isinstance(event, (e.TaskCreated, e.TaskForked, e.OptionsChanged)):
             self.caller_tools = names_of(event.options)
         if isinstance(event, e.TaskEnded):
@@ -228,9 +232,14 @@ class AguiRun:
             kind, message = (
                 (error.kind, error.message) if error is not None else ("failed", "the task failed")
             )
-            return [*self._taken(), error_frame(message, kind)]
-        self._out.append(self._finished(stop))
+            return [*self._taken(), {**error_frame(message, kind), **self._usage()}]
+        self._out.append({**self._finished(stop), **self._usage()})
         return self._taken()
+
+    def _usage(self) -> Frame:
+        """Return the tokens of the run by model, if any: those of subagents have no model."""
+        usage: list[Json] = [_token_usage(model, usage) for model, usage in self._tokens.by_model.items()]
+        return {"usage": usage} if usage else {}
 
     def _finished(self, stop: Stop) -> Frame:
         frame: Frame = {"type": "RUN_FINISHED", **self._ids}
@@ -335,6 +344,21 @@ class AguiRun:
     def _taken(self) -> list[Frame]:
         taken, self._out = self._out, []
         return taken
+
+
+def _token_usage(model: str, usage: Usage) -> Frame:
+    """Return tokens as the protocol counts them; a model without a provider has none in its name."""
+    provider, separator, name = model.partition(":")
+    labels = {"provider": provider, "model": name} if separator else {"model": model} if model else {}
+    return {
+        **labels,
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "totalTokens": usage.total_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+        "cachedInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_write_tokens,
+    }
 
 
 def error_frame(message: str, code: str) -> Frame:

@@ -39,9 +39,8 @@ from typing import Any, Final
 from treadle.core import events as e
 from treadle.core.data import mutable
 from treadle.core.deltas import AnswerKey, DeltaPlaces, DeltasSoFar, ended_by
-from treadle.core.ids import approval_id, base_call_id, content_name, is_undo, undone_call
+from treadle.core.ids import approval_id, content_name, is_undo
 from treadle.core.messages import Json, Reasoning, Text, ToolCall
-from treadle.core.model import NO_USAGE, Usage
 from treadle.results.caller_tools import names_of
 from treadle.server.protocols.agui import tool_call_id
 from treadle.server.protocols.responses_object import (
@@ -60,6 +59,7 @@ from treadle.server.protocols.responses_object import (
     usage_of,
 )
 from treadle.server.protocols.stops import Stop
+from treadle.server.protocols.token_counts import TokenCounts
 
 COMMAND: Final = "responses-"
 """The beginning of the ids of commands that requests of this protocol send."""
@@ -193,9 +193,7 @@ class ResponseFold:
         self._approvals: dict[str, str] = {}
         """the ids of the items that ask for approvals, by the ids of the calls"""
 
-        self._children: dict[str, Usage] = {}
-        self._child_of: dict[str, str] = {}
-        self._usage = NO_USAGE
+        self._tokens = TokenCounts()
         self._ended: e.TaskEnded | None = None
 
     # ---------------------------------------------------------------------------------------------- reading
@@ -300,13 +298,12 @@ class ResponseFold:
             self._read_waiting()
 
     def _handle(self, event: e.Event) -> None:
+        self._tokens.read(event, counts=self._is_open)
         if isinstance(event, e.ModelStarted):
             self._begin_answer(event)
         elif isinstance(event, e.ModelReturned):
-            self._count(event.usage, event.also)
             self._return(event)
         elif isinstance(event, (e.ModelFailed, e.ModelStopped)):
-            self._count(event.usage, getattr(event, "also", ()))
             self._void((event.step, event.call))
         elif isinstance(event, e.StepStarted):
             self._steps[event.step] = event.index
@@ -322,10 +319,7 @@ class ResponseFold:
             self._answered.add(self._known(event.call))
         elif isinstance(event, e.ToolStarted):
             self._start_call(event)
-        elif isinstance(event, e.ToolStopped):
-            self._count_child(event.call, event.spent)
         elif isinstance(event, e.ToolEnded):
-            self._count_child(event.call, event.spent)
             self._end_call(event)
         elif isinstance(event, e.Rewound):
             self._rewind(event)
@@ -661,8 +655,6 @@ class ResponseFold:
         self._done(index, self._number())
 
     def _start_call(self, event: e.ToolStarted) -> None:
-        if event.child is not None:
-            self._child_of[event.call] = event.child
         if event.undo or is_undo(event.call):
             return
         if event.tool in self._caller_tools:
@@ -752,25 +744,6 @@ class ResponseFold:
             self._emit("response.mcp_call.failed", self._number(), **at)
         self._done(index, self._number())
 
-    # ------------------------------------------------------------------------------------------------- usage
-
-    def _count(self, usage: Usage, also: Sequence[Any]) -> None:
-        if self._is_open:
-            for more in (usage, *[each.usage for each in also]):
-                self._usage = self._usage + more
-
-    def _count_child(self, call: str, spent: Sequence[Any]) -> None:
-        """Count what the task of an agent's call has spent since it was counted last."""
-        if not spent:
-            return
-        child = self._child_of.get(call, undone_call(base_call_id(call)))
-        total = NO_USAGE
-        for each in spent:
-            total = total + each.usage
-        if self._is_open:
-            self._usage = self._usage + (total - self._children.get(child, NO_USAGE))
-        self._children[child] = total
-
     # --------------------------------------------------------------------------------------------------- end
 
     def _end_task(self, event: e.TaskEnded) -> None:
@@ -809,7 +782,7 @@ class ResponseFold:
             "previous_response_id": previous,
             "instructions": "".join(self._instructions) or None,
             "output": [dict(entry.item) for entry in self._items if not entry.is_undone],
-            "usage": usage_of(self._usage),
+            "usage": usage_of(self._tokens.total),
         }
 
 
