@@ -134,6 +134,15 @@ def test_the_wheel_builds_and_says_it_is_typed(tmp_path: Path):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"treadle/py.typed", "treadle/core/foreign_names.ini"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    for copied in (
+        "htm",
+        "preact",
+        "signals",
+        "signals-core",
+    ):  # their code is in the wheel, and so is their licence
+        licence = f"treadle/server/inspector/vendor/{copied}.LICENSE.txt"
+        assert licence in names
+        assert any(name.endswith(f"licenses/src/{licence}") for name in names)
     assert not [name for name in names if name.endswith(".pth") or name.startswith("tests/")]
 
 

@@ -8,6 +8,7 @@ The wheel is built from the source distribution, by the build backend inside of 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tests.release.sources import ROOT, export, git, notes, project, with_addresses
 
@@ -61,10 +63,45 @@ def dependencies(tree: Path) -> str:
     wanted = ("--format=cyclonedx1.5", "--locked", "--all-extras", "--no-default-groups")
     document = json.loads(uv("export", *wanted, "--preview-features=sbom-export", folder=tree))
     del document["serialNumber"], document["metadata"]["timestamp"]
+    add_copied(document, tree)
     content = json.dumps(document, sort_keys=True)
     document["serialNumber"] = f"urn:uuid:{uuid.uuid5(NAMESPACE, content)}"
     document["metadata"]["timestamp"] = datetime.fromtimestamp(commit_time(), UTC).isoformat()
     return json.dumps(document, indent=1) + "\n"
+
+
+def add_copied(document: dict[str, Any], tree: Path) -> None:
+    """Add to a list of dependencies the libraries of npm whose files are part of the package."""
+    root = document["metadata"]["component"]["bom-ref"]
+    (needs,) = [each for each in document["dependencies"] if each["ref"] == root]
+    for library in copied_libraries(tree):
+        name, version = library["name"], library["version"]
+        digest = base64.b64decode(library["archive"].removeprefix("sha512-")).hex()
+        address = f"https://registry.npmjs.org/{name}/-/{name.rpartition('/')[2]}-{version}.tgz"
+        reference = {
+            "type": "distribution",
+            "url": address,
+            "hashes": [{"alg": "SHA-512", "content": digest}],
+        }
+        ref = f"pkg:npm/{name.replace('@', '%40')}@{version}"
+        component = {
+            "type": "library",
+            "bom-ref": ref,
+            "name": name,
+            "version": version,
+            "licenses": [{"license": {"id": library["licence"]}}],
+            "purl": ref,
+            "externalReferences": [reference],
+        }
+        document["components"].append(component)
+        document["dependencies"].append({"ref": ref})
+        needs.setdefault("dependsOn", []).append(ref)
+
+
+def copied_libraries(tree: Path) -> list[dict[str, Any]]:
+    """Return the libraries of the inspector: name, version, licence, and the hash of the archive."""
+    manifest = tree / "src/treadle/server/inspector/vendor/vendor.json"
+    return json.loads(manifest.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

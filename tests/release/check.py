@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.release.build import UV, build
+from tests.release.build import UV, build, copied_libraries
 from tests.release.sources import ROOT, git, is_development, notes, project
 
 DIST = ROOT / "dist"
@@ -51,7 +51,10 @@ TOP = {
 """The files and folders of the source distribution."""
 MADE = {"PKG-INFO", "pyproject.toml.orig"}
 """The files that the build adds to them."""
-INFO = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
+INFO = {
+    *("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"),
+    *[f"licenses/{path.relative_to(ROOT)}" for path in ROOT.glob("src/**/*.LICENSE.txt")],
+}
 """The files of the wheel beside the package."""
 NOT_YET = "not on a package index yet"
 """Words of pages that a release makes wrong."""
@@ -102,6 +105,7 @@ def wrong_dependencies(folder: Path) -> Iterator[str]:
     yield from (f"{path.name}: {problem}" for problem in wrong_by_schema(document))
     listed = {part["name"]: part for part in document["components"]}
     locked = {line.partition("==")[0] for line in requirements("--all-extras").splitlines() if "==" in line}
+    locked |= {library["name"] for library in copied_libraries(ROOT)}
     yield from (f"{path.name}: {name}" for name in compared(set(listed), locked))
     for name, part in listed.items():
         if not [each for each in part.get("externalReferences", []) if each.get("hashes")]:
