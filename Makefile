@@ -123,6 +123,7 @@ prose: .venv
 
 pictures: .venv
 	$(RUN)/python -m tests.docs.screenshots
+	$(RUN)/python -m tests.docs.inspector_pictures
 
 postgres: .venv
 	$(RUN)/pytest -q -s -n 2 -m "full or not full" tests/stores/postgres/test_postgres.py tests/stores/postgres/test_faults.py tests/runner/test_on_postgres.py

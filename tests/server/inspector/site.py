@@ -32,11 +32,19 @@ class Site:
     Args:
         agents: the agents that it drives.
         store: the journal; by default it is in memory.
+        runner: the runner, in place of one of these agents on this store.
         options: arguments of `app`.
     """
 
-    def __init__(self, agents: Sequence[Agent[Any]], store: Any = "memory:", **options: Any) -> None:
-        self.runner = Runner(store, agents=agents)
+    def __init__(
+        self,
+        agents: Sequence[Agent[Any]],
+        store: Any = "memory:",
+        *,
+        runner: Runner | None = None,
+        **options: Any,
+    ) -> None:
+        self.runner = Runner(store, agents=agents) if runner is None else runner
         self._socket = tcp_socket("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._options, self._began, self._loop = options, Event(), asyncio.new_event_loop()
