@@ -12,7 +12,6 @@ import httpx2
 import pytest
 
 from treadle.cli import inspector
-from treadle.server import entrance
 
 Begin = Callable[..., subprocess.Popen[str]]
 
@@ -104,8 +103,3 @@ def test_without_a_screen_no_browser_is_opened(monkeypatch: pytest.MonkeyPatch):
     assert not inspector._has_screen()
     monkeypatch.setenv("DISPLAY", ":0")
     assert inspector._has_screen()
-
-
-def test_a_place_in_the_page_names_any_task():
-    assert inspector.place_of("a b/ü&c") == "#/t/a%20b%2F%C3%BC%26c"
-    assert entrance.code_of("t").count(".") == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from treadle.core.display import PAGE, ROWS, Displayed, Table, View, Word, cut, html_of, money, seconds
+from treadle.core.display import PAGE, ROWS, Displayed, Link, Table, View, Word, cut, html_of, money, seconds
 
 HOSTILE = "</pre><script>alert('x')</script><img src=x onerror=alert(1)>&amp;\"'"
 
@@ -79,6 +79,15 @@ def test_html_holds_no_tag_but_ours_whatever_the_texts_are() -> None:
     assert tags.attributes == {"style"}
     assert "<script" not in html
     assert "url(" not in html
+
+
+def test_html_links_only_to_the_page_of_a_cell_and_escapes_its_address() -> None:
+    address = f"http://127.0.0.1/#/t/{HOSTILE}"
+    links = Table("tasks", ("task",), [HOSTILE], lambda item: (Link(item, address),))
+    tags = Tags(Shown(tables=(links,))._repr_html_())
+    assert tags.open == []
+    assert tags.attributes == {"style", "href", "target", "rel"}
+    assert tags.seen <= {"div", "b", "table", "thead", "tbody", "tr", "th", "td", "a"}
 
 
 def test_html_shows_control_and_direction_characters_as_escapes() -> None:

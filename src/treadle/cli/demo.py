@@ -45,6 +45,7 @@ the processes, the files, the tools, the SIGKILL and the journal."""
 REAL: Final = "The model is {model}; all else is real, also the SIGKILL."
 
 LOOK_FURTHER: Final = (
+    ("show {task} --web", "the task in your browser, with a slider over its time"),
     ("show {task}", "the task, step by step"),
     ("diff {task} {fork}", "where the fork went another way"),
     ("fork {task}", "another path from here; it says how to run it"),

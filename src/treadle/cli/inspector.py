@@ -9,7 +9,6 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
@@ -28,7 +27,11 @@ from treadle.cli.serving import (
     serve_until_signal,
 )
 from treadle.ports import JournalStore
+from treadle.results.tasks import page_address
 from treadle.stores.private_files import private_token
+
+TASKS: Final = "/#/"
+"""The place of the list of tasks in the page."""
 
 NO_AGENTS: Final = (
     "no agent: the page shows tasks and takes decisions; to run tasks too, name agents: "
@@ -70,7 +73,7 @@ def inspect(
     store = store_at(session.screen, session.store, make=bool(driven) and session.store is None)
     server = running_server(store.url) if not agent and port is None else None
     if server is not None:
-        return session.run(_show_running(session, server, "", browser=not no_browser))
+        return session.run(_show_running(session, server, TASKS, browser=not no_browser))
     return session.run(
         _serve(session, store, driven, port, browser=not no_browser, drive=not no_drive, policy=policy)
     )
@@ -85,7 +88,7 @@ async def show_task(session: Session, task_id: str) -> int:
         session: the command.
         task_id: the task.
     """
-    place = place_of(task_id)
+    place = page_address("", task_id)
     if session.url is not None:
         return await _show_at(session, session.url, place)
     check_extra("The inspector")
@@ -98,16 +101,11 @@ async def show_task(session: Session, task_id: str) -> int:
 
 async def _show_at(session: Session, url: str, place: str) -> int:
     """Open a place in the page of the server at a URL; without its token the page asks for one."""
-    link, token = f"{url.rstrip('/')}/{place}", token_for(url)
+    link, token = f"{url.rstrip('/')}{place}", token_for(url)
     session.screen.document({"kind": "inspector", "url": link})
     session.screen.command("inspector ", link)
     await _open(f"{link}{_entry(token)}" if token else link)
     return 0
-
-
-def place_of(task_id: str) -> str:
-    """Return the place of a task in the page, as the fragment of its URL."""
-    return f"#/t/{quote(task_id, safe='')}"
 
 
 def _agents(session: Session, paths: Sequence[str] | None) -> tuple[Agent[Any], ...]:
@@ -125,7 +123,7 @@ async def _serve(
     store: JournalStore,
     driven: tuple[Agent[Any], ...],
     port: int | None,
-    place: str = "",
+    place: str = TASKS,
     *,
     browser: bool,
     drive: bool,
@@ -150,8 +148,8 @@ async def _serve(
 
 async def _show_running(session: Session, server: RunningServer, place: str, *, browser: bool) -> int:
     """Open the page of a server that runs already."""
-    session.screen.document({"kind": "inspector", "url": f"{server.url}/{place}"})
-    session.screen.command("inspector ", f"{server.url}/{place}")
+    session.screen.document({"kind": "inspector", "url": f"{server.url}{place}"})
+    session.screen.command("inspector ", f"{server.url}{place}")
     if not browser or not await _open(_link(server.url, place, Path(server.token_file))):
         session.screen.note((f"the token is in {server.token_file}", "dim"))
     return 0
@@ -159,7 +157,7 @@ async def _show_running(session: Session, server: RunningServer, place: str, *, 
 
 def _link(url: str, place: str, token_file: Path) -> str:
     """Return a link that opens the page once."""
-    return f"{url}/{place or '#/'}{_entry(private_token(token_file, 'start a server of your own'))}"
+    return f"{url}{place}{_entry(private_token(token_file, 'start a server of your own'))}"
 
 
 def _entry(token: str) -> str:

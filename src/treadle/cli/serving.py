@@ -345,11 +345,12 @@ async def serve_until_signal(
         api.tell = telling.adoption
         url = listen.url(bound)
         async with api.lifespan():
+            has_page = api.page is not None and listen.unix is None
+            if has_page and token_file is not None and listen.is_local:
+                open_things.enter_context(noted(RunningServer.of(url, store.url, token_file)))
             telling.serving(url, store.url, token_file, names)
-            if api.page is not None and listen.unix is None:
+            if has_page:
                 telling.page(url, token_file)
-                if token_file is not None and listen.is_local:
-                    open_things.enter_context(noted(RunningServer.of(url, store.url, token_file)))
             opening = None if listening is None else asyncio.ensure_future(listening(url))
             await server.serve([bound])
             if opening is not None:

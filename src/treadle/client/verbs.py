@@ -96,7 +96,9 @@ class RemoteVerbs:
         value = self.agents.typed(from_wire(row.result, reply.document))
         if isinstance(value, Page):
             page = cast("Page[Any, Any]", value)
-            return page.followed_by(lambda cursor: self.call(verb, {**given, row.turned_by: cursor}))
+            return page.followed_by(
+                lambda cursor: self.call(verb, {**given, row.turned_by: cursor}), server=self.connection.url
+            )
         if isinstance(value, Lineage):
             self._follow(value.children, {"parent": given["task"], "limit": given["limit"]})
             self._follow(value.forks, {"forked_from": given["task"], "limit": given["limit"]})

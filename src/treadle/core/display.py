@@ -2,7 +2,8 @@
 
 A class derives from `Displayed` and returns a `View` of itself. Its `repr` is one bounded line. `__rich_repr__` gives
 the same facts to rich, without importing it. `_repr_html_` returns an HTML fragment: tables whose long values unfold.
-The fragment has no script, style sheet or address. Its texts are escaped and its size is bounded.
+The fragment has no script, style sheet or address, except that of a page on a task's own server. Its texts are escaped
+and its size is bounded.
 """
 
 from __future__ import annotations
@@ -32,6 +33,19 @@ class Word(str):
     """A state or an outcome, shown in its colour."""
 
     __slots__ = ()
+
+
+class Link(str):
+    """A text that leads to a page."""
+
+    __slots__ = ("address",)
+
+    def __new__(cls, text: str, address: str) -> Link:
+        link = super().__new__(cls, text)
+        link.address = address
+        return link
+
+    address: str
 
 
 @frozen
@@ -318,6 +332,9 @@ class _Page:
             inside = ""
         elif isinstance(cell, Word):
             inside = self._badge(cell)
+        elif isinstance(cell, Link):
+            where = f'href="{self._escape(cell.address)}" target="_blank" rel="noopener noreferrer"'
+            inside = f"<a {where}>{self._text(cell)}</a>"
         elif isinstance(cell, Table):
             inside = self._folded(cell.title, self._table(cell))
         else:

@@ -27,7 +27,7 @@ class Page(Displayed, Generic[Item_co, Cursor]):
     For a page of `runner.sync`, a plain `for` also iterates over all later pages.
     """
 
-    __slots__ = ("_waits", "turn")
+    __slots__ = ("_server", "_waits", "turn")
 
     items: tuple[Item_co, ...]
     cursor: Cursor | None
@@ -39,17 +39,21 @@ class Page(Displayed, Generic[Item_co, Cursor]):
         turn: Callable[[Cursor], Awaitable[Page[Any, Cursor]]] | None = None,
         *,
         waits: Callable[[AsyncIterator[Any]], Iterator[Any]] | None = None,
+        server: str | None = None,
     ) -> Self:
         """Return this page, with the functions that later pages need; one that is None stays as it is.
 
         Args:
             turn: returns the page after a cursor.
             waits: makes a plain iterator of an asynchronous one: a plain `for` then iterates over all pages.
+            server: the URL of the server that the page is from; a notebook shows links to its inspector.
         """
         if turn is not None:
             set_field(self, "turn", turn)
         if waits is not None:
             set_field(self, "_waits", waits)
+        if server is not None:
+            set_field(self, "_server", server)
         return self
 
     def __iter__(self) -> Iterator[Item_co]:
@@ -83,7 +87,7 @@ class TaskPage(Page[TaskSummary, str]):
     cursor: str | None
 
     def _table(self) -> Table:
-        return tasks_table("tasks", self.items)
+        return tasks_table("tasks", self.items, getattr(self, "_server", None))
 
 
 @frozen

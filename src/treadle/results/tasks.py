@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, Generic
+from urllib.parse import quote
 
 from treadle.core.data import frozen
-from treadle.core.display import Displayed, Table, View, Word, one_line
+from treadle.core.display import Displayed, Link, Table, View, Word, one_line
 from treadle.core.events import ForkChange
 from treadle.core.messages import Content, Json
 from treadle.core.spending import as_dollars
@@ -167,16 +169,22 @@ class TaskSummary(Displayed):
         return View(title="TaskSummary", name=self.task_id, state=self.state_text, facts=facts)
 
 
-def tasks_table(title: str, tasks: tuple[TaskSummary, ...]) -> Table:
-    """Return tasks as a table."""
+def tasks_table(title: str, tasks: tuple[TaskSummary, ...], server: str | None = None) -> Table:
+    """Return tasks as a table; the URL of their server makes links to its page."""
     columns = ("task", "agent", "state", "driven", "created", "thread", "labels")
-    return Table(title, columns, tasks, _task_row)
+    return Table(title, columns, tasks, partial(_task_row, server))
 
 
-def _task_row(task: TaskSummary) -> tuple[Any, ...]:
+def _task_row(server: str | None, task: TaskSummary) -> tuple[Any, ...]:
+    task_id = task.task_id if server is None else Link(task.task_id, page_address(server, task.task_id))
     driven = "yes" if task.driven else ""
     state, created = Word(task.state_text), moment(task.created)
-    return task.task_id, task.agent, state, driven, created, task.thread_id, labels_text(task.labels)
+    return task_id, task.agent, state, driven, created, task.thread_id, labels_text(task.labels)
+
+
+def page_address(server: str, task_id: str) -> str:
+    """Return the address of a task in the inspector of the server at a URL."""
+    return f"{server}/#/t/{quote(task_id, safe='')}"
 
 
 def summary(row: TaskRow) -> TaskSummary:
