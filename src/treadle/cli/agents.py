@@ -150,7 +150,7 @@ def listed_context_factory() -> Callable[[Task[Any]], Any] | None:
         raise ConfigurationError(
             f"[tool.treadle] context_factory must be a text `module:function`, got {path!r}"
         )
-    factory = _imported(path, "a context factory", "module:function")
+    factory = value_at(path, "a context factory", "module:function")
     if factory is None:
         raise ConfigurationError(f"{path} is None instead of a function that makes a context from a task")
     return checked_factory(factory)
@@ -212,7 +212,7 @@ def listed_secrets() -> dict[str, SecretSource]:
         kind, _, location = source.partition(":") if isinstance(source, str) else ("", "", "")
         if kind == "call":
             _add_to_path(folder.absolute())
-            source = _imported(location, "a secret", "module:function")
+            source = value_at(location, "a secret", "module:function")
         sources[name] = folder / location if kind == "file" and location else source
     checked_sources(label, sources)
     return sources
@@ -232,7 +232,7 @@ def listed_middleware() -> tuple[ToolMiddleware, ...]:
         )
     if project is not None and paths:
         _add_to_path(project.parent)
-    middleware = [_imported(path, "middleware", "module:name") for path in cast("list[str]", paths)]
+    middleware = [value_at(path, "middleware", "module:name") for path in cast("list[str]", paths)]
     return checked_middleware("[tool.treadle] middleware", middleware)
 
 
@@ -247,7 +247,7 @@ def agents_at(path: str) -> list[Agent[Any]]:
     Raises:
         ConfigurationError: the place does not exist, cannot be imported, or is not an agent.
     """
-    value = _imported(path, "an agent", "module:agent")
+    value = value_at(path, "an agent", "module:agent")
     agents: list[Any] = [value] if not isinstance(value, (list, tuple)) else [*cast("list[Any]", value)]
     if not agents or not all(isinstance(agent, Agent) for agent in agents):
         module, _, name = path.partition(":")
@@ -285,13 +285,23 @@ def callable_at(path: str, description: str) -> Callable[..., Any]:
     Raises:
         ConfigurationError: the place does not exist, cannot be imported, or is not callable.
     """
-    value = _imported(path, description, "module:callable")
+    value = value_at(path, description, "module:callable")
     if not can_be_called(value):
         raise ConfigurationError(f"{path} is not {description}, but {no_function(value)}")
     return value
 
 
-def _imported(path: str, description: str, form: str) -> Any:
+def value_at(path: str, description: str, form: str) -> Any:
+    """Import the value at a place, such as `module:agent`.
+
+    Args:
+        path: the place.
+        description: the needed value, for messages, such as `an agent`.
+        form: the form of a place, for messages.
+
+    Raises:
+        ConfigurationError: the place does not exist, or cannot be imported.
+    """
     module, colon, name = path.partition(":")
     if not colon or not module or not name:
         raise ConfigurationError(f"{path!r} does not say where {description} is: write {form}")

@@ -109,6 +109,7 @@ AT_THE_STORE: Final = frozenset(
         *(
             "mcp.list_servers",
             "mcp.approve",
+            "mcp_serving.serve",
             "policy.show",
             "policy.judge_past",
             "replay.replay",

@@ -1,4 +1,4 @@
-"""`mcp`: list the changes of MCP servers' tools since they were pinned, and approve the changes."""
+"""`mcp`: list the changes of MCP servers' tools since they were pinned, approve the changes, and serve over MCP."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from treadle.cli import agents
 from treadle.cli.command import Session, command
+from treadle.cli.mcp_serving import serve
 from treadle.cli.screen import some
 from treadle.core.display import clean, cut, exact_text
 from treadle.errors import ConfigurationError, ToolsetUnavailable
@@ -23,8 +24,11 @@ _SHOWN: Final = 2_000
 """Maximum number of characters shown of a line of a definition."""
 
 mcp = typer.Typer(
-    no_args_is_help=True, help="MCP servers: list their tools, approve changed ones.", add_completion=False
+    no_args_is_help=True,
+    help="MCP: list the tools of servers, approve changed ones, serve agents and tools.",
+    add_completion=False,
 )
+mcp.command("serve")(serve)
 
 AgentOption = Annotated[
     list[str] | None,

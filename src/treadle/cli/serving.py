@@ -202,7 +202,7 @@ def serve(
     ] = False,
 ) -> int:
     """Serve the store over HTTP and drive its tasks, until SIGTERM or Ctrl-C; then release all tasks."""
-    _check_reach(listen, access)
+    check_reach(listen, access)
     check_extra("The HTTP server")
     ways = f"write `treadle serve module:agent`, or {agents.LISTING}"
     driven = agents.named_agents(agent or [], ways) if agent or not driving.no_drive else _listed()
@@ -266,16 +266,7 @@ def application(
     from treadle.server import app
 
     authenticate, token_file = access.authenticate()
-    runner = Runner(
-        store,
-        agents=driven,
-        observers=observers,
-        context_factory=agents.listed_context_factory(),
-        policy=agents.listed_policy(policy),
-        middleware=agents.listed_middleware(),
-        secrets=agents.listed_secrets() or None,
-        model=default_model(),
-    )
+    runner = runner_of(store, driven, policy, observers)
     models = sorted({each.model for each in driven if isinstance(each.model, str)}) if fork_models else ()
     api = app(
         runner,
@@ -290,6 +281,29 @@ def application(
         limits=_limits(driving),
     )
     return api, token_file
+
+
+def runner_of(
+    store: JournalStore, driven: tuple[Agent[Any], ...], policy: str | None, observers: tuple[Observer, ...]
+) -> Runner:
+    """Return the runner of a server process, with the project's policy, middleware, secrets and contexts.
+
+    Args:
+        store: the store.
+        driven: the agents whose code this process has.
+        policy: the policy's file, instead of the project's.
+        observers: observers of the tasks that it drives.
+    """
+    return Runner(
+        store,
+        agents=driven,
+        observers=observers,
+        context_factory=agents.listed_context_factory(),
+        policy=agents.listed_policy(policy),
+        middleware=agents.listed_middleware(),
+        secrets=agents.listed_secrets() or None,
+        model=default_model(),
+    )
 
 
 def _protocols(names: list[str] | None) -> Sequence[str] | None:
@@ -444,7 +458,7 @@ def _listed() -> tuple[Any, ...]:
     return tuple(agents.listed_agents().agents.values())
 
 
-def _check_reach(listen: ListenOptions, access: AccessOptions) -> None:
+def check_reach(listen: ListenOptions, access: AccessOptions) -> None:
     """Raise `ConfigurationError` if the server is reachable without a decision on authentication and encryption."""
     if listen.is_local:
         return

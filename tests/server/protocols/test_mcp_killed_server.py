@@ -7,14 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.server.processes import ServerProcess
-from tests.server.protocols.test_mcp_server import HANDLES, answering, ask, begun, told
+from tests.server.protocols.test_mcp_server import HANDLES, answering, ask, begun, settled, told
 
 pytestmark = pytest.mark.anyio
 
@@ -59,14 +58,6 @@ async def client_of(server: ServerProcess, **settings: Any) -> AsyncIterator[Cli
             yield client
 
 
-async def status(client: Client, task_id: str, wanted: str) -> Any:
-    """Return a handle once it has a status."""
-    with anyio.fail_after(30):
-        while (handle := await ask(client, "tasks/get", taskId=task_id))["status"] != wanted:  # noqa: ASYNC110
-            await anyio.sleep(0.1)
-        return handle
-
-
 async def test_a_handle_survives_servers_that_are_killed(tmp_path: Path):
     (tmp_path / "workers.py").write_text(WORKERS)
     store = f"sqlite:///{tmp_path}/store.db?lease=0.5"
@@ -82,7 +73,7 @@ async def test_a_handle_survives_servers_that_are_killed(tmp_path: Path):
     second = ServerProcess(tmp_path, store).begun()
     try:
         async with client_of(second, **settings) as client:
-            ((key, _),) = (await status(client, "mine", "input_required"))["inputRequests"].items()
+            ((key, _),) = (await settled(client, "mine", "input_required"))["inputRequests"].items()
             second.kill()
     finally:
         second.close()
@@ -91,7 +82,7 @@ async def test_a_handle_survives_servers_that_are_killed(tmp_path: Path):
         async with client_of(third, **settings) as client:
             accepted = {key: {"action": "accept", "content": {"approved": True}}}
             await ask(client, "tasks/update", taskId="mine", inputResponses=accepted)
-            done = await status(client, "mine", "completed")
+            done = await settled(client, "mine", "completed")
             assert done["result"]["structuredContent"]["answer"] == "It is paid."
             again = await begun(client, "shop", {"input": "Pay", "task_id": "mine"})
             assert again["taskId"] == "mine", "a repeated call is the same task"

@@ -60,14 +60,6 @@ class Site:
                 await asyncio.sleep(0.02)
         return items
 
-    async def settled(self, client: Client, task_id: str, status: str) -> Any:
-        """Return a handle once it has a status."""
-        async with asyncio.timeout(20):
-            while (handle := await ask(client, "tasks/get", taskId=task_id))["status"] != status:
-                assert handle["status"] in ("working", "input_required"), handle
-                await asyncio.sleep(0.05)
-            return handle
-
 
 class Request(types.Request[dict[str, Any], str]):
     """A request that the client has no method for."""
@@ -87,6 +79,15 @@ async def ask(client: Client, method: str, **params: Any) -> Any:
     request = TaskRequest(method=method, params=params)
     answer = await client.session.send_request(request, Answer)
     return answer.model_dump(by_alias=True)
+
+
+async def settled(client: Client, task_id: str, status: str) -> Any:
+    """Return a handle once it has a status."""
+    async with asyncio.timeout(30):
+        while (handle := await ask(client, "tasks/get", taskId=task_id))["status"] != status:
+            assert handle["status"] in ("working", "input_required"), handle
+            await asyncio.sleep(0.05)
+        return handle
 
 
 async def begun(client: Client, name: str, arguments: dict[str, Any]) -> Any:
@@ -273,7 +274,7 @@ async def test_a_call_of_a_client_with_handles_returns_one_at_once():
         assert (handle["status"], handle["ttlMs"]) == ("working", None)
         assert (await ask(client, "tasks/get", taskId=handle["taskId"]))["status"] == "working"
         gate.set()
-        done = await server.settled(client, handle["taskId"], "completed")
+        done = await settled(client, handle["taskId"], "completed")
         assert done["result"]["structuredContent"]["answer"] == "done"
         assert done["result"]["isError"] is False
 
@@ -283,13 +284,13 @@ async def test_a_handle_asks_by_forms_and_each_answer_counts_once():
     async with site(agent) as server:
         async with server.client(extensions=HANDLES, elicitation_callback=answering()[1]) as client:
             task_id = (await begun(client, "shop", {"input": "Pay"}))["taskId"]
-            handle = await server.settled(client, task_id, "input_required")
+            handle = await settled(client, task_id, "input_required")
             ((key, form),) = handle["inputRequests"].items()
             assert form["method"] == "elicitation/create"
             accepted = {"action": "accept", "content": {"approved": True}}
             for responses in ({"nothing": accepted}, {key: accepted}, {key: accepted}):
                 await ask(client, "tasks/update", taskId=task_id, inputResponses=responses)
-            done = await server.settled(client, task_id, "completed")
+            done = await settled(client, task_id, "completed")
             assert done["result"]["content"][0]["text"] == "Paid."
         events = (await server.runner.get_events(task_id)).items
         assert [event.kind for event in events].count("approval_given") == 1
@@ -301,13 +302,13 @@ async def test_a_task_waits_for_all_answers_and_each_may_come_by_itself():
     settings = {"extensions": HANDLES, "elicitation_callback": answering()[1]}
     async with site(agent) as server, server.client(**settings) as client:
         task_id = (await begun(client, "shop", {"input": "Pay"}))["taskId"]
-        first, second = (await server.settled(client, task_id, "input_required"))["inputRequests"]
+        first, second = (await settled(client, task_id, "input_required"))["inputRequests"]
         accepted = {"action": "accept", "content": {"approved": True}}
         await ask(client, "tasks/update", taskId=task_id, inputResponses={first: accepted})
-        handle = await server.settled(client, task_id, "input_required")
+        handle = await settled(client, task_id, "input_required")
         assert [*handle["inputRequests"]] == [second]
         await ask(client, "tasks/update", taskId=task_id, inputResponses={second: accepted})
-        await server.settled(client, task_id, "completed")
+        await settled(client, task_id, "completed")
 
 
 async def test_a_client_without_forms_sees_why_its_task_waits():
@@ -328,7 +329,7 @@ async def test_a_handle_is_cancelled():
         task_id = (await begun(client, "shop", {"input": "Wait"}))["taskId"]
         await ask(client, "tasks/cancel", taskId=task_id)
         gate.set()
-        handle = await server.settled(client, task_id, "cancelled")
+        handle = await settled(client, task_id, "cancelled")
         assert "result" not in handle
         await ask(client, "tasks/cancel", taskId=task_id)  # once more changes nothing
 
@@ -433,7 +434,7 @@ async def test_a_quick_served_tool_needs_no_handle_and_a_slow_one_gets_one():
     ):
         assert told(await client.call_tool("look", {})) == "seen"
         handle = await begun(client, "slow", {})
-        done = await server.settled(client, handle["taskId"], "completed")
+        done = await settled(client, handle["taskId"], "completed")
         assert done["result"]["content"][0]["text"] == "done"
 
 
