@@ -84,8 +84,9 @@ def waiter(gate: Gate, name: str = "waiter", *, writes: bool = False) -> Agent[A
     """Return an agent whose tool waits for a gate."""
 
     @tool(read_only=not writes)
-    async def wait_for_it() -> str:
+    async def wait_for_it(ctx: ToolContext) -> str:
         """Wait."""
+        ctx.progress("3 of 9")
         await gate.wait()
         return "it came"
 

@@ -7,6 +7,7 @@ import { duration, safe } from "./format.js";
 import { asText } from "./fold_state.js";
 import { pendingOf } from "./fold_view.js";
 import { taskLink } from "./place.js";
+import { flipForm, formOf, readForm, SchemaForm } from "./schema_form.js";
 import { act, may, me, now, opened, pending, say, tasks } from "./store.js";
 import { current, dialog, past, select, sheet } from "./task_state.js";
 import { send } from "./task_verbs.js";
@@ -174,22 +175,20 @@ function Answers({ item }) {
         <${Act} icon="edit" label="Change arguments" keyName="e" onClick=${by("e")} />`}</div>`;
 }
 
-/** An answer by its schema: a choice, yes or no, a number, text, or JSON. @param {{item: any}} props */
+/** An answer by its schema: a choice, yes or no, or fields. @param {{item: any}} props */
 function Answer({ item }) {
-  const schema = item.schema || {}, type = schema.type || "string", isText = type === "string", [text, setText] = useState("");
-  const choices = schema.enum || (type === "boolean" ? [true, false] : null);
+  const schema = item.schema || { type: "string" }, choices = schema.enum || (schema.type === "boolean" ? [true, false] : null);
+  const [form, setForm] = useState(() => formOf({ title: "Answer", ...schema }));
   const answer = (/** @type {any} */ value) => void decide(item, "answer", { value }, "Answered.");
   if (choices) return html`<div class="answer">${choices.map((/** @type {any} */ value, /** @type {number} */ place) =>
     html`<${Act} key=${place} main=${place === 0} label=${value === true ? "Yes" : value === false ? "No" : safe(asText(value))} onClick=${() => answer(value)} />`)}</div>`;
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    try {
-      answer(isText ? text : readJson(text, "The answer"));
-    } catch (error) {
-      say(/** @type {Error} */ (error).message, true);
-    }
+    const { value, problems } = readForm(form);
+    if (problems.length) setForm({ ...form, shown: true });
+    else answer(value);
   };
-  return html`<form class="answer" onSubmit=${submit}><input class="field" aria-label="Answer" autocomplete="off" inputmode=${/integer|number/.test(type) ? "decimal" : undefined}
-    placeholder=${type === "integer" ? "A whole number" : isText ? "Text" : type === "number" ? "A number" : "JSON"} value=${text} onInput=${(/** @type {any} */ change) => setText(change.target.value)} />
-    <${Act} main submit label="Answer" keyName="↵" /></form>`;
+  return html`<form onSubmit=${submit}><${SchemaForm} form=${form} onForm=${setForm} id=${`answer-${item.request_id}`} />
+    <div class="answer"><${Act} main submit label="Answer" keyName="↵" />
+      ${/^(object|array)$/.test(schema.type) && html`<${Act} label=${form.text === null ? "As JSON" : "As a form"} onClick=${() => setForm(flipForm(form))} />`}</div></form>`;
 }

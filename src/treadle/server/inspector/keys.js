@@ -5,7 +5,7 @@ import { decide, editItem, moveItem } from "./inbox.js";
 import { go, place } from "./place.js";
 import { enterSide, leaveSide } from "./side.js";
 import { editCall } from "./side_call.js";
-import { current, dialog, look, move, rewind, seek, seekStep, toggle } from "./task_state.js";
+import { current, dialog, follow, look, move, rewind, seek, seekStep, toggle } from "./task_state.js";
 import { actByKey, offered } from "./task_verbs.js";
 import { listLink, moveCursor, TASK_KEYS } from "./tasks.js";
 import { reveal } from "./timeline_view.js";
@@ -39,7 +39,7 @@ const IN_INBOX = {
 
 /** @type {Record<string, () => void>} */
 const IN_TASK = {
-  ",": () => seek(-1), ".": () => seek(1), "<": () => seekStep(-1), ">": () => seekStep(1), 0: () => look(null), g: rewind,
+  ",": () => seek(-1), ".": () => seek(1), "<": () => seekStep(-1), ">": () => seekStep(1), 0: follow, g: rewind,
   Enter: openRow, Escape: leaveSide, o: () => void (offered.value.size && (dialog.value = "more")),
 };
 

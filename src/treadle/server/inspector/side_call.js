@@ -1,15 +1,15 @@
 // A call in the side panel: what it waits for, its arguments, its result, and what else it could have returned.
-import { duration, moment, safe } from "./format.js";
+import { duration, line, moment, safe } from "./format.js";
 import { plain } from "./fold_state.js";
 import { Asked } from "./asked.js";
 import { isEditable } from "./offers.js";
 import { taskLink } from "./place.js";
 import { Recorded } from "./records.js";
 import { Back } from "./side_parts.js";
-import { may, now, tasks } from "./store.js";
+import { may, now, reports, tasks } from "./store.js";
 import { dialog, isLive, past, shown, word } from "./task_state.js";
 import { busyTime, waiting } from "./timeline.js";
-import { Act, html, Note, State } from "./ui.js";
+import { Act, html, Json, Note, State } from "./ui.js";
 
 /** How a call may be repeated and undone. @param {any} call */
 function effectOf(call) {
@@ -25,7 +25,7 @@ export function editCall(call) {
 /** @param {{id: string, call: any, row: any}} props */
 export function CallDetail({ id, call, row }) {
   const { permit } = call, settled = !waiting(call);
-  return html`<${Asked} step=${call.step} call=${call} />
+  return html`<${Asked} step=${call.step} call=${call} /><${Waits} call=${call} />
     ${permit?.status === "denied" && html`<${Note} icon="no">Denied${permit.by ? ` by ${safe(permit.by)}` : ""}${permit.reason ? `: ${safe(permit.reason)}` : ""}<//>`}
     <section><h3 class="cap">Arguments${call.by ? `, edited by ${safe(call.by)}` : ""}</h3>
       <${Recorded} value=${call.arguments} id=${id} seq=${answerSeq(call)} pick=${argumentsOf(call)} /></section>
@@ -37,6 +37,17 @@ export function CallDetail({ id, call, row }) {
       <${Recorded} value=${call.output} id=${id} seq=${call.lastSeq} pick=${(/** @type {any} */ event) => event.output} /></section>`}
     <${Figures} call=${call} />
     <${Acts} call=${call} row=${row} />`;
+}
+
+/** What a call waits for, if it is not a person. @param {{call: any}} props */
+function Waits({ call }) {
+  const waits = waiting(call);
+  if (waits === "sleeps") return html`<${Note} icon="timer">It sleeps, and goes on by itself.<//>`;
+  if (waits === "stopped") return html`<${Note} icon="agent">The subagent's task has stopped.<//>`;
+  if (waits !== "in background") return null;
+  const progress = call.ticket?.progress;
+  return html`<${Note} icon="timer">Its work goes on elsewhere. The process that does it brings the result.<//>
+    ${progress !== undefined && progress !== null && html`<section><h3 class="cap">Progress</h3><${Json} value=${progress} /></section>`}`;
 }
 
 /** The event of the answer that asked for a call. @param {any} call */
@@ -53,6 +64,7 @@ function Figures({ call }) {
   const took = call.runs.length ? `${duration(busyTime(call.runs, until) / 1e3)}${isOpen ? " until now" : ""}` : "–";
   const child = call.child && tasks.value.get(call.child);
   return html`<dl class="kv"><dt>Took</dt><dd>${waits === "unknown" ? "not known" : took}</dd>
+    ${isOpen && reports.value[call.id] !== undefined && html`<dt>Reports</dt><dd>${line(reports.value[call.id])}</dd>`}
     <dt>Effect</dt><dd>${effectOf(call)}</dd>${call.attempt > 1 && html`<dt>Attempt</dt><dd>${call.attempt}</dd>`}
     ${permit?.rule && html`<dt>Rule</dt><dd>${safe(permit.rule)}${permit.by ? `, decided by ${safe(permit.by)}` : ""}</dd>`}
     ${call.child && html`<dt>Subagent</dt><dd><a class="mono" href=${taskLink(call.child)}>${safe(call.child)}</a> ${child && html`<${State} state=${child.state_text} />`}</dd>`}

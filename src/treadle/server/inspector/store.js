@@ -26,6 +26,8 @@ setInterval(() => document.hidden || (now.value = Date.now()), 1000);
 export const opened = signal({ id: "", journal: new Journal(), version: 0, known: 0, loading: false, missing: "" });
 /** What a model is writing now, by step. @type {import("@preact/signals").Signal<Record<string, import("./writing.js").Writing>>} */
 export const writing = signal({});
+/** What running calls report now, by call. @type {import("@preact/signals").Signal<Record<string, any>>} */
+export const reports = signal({});
 /** Whether a living process drives the open task. */
 export const driven = signal(false);
 
@@ -179,6 +181,7 @@ async function open(id) {
   batch(() => {
     opened.value = { id, journal, version: 0, known: 0, loading: true, missing: "" };
     writing.value = {};
+    reports.value = {};
   });
   try {
     for (let more = true; more; ) {
@@ -197,7 +200,8 @@ async function open(id) {
 /** Take frames of the stream. @param {[string, any][]} frames */
 function take(frames) {
   const { id, journal } = opened.value;
-  let rows = /** @type {Map<string, any> | null} */ (null), texts = writing.value, waits = false, isOther = false;
+  let rows = /** @type {Map<string, any> | null} */ (null), waits = false, isOther = false, gone = false;
+  let texts = writing.value, said = reports.value;
   const before = journal.head;
   for (const [name, data] of frames) {
     if (name === "task_changed") {
@@ -205,10 +209,13 @@ function take(frames) {
       const before = tasks.value.get(data.task_id);
       waits ||= data.pending !== before?.pending;
       isOther ||= data.deleted || data.state_text !== before?.state_text;
+      gone ||= data.deleted && data.task_id === id;
       if (data.deleted) rows.delete(data.task_id);
       else rows.set(data.task_id, data);
     } else if (name === "changes_missed") void load();
+    else if (name === "child_event") said = data.event.kind === "delta" ? said : { ...said, [data.call]: data.event.description };
     else if (data.task_id !== id) continue;
+    else if (name === "tool_progress") said = { ...said, [data.call]: data.value };
     else if (name === "task_stood") driven.value = data.driven;
     else if (data.kind === "delta") texts = withDelta(texts, data);
     else if (data.kind === "model_restarted") texts = { ...texts, [data.step]: NOTHING };
@@ -217,6 +224,8 @@ function take(frames) {
   batch(() => {
     if (rows) tasks.value = rows;
     if (texts !== writing.value) writing.value = texts;
+    reports.value = said;
+    if (gone) opened.value = { ...opened.value, missing: "The task was deleted." };
     if (journal.head !== before) opened.value = { ...opened.value, version: journal.head, known: Math.max(opened.value.known, journal.head) };
   });
   if (waits) refreshPending();

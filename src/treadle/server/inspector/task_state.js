@@ -104,6 +104,12 @@ export function look(seq) {
   name();
 }
 
+/** Look at now; there already, select nothing, so that the page follows what runs. */
+export function follow() {
+  if (!past.value) selected.value = "";
+  look(null);
+}
+
 /** Go back or on by events. @param {number} by */
 export const seek = (by) => look((at.value ?? opened.value.journal.head) + by);
 

@@ -5,7 +5,7 @@ import { asText } from "./fold_state.js";
 import { count, duration, line, mark, plural, safe } from "./format.js";
 import { taskLink } from "./place.js";
 import { iconOf } from "./side_parts.js";
-import { now, opened, tasks } from "./store.js";
+import { now, opened, reports, tasks } from "./store.js";
 import { current, flip, isLive, rows, select, selected, sheet, shown } from "./task_state.js";
 import { busyTime, isBad, partsOf, scale, ticks, waiting } from "./timeline.js";
 import { html, Icon } from "./ui.js";
@@ -91,11 +91,14 @@ function CallLabel({ row }) {
   const { call } = row, waits = waiting(call), child = call.child && tasks.value.get(call.child);
   const [icon, tone] = waits || isBad(call) ? iconOf(call) : call.undoes ? ["undo", ""] : call.child ? ["agent", ""] : ["", ""];
   return html`${icon && html`<${Icon} name=${icon} tone=${tone} />`}<span class="n cut">${safe(call.name)}</span>
-    <span class="a cut">${call.undoes ? "compensation" : line(call.arguments)}</span>
+    <span class="a cut">${call.undoes ? "compensation" : reported(call) || line(call.arguments)}</span>
     ${call.child && html`<a class="into" tabindex="-1" href=${taskLink(call.child)} title=${`Open the subagent's task${child ? `, ${child.state_text}` : ""}`}
       aria-label="Open the subagent's task" onClick=${(/** @type {Event} */ event) => event.stopPropagation()}><${Icon} name="open" /></a>`}
     <span class="sr">${waits || call.outcome || "open"}</span>`;
 }
+
+/** What a running call reports. @param {any} call */
+const reported = (call) => (isLive.value && call.runs.at(-1)?.ended === null ? line(reports.value[call.id]) : "");
 
 /** @param {any} props */
 function Bar({ axis, began, ended, kind, title }) {
