@@ -188,7 +188,7 @@ function Answer({ item }) {
     if (problems.length) setForm({ ...form, shown: true });
     else answer(value);
   };
-  return html`<form onSubmit=${submit}><${SchemaForm} form=${form} onForm=${setForm} id=${`answer-${item.request_id}`} />
+  return html`<form class=${/^(object|array)$/.test(schema.type) ? "" : "one"} onSubmit=${submit}><${SchemaForm} form=${form} onForm=${setForm} id=${`answer-${item.request_id}`} />
     <div class="answer"><${Act} main submit label="Answer" keyName="↵" />
       ${/^(object|array)$/.test(schema.type) && html`<${Act} label=${form.text === null ? "As JSON" : "As a form"} onClick=${() => setForm(flipForm(form))} />`}</div></form>`;
 }

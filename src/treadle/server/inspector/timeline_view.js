@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { asText } from "./fold_state.js";
 import { count, duration, line, mark, plural, safe } from "./format.js";
-import { taskLink } from "./place.js";
+import { go, taskLink } from "./place.js";
 import { iconOf } from "./side_parts.js";
 import { now, opened, reports, tasks } from "./store.js";
 import { current, flip, isLive, rows, select, selected, sheet, shown } from "./task_state.js";
@@ -89,11 +89,15 @@ function StepLabel({ row }) {
 /** @param {{row: Row}} props */
 function CallLabel({ row }) {
   const { call } = row, waits = waiting(call), child = call.child && tasks.value.get(call.child);
+  const enter = (/** @type {Event} */ event) => {
+    event.stopPropagation(); // for the keyboard the panel has a link
+    go(taskLink(call.child));
+  };
   const [icon, tone] = waits || isBad(call) ? iconOf(call) : call.undoes ? ["undo", ""] : call.child ? ["agent", ""] : ["", ""];
   return html`${icon && html`<${Icon} name=${icon} tone=${tone} />`}<span class="n cut">${safe(call.name)}</span>
     <span class="a cut">${call.undoes ? "compensation" : reported(call) || line(call.arguments)}</span>
-    ${call.child && html`<a class="into" tabindex="-1" href=${taskLink(call.child)} title=${`Open the subagent's task${child ? `, ${child.state_text}` : ""}`}
-      aria-label="Open the subagent's task" onClick=${(/** @type {Event} */ event) => event.stopPropagation()}><${Icon} name="open" /></a>`}
+    ${call.child && html`<span class="into" aria-hidden="true" title=${`Open the subagent's task${child ? `, ${child.state_text}` : ""}`}
+      onClick=${enter}><${Icon} name="open" /></span>`}
     <span class="sr">${waits || call.outcome || "open"}</span>`;
 }
 
@@ -148,6 +152,6 @@ function Fold({ row }) {
 function Said({ row }) {
   const { note } = row, people = note.by && note.by !== "user";
   const text = note.icon === "say" ? `“${note.text}”` : note.text;
-  return html`<div class="lab"><${Icon} name=${note.icon} tone=${note.icon === "ask" ? "wait" : ""} /><span class="cut">${safe(asText(text))}</span>${people && html`<span class="qq">${safe(note.by)}</span>`}</div>`;
+  return html`<div class="lab"><${Icon} name=${note.icon} tone=${note.icon === "ask" ? "wait" : ""} /><span class="cut">${safe(asText(text))}</span>${people && html`<span class="qq">${note.icon === "say" ? "" : "by "}${safe(note.by)}</span>`}</div>`;
 }
 
