@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -41,20 +43,41 @@ async def test_the_page_and_its_files_need_no_principal_and_everything_else_does
         assert (await stranger.get("/inspector/0/../../secret")).status_code in (401, 404)
 
 
-async def test_the_page_may_run_only_its_own_files_and_its_import_map():
-    async with Client(api(), None) as stranger:
-        page = await stranger.get("/")
+def mounted() -> Any:
+    """Return a site that has the application below a path."""
+    inner = api()
+    site = fastapi.FastAPI(lifespan=inner.lifespan)
+    site.mount("/agents", inner)
+    return site
+
+
+@pytest.mark.parametrize(("site", "path"), [(api, "/"), (mounted, "/agents/")])
+async def test_the_page_may_run_only_its_own_files_and_its_import_map(site: Callable[[], Any], path: str):
+    async with Client(site(), None) as stranger:
+        page = await stranger.get(path)
     import_map = re.search(r'<script type="importmap">(.*?)</script>', page.text, re.DOTALL)
     assert import_map is not None
     digest = base64.b64encode(hashlib.sha256(import_map[1].encode()).digest()).decode()
-    policy = page.headers["content-security-policy"].split("; ")
-    assert f"script-src 'self' 'sha256-{digest}'" in policy
-    assert {"default-src 'none'", "base-uri 'none'", "frame-ancestors 'none'", "form-action 'none'"} <= set(
-        policy
+    assert page.headers["content-security-policy"].split("; ") == [
+        "default-src 'none'",
+        f"script-src 'self' 'sha256-{digest}'",
+        "style-src 'self'",
+        "img-src 'self' blob: data:",
+        "connect-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    others = (
+        "x-content-type-options",
+        "referrer-policy",
+        "cross-origin-opener-policy",
+        "cross-origin-resource-policy",
     )
-    assert "unsafe" not in page.headers["content-security-policy"]
+    assert [page.headers[name] for name in others] == ["nosniff", "no-referrer", "same-origin", "same-origin"]
     assert "style=" not in page.text
     assert len(re.findall(r"<script", page.text)) == 2
+    assert not re.search(r'(src|href)="/', page.text), "its links work below any path"
 
 
 async def test_the_page_is_compared_at_each_visit_and_its_files_have_a_path_for_each_version():
@@ -68,10 +91,7 @@ async def test_the_page_is_compared_at_each_visit_and_its_files_have_a_path_for_
 
 
 async def test_a_mounted_application_has_the_page_below_its_path():
-    inner = api()
-    site = fastapi.FastAPI(lifespan=inner.lifespan)
-    site.mount("/agents", inner)
-    async with Client(site, None) as stranger:
+    async with Client(mounted(), None) as stranger:
         page = await stranger.get("/agents/")
         assert page.status_code == 200
         assert {(await stranger.get(f"/agents/{link}")).status_code for link in links(page.text)} == {200}

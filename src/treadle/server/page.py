@@ -104,6 +104,7 @@ class Page:
         headers = {
             "Content-Security-Policy": self._policy,
             "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
             "ETag": f'"{self._digest}"',
             "Cache-Control": "no-cache",
         }
@@ -120,6 +121,7 @@ class Page:
         headers = {
             "Cache-Control": "public, max-age=31536000, immutable",
             "Content-Security-Policy": "default-src 'none'",
+            "Cross-Origin-Resource-Policy": "same-origin",
             "Vary": "Accept-Encoding",
         }
         if _TAKES_GZIP.search(request.headers.get("accept-encoding", "")):
