@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from threading import Event, Thread
 from typing import Any, TypeVar
 
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
 from treadle import Agent, Runner
 from treadle.server import ADMIN, Principal, app
 from treadle.server.principals import bearer_token
@@ -33,6 +36,7 @@ class Site:
         agents: the agents that it drives.
         store: the journal; by default it is in memory.
         runner: the runner, in place of one of these agents on this store.
+        prefix: the path below which the application is mounted in another one.
         options: arguments of `app`.
     """
 
@@ -42,11 +46,13 @@ class Site:
         store: Any = "memory:",
         *,
         runner: Runner | None = None,
+        prefix: str = "",
         **options: Any,
     ) -> None:
         self.runner = Runner(store, agents=agents) if runner is None else runner
         self._socket = tcp_socket("127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}{prefix}"
+        self._prefix = prefix
         self._options, self._began, self._loop = options, Event(), asyncio.new_event_loop()
         self._server: Server | None = None
         self._thread = Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
@@ -56,7 +62,8 @@ class Site:
     async def _serve(self) -> None:
         api = app(self.runner, auth=_by_name, **self._options)
         async with api.lifespan():
-            self._server = Server(config(api), api.leave, 0.0)
+            served: Any = Starlette(routes=[Mount(self._prefix, api)]) if self._prefix else api
+            self._server = Server(config(served), api.leave, 0.0)
             self._began.set()
             await self._server.serve([self._socket])
 
