@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from treadle.results.tasks import Task
     from treadle.results.usage import TaskUsage
     from treadle.runner.handle import RunHandle
+    from treadle.tools.a2a.remote_agent import RemoteAgent
     from treadle.tools.function import tool
     from treadle.tools.index import ToolIndex
     from treadle.tools.mcp.server import MCPServer
@@ -108,6 +109,7 @@ _HOMES = {  # a name is imported on first use, with its own imports only
     "Reading": "treadle.agents.dialects.dialect",
     "Reasoning": "treadle.core.messages",
     "ReasoningDelta": "treadle.core.model",
+    "RemoteAgent": "treadle.tools.a2a.remote_agent",
     "Replace": "treadle.policy.verdicts",
     "RequestContext": "treadle.agents.context",
     "Rewrite": "treadle.policy.guardrails",
@@ -187,6 +189,7 @@ __all__ = [
     "Reading",
     "Reasoning",
     "ReasoningDelta",
+    "RemoteAgent",
     "Replace",
     "RequestContext",
     "Rewrite",

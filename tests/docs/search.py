@@ -105,7 +105,15 @@ WORDS = {
         "user interface",
         "chatbot",
     ],
-    "guide/other-clients.md": ["A2A", "Agent2Agent", "agent card", "a2a-sdk", "agent to agent"],
+    "guide/other-clients.md": [
+        "A2A",
+        "Agent2Agent",
+        "agent card",
+        "a2a-sdk",
+        "remote agent",
+        "RemoteAgent",
+        "agent to agent",
+    ],
     "guide/http-api.md": ["SSE", "HTTP API", "REST", "curl", "streaming", "Last-Event-ID"],
     "guide/custom-models.md": ["custom model", "own model", "ScriptedModel", "fake model"],
     "how-to/web-app.md": ["FastAPI", "streaming", "web app"],
@@ -200,6 +208,7 @@ QUERIES = {
     "browser": "guide/inspector",
     "A2A": "guide/other-clients",
     "agent card": "guide/other-clients",
+    "remote agent": "guide/other-clients",
     "CopilotKit": "guide/chat-front-ends",
 }
 """The page that each query has to find."""

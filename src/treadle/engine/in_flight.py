@@ -349,7 +349,8 @@ class EffectsInFlight:
         if in_flight is self._inline:
             self.detach_inline()
         in_flight.cancel_reason = reason
-        in_flight.task.cancel(reason)
+        # A tool reads the reason, as the first argument of its `CancelledError`: a cancelled task never continues it.
+        in_flight.task.cancel("cancelled" if self._state.cancelling else reason)
         if in_flight.timer is not None:
             in_flight.timer.cancel()
         if not in_flight.has_own_grace:

@@ -19,7 +19,7 @@ from tests.server.sse import frames
 from treadle import Agent, File, Message, ModelAnswer, Runner, ScriptedModel, Text, ToolCall, ToolOutput, tool
 from treadle.llm.scripted import call
 from treadle.server import ServerLimits, app
-from treadle.server.protocols.a2a import TERMINAL
+from treadle.server.protocols.a2a import REPEATS, TERMINAL
 
 pytestmark = pytest.mark.anyio
 
@@ -152,11 +152,9 @@ async def test_the_card_describes_the_agent_and_names_its_address():
         interface = {"url": f"{url}/a2a/shop", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
         assert card["supportedInterfaces"] == [interface]
         assert (card["name"], card["description"], card["skills"]) == ("shop", "Sells things.", skills)
-        assert card["capabilities"] == {
-            "streaming": True,
-            "pushNotifications": False,
-            "extendedAgentCard": False,
-        }
+        capabilities = {"streaming": True, "pushNotifications": False, "extendedAgentCard": False}
+        extension = {"uri": REPEATS, "description": "A repeated message is one task."}
+        assert card["capabilities"] == {**capabilities, "extensions": [extension]}
         root = await server.client.get("/.well-known/agent-card.json", headers=server.headers())
         assert root.json() == card
         known = {**server.headers(), "If-None-Match": root.headers["etag"]}

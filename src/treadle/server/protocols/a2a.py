@@ -42,6 +42,9 @@ from treadle.server.protocols.stops import Stop, waits_for_client
 VERSION: Final = "1.0"
 """The version of the protocol."""
 
+REPEATS: Final = "urn:treadle:a2a:repeated-messages"
+"""The extension of the card that tells clients that a repeated message is one task."""
+
 OWN: Final = "treadle"
 """The key of Treadle's own data in `metadata`."""
 
@@ -157,7 +160,12 @@ def agent_card(agent: AgentInfo, url: str) -> Frame:
         "description": description,
         "version": agent.fingerprint,
         "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": VERSION}],
-        "capabilities": {"streaming": True, "pushNotifications": False, "extendedAgentCard": False},
+        "capabilities": {
+            "streaming": True,
+            "pushNotifications": False,
+            "extendedAgentCard": False,
+            "extensions": [{"uri": REPEATS, "description": "A repeated message is one task."}],
+        },
         "securitySchemes": {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}},
         "securityRequirements": [{"schemes": {"bearer": {"list": []}}}],
         "defaultInputModes": [*modes, "image/*", "application/pdf"],
