@@ -238,7 +238,7 @@ def reconciled(lost: Any, ctx: Any) -> Any:
 
 
 async def test_a_reconciliation_that_raises_tells_where(tmp_path: Path) -> None:
-    @tool(reconcile=reconciled, timeout=0.05)
+    @tool(reconcile=reconciled, timeout=1.0)
     async def pay() -> str:
         """Pay."""
         await asyncio.Event().wait()
@@ -404,7 +404,7 @@ async def test_a_tool_that_hangs_in_a_thread_says_where(monkeypatch: Any, caplog
     def deep_inside() -> None:
         over.wait(60)
 
-    @tool(read_only=True, timeout=0.05)
+    @tool(read_only=True, timeout=1.0)
     def work() -> None:
         """Work."""
         deep_inside()
@@ -433,7 +433,7 @@ async def test_a_policy_function_that_hangs_in_a_thread_says_where() -> None:
     def judge(request: Any) -> None:
         over.wait(60)
 
-    policy = Policy(Rule("gate", judge, tool="look"), deadline=0.05)
+    policy = Policy(Rule("gate", judge, tool="look"), deadline=1.0)
     try:
         async with Runner("memory:", policy=policy) as runner:
             result = await runner.run(agent_of(name="tea"), "go")
@@ -447,7 +447,7 @@ async def test_a_policy_function_that_hangs_in_a_thread_says_where() -> None:
 async def test_where_code_hangs_no_secret_is_told(monkeypatch: Any) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "tok-9f8e7d6c5b4a3210")
 
-    @tool(read_only=True, timeout=0.05)
+    @tool(read_only=True, timeout=1.0)
     async def work() -> None:
         """Work."""
         await asyncio.Event().wait() or "tok-9f8e7d6c5b4a3210"
