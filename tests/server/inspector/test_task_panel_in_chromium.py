@@ -250,7 +250,7 @@ def test_on_a_phone_the_panel_is_a_sheet(browser: Browser, site: Site) -> None:
     until(browser, "getComputedStyle(document.querySelector('aside')).display === 'none'")
     assert browser.run("document.activeElement.className") == "rows"
     press(browser, "o")
-    until_text(browser, "dialog[open] .dialog-t", "What this task takes now")
+    until_text(browser, "dialog[open] .dialog-t", "Actions")
     press(browser, "Escape")
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     browser.show(1440, 900)

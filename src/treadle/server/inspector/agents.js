@@ -144,7 +144,13 @@ function Item({ agent, at }) {
   }, [isOpen]);
   return html`<div class="item" ref=${box} id=${`a-${at}`} role="option" aria-selected=${isOpen} onClick=${() => go(linkOf(agent.name))}><${Icon} name="agent" />
     <span class="t cut">${safe(agent.name)}</span><span></span><span class="s cut">${safe(agent.description || agent.instructions || "")}</span>
-    <span class="s cut qq">${safe([agent.model || agent.worker, plural(agent.tools.length, "tool")].join(" · "))}</span></div>`;
+    <span class="s cut qq">${safe([agent.model || agent.worker, ...has(agent)].join(" · "))}</span></div>`;
+}
+
+/** What an agent has, in numbers. @param {any} agent */
+function has(agent) {
+  const parts = /** @type {[any[], string][]} */ ([[agent.tools, "tool"], [agent.toolsets, "toolset"], [agent.subagents, "subagent"], [agent.handoffs, "handoff"]]);
+  return parts.filter(([list]) => list.length).map(([list, noun]) => plural(list.length, noun));
 }
 
 /** @param {{agent: any}} props */

@@ -172,7 +172,7 @@ function Answers({ item }) {
     <div class="answer">${isSettled
       ? html`<${Act} main label="It happened" keyName="h" onClick=${by("h")} /><${Act} label="It did not" keyName="n" onClick=${by("n")} />`
       : html`<${Act} main label="Approve" keyName="a" onClick=${by("a")} /><${Act} label="Deny" keyName="d" onClick=${by("d")} />
-        <${Act} icon="edit" label="Change arguments" keyName="e" onClick=${by("e")} />`}</div>`;
+        <${Act} label="Change arguments" keyName="e" onClick=${by("e")} />`}</div>`;
 }
 
 /** An answer by its schema: a choice, yes or no, or fields. @param {{item: any}} props */

@@ -64,7 +64,7 @@ function Plan({ plan }) {
   if (!plan) return html`<p class="qq" role="status">Looking what it would take back…</p>`;
   if (plan.refused) return html`<${Note} icon="no">${safe(plan.refused)}<//>`;
   if (!plan.steps.length) return html`<p class="q">There is nothing to take back.</p>`;
-  return html`<p class="q">It would take back ${safe(plan.steps.join(", "))}. Nothing is deleted: the journal grows by one branch.
+  return html`<p class="q">It would take back ${plan.steps.length === 1 ? "step" : "steps"} ${safe(plan.steps.join(", "))}. Nothing is deleted: the journal grows by one branch.
       Spent tokens stay spent.</p>
     ${plan.calls.length > 0 && html`<${Verdicts} calls=${plan.calls} planned=${true} />`}
     ${plan.problem && html`<${Note} tone="wait" icon="degraded">${safe(plan.problem)}<//>`}`;

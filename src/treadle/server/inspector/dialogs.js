@@ -46,7 +46,7 @@ function More() {
       act();
     });
   };
-  return html`<h2 class="dialog-t" id="dialog-t">What this task takes now</h2>
+  return html`<h2 class="dialog-t" id="dialog-t">Actions</h2>
     <div class="verbs">${verbs.map((verb) => html`<button type="button" key=${verb.name} class="verb" onClick=${choose(verb.act)}>
       <${Icon} name=${verb.icon} /><b>${verb.label}</b><span class="q">${verb.says}</span><kbd aria-hidden="true">${verb.key}</kbd></button>`)}</div>`;
 }

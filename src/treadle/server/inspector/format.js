@@ -8,8 +8,8 @@ export function duration(ms) {
   if (ms < 1) return ms <= 0 ? "0" : "<1 ms";
   if (ms < 1e3) return `${Math.round(ms)} ms`;
   if (ms < 6e4) return `${(ms / 1e3).toFixed(ms < 1e4 ? 2 : 1)} s`;
-  if (ms < 36e5) return `${Math.floor(ms / 6e4)} m ${Math.floor((ms % 6e4) / 1e3)} s`;
-  if (ms < 864e5) return `${Math.floor(ms / 36e5)} h ${Math.floor((ms % 36e5) / 6e4)} m`;
+  if (ms < 36e5) return `${Math.floor(ms / 6e4)} min ${Math.floor((ms % 6e4) / 1e3)} s`;
+  if (ms < 864e5) return `${Math.floor(ms / 36e5)} h ${Math.floor((ms % 36e5) / 6e4)} min`;
   return `${Math.floor(ms / 864e5)} d ${Math.floor((ms % 864e5) / 36e5)} h`;
 }
 
@@ -24,7 +24,7 @@ export function mark(ms) {
 export function money(amount) {
   if (amount === null || amount === undefined) return "–";
   const value = Number(amount);
-  if (value === 0) return "$0";
+  if (Number.isInteger(value)) return `$${count(value)}`;
   if (value < 0.01) return `$${value.toFixed(4)}`;
   return value < 10 ? `$${value.toFixed(3)}` : `$${count(value.toFixed(2))}`;
 }

@@ -150,7 +150,7 @@ function Answers({ open }) {
   if (open.kind === "question") return html`<${AnswerForm} open=${open} />`;
   if (open.kind === "settlement") return html`<div class="answer"><${Act} main label="It happened" keyName="h" onClick=${() => decide("happened")} /><${Act} label="It did not" keyName="n" onClick=${() => decide("not")} /></div>`;
   return html`<label><span class="cap">Reason, if you deny it: the model reads it</span><input class="field" value=${reason.value} onInput=${(/** @type {any} */ change) => (reason.value = change.target.value)} /></label>
-    <div class="answer"><${Act} main label=${edited.value ? "Approve as changed" : "Approve"} keyName="a" onClick=${() => decide("approve")} /><${Act} label="Deny" keyName="d" onClick=${() => decide("deny")} /><${Act} icon="edit" label=${edited.value ? "As asked" : "Change arguments"} keyName="e" onClick=${editItem} /></div>`;
+    <div class="answer"><${Act} main label=${edited.value ? "Approve as changed" : "Approve"} keyName="a" onClick=${() => decide("approve")} /><${Act} label="Deny" keyName="d" onClick=${() => decide("deny")} /><${Act} label=${edited.value ? "As asked" : "Change arguments"} keyName="e" onClick=${editItem} /></div>`;
 }
 
 /** An answer by its schema: a choice, yes or no, a number, text, or JSON. @param {{open: any}} props */

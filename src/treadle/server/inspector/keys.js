@@ -15,7 +15,7 @@ export const KEYS = [
   ["↑ ↓ j k", "next row"], ["↵", "open, unfold, or go to the answer"], [", .", "one event back, one on"], ["< >", "one step back, one on"],
   ["g", "rewind to what is selected"], ["0", "back to now"], ["s r p", "step, run or try again, pause"],
   ["S b P", "skip the failed step, run to a place, stop now"], ["m w x z", "message, next input, cancel, finalize"],
-  ["u f", "undo with its preview, fork here"], ["o", "all that the task takes now"],
+  ["u f", "undo with its preview, fork here"], ["o", "all actions"],
   ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"],
   ["/ f", "search, filter"], ["Space *", "mark a task, mark all; Shift with ↑ ↓ marks too"],
   ["x Del", "cancel or delete the marked tasks"], ["→ ←", "the tree of a task, and back"],

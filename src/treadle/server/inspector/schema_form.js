@@ -63,7 +63,7 @@ function Fields({ schema, draft, set, path, form, id, wrong }) {
   const left = all.filter(([name]) => isOut(name));
   return html`${all.filter(([name]) => !isOut(name)).map(([name, each]) => html`<${Field} key=${name} name=${name} schema=${each} draft=${draft[name]}
       set=${put(name)} path=${path ? `${path}.${name}` : name} required=${needs(name)} canDrop=${!schema.open} form=${form} id=${`${id}-${name}`} wrong=${wrong} />`)}
-    ${left.length > 0 && html`<div class="f f-left"><span class="qq">Left out</span><span class="answer">${left.map(([name, each]) => {
+    ${left.length > 0 && html`<div class="f f-left"><span class="qq">Optional</span><span class="answer">${left.map(([name, each]) => {
       const { description, title, default: fallback } = resolved(each, form.schema);
       const hint = [description, fallback === undefined || fallback === null ? "" : `It is ${JSON.stringify(fallback)} then`].filter(Boolean).join(". ");
       return html`<button type="button" class="btn" key=${name} id=${`${id}-${name}-add`} title=${safe(hint)} onClick=${add(name, each)}>Add ${safe(form.before === undefined && title ? title.toLowerCase() : name)}</button>`;

@@ -32,7 +32,7 @@ export function CallDetail({ id, call, row }) {
     ${call.rewritten && html`<section><h3 class="cap">Arguments as ${safe(call.rewrittenBy?.join(", ") || "middleware")} changed them</h3>
       <${Recorded} value=${call.rewritten} id=${id} seq=${call.seq} pick=${(/** @type {any} */ event) => event.arguments} /></section>`}
     ${settled && call.error && html`<section><h3 class="cap">Error</h3>
-      <${Note} tone="bad" icon="failed"><b>${safe(call.error.kind)}</b> ${safe(plain(call.error.message))}<//></section>`}
+      <${Note} tone="bad" icon="failed">${call.error.kind !== "unknown" && html`<b>${safe(call.error.kind)}</b>`} ${safe(plain(call.error.message))}<//></section>`}
     ${settled && !call.error && call.outcome && html`<section><h3 class="cap">Result${call.replaced ? ", replaced in this fork" : ""}</h3>
       <${Recorded} value=${call.output} id=${id} seq=${call.lastSeq} pick=${(/** @type {any} */ event) => event.output} /></section>`}
     <${Figures} call=${call} />
@@ -76,8 +76,8 @@ function Figures({ call }) {
 /** @param {{call: any, row: any}} props */
 function Acts({ call, row }) {
   if (!may("edit")) return html`<${Back} row=${row} />`;
-  const mayEdit = !past.value && isEditable(shown.value.state, word.value, call);
+  const mayEdit = !past.value && call.permit?.status !== "asked" && isEditable(shown.value.state, word.value, call);
   return html`<div class="answer"><${Back} row=${row} />
-    ${mayEdit && html`<${Act} icon="edit" label="Change the arguments" keyName=${call.permit?.status === "asked" ? undefined : "e"} onClick=${() => editCall(call)} />`}
+    ${mayEdit && html`<${Act} icon="edit" label="Change the arguments" keyName="e" onClick=${() => editCall(call)} />`}
     ${call.outcome && !call.undoes && html`<${Act} icon="fork" label="Fork with another result" onClick=${() => (dialog.value = { name: "fork", replace: call })} />`}</div>`;
 }

@@ -1,6 +1,6 @@
 // Parts of the side panel and of dialogs: icons of calls, verdicts of an undo, the way back in time.
 import { safe } from "./format.js";
-import { past, rewind, shown } from "./task_state.js";
+import { past, rewind, shown, word } from "./task_state.js";
 import { isBad, waiting } from "./timeline.js";
 import { Act, html, Icon } from "./ui.js";
 
@@ -9,6 +9,9 @@ export function Back({ row }) {
   return row.lastSeq < shown.value.state.head || past.value ? html`<${Act} label="Rewind to here" keyName="g" onClick=${rewind} />` : null;
 }
 
+/** Whether the driver of an open call has gone. @param {any} call */
+export const isCutOff = (call) => word.value === "interrupted" && !call.outcome && call.runs.at(-1)?.ended === null;
+
 /** The icon and the colour of a call. @param {any} call @returns {[string, string]} */
 export function iconOf(call) {
   const waits = waiting(call);
@@ -16,6 +19,7 @@ export function iconOf(call) {
   if (waits === "sleeps") return ["timer", ""];
   if (waits) return ["ask", "wait"];
   if (isBad(call)) return ["failed", "bad"];
+  if (isCutOff(call)) return ["interrupted", "odd"];
   return call.outcome ? ["done", "ok"] : ["play", "run"];
 }
 

@@ -11,7 +11,7 @@ export function Slider() {
   const move = (/** @type {any} */ change) => look(Number(change.target.value));
   return html`<section class=${`time ${isPast ? "past" : ""}`} aria-label="Time">
     <div class="top"><span class="pair"><button type="button" aria-label="One event back" title="One event back" aria-keyshortcuts="," onClick=${() => seek(-1)}><${Icon} name="back" /></button><button type="button" aria-label="One event on" title="One event on" aria-keyshortcuts="." onClick=${() => seek(1)}><${Icon} name="on" /></button></span>
-      <span class="what cut"><b>${count(here)}</b> <span class="qq">of ${count(loading ? known : head)}</span> <span class="q">${safe(event?.description)}</span></span>
+      <span class="what cut"><b>${count(here)}</b> <span class="qq">of ${count(loading ? known : head)}</span> <span class="q">${event ? `· ${safe(event.description)}` : ""}</span></span>
       <span class="qq mono wide">${event && clock(event.time)}</span>
       ${isPast ? html`<${Act} main label="Back to now" keyName="0" onClick=${() => look(null)} />` : html`<span class="cap wide">${loading ? "reading…" : "now"}</span>`}</div>
     <div class="scrub"><input type="range" min="1" max=${head} value=${here} aria-label="Event" aria-valuetext=${`event ${here} of ${head}: ${event?.description}`} onInput=${move} /><${Marks} head=${head} here=${here} /></div>

@@ -56,7 +56,7 @@ const STOPPED = new Set(["paused", "interrupted", "cancelled"]);
 function Reasons({ state }) {
   const reasons = [...new Set(reasonsOf(state))], stopped = STOPPED.has(word.value) && (state.stopReason || state.limitDetail);
   return html`
-    ${state.error && html`<${Note} tone="bad" icon="failed"><b>${safe(state.error.kind)}</b> ${safe(state.error.message)}<//>`}
+    ${state.error && html`<${Note} tone="bad" icon="failed">${state.error.kind !== "unknown" && html`<b>${safe(state.error.kind)}</b>`} ${safe(state.error.message)}<//>`}
     ${reasons.length > 0 && html`<${Note} tone="wait" icon="degraded">${safe(reasons.join("; "))}<//>`}
     ${stopped && html`<${Note} icon=${word.value}>${safe(stopped)}<//>`}
     ${state.undo && html`<${Note} tone="wait" icon="undo">An undo has begun and not ended. Undo tries the rest again.<//>`}`;
@@ -122,7 +122,7 @@ function Actions() {
       <${Act} main=${verb.isMain} icon=${verb.icon} label=${verb.label} keyName=${verb.key} title=${verb.says} onClick=${verb.act} />
     </span>`)}
     ${(more || verbs.length > 1) && html`<button type="button" class="btn more" aria-haspopup="dialog" aria-keyshortcuts="o"
-      aria-label="All actions" title="All that this task takes now" onClick=${() => (dialog.value = "more")}>
+      aria-label="All actions" title="All actions" onClick=${() => (dialog.value = "more")}>
       <${Icon} name="more" /><kbd aria-hidden="true">o</kbd></button>`}
   </div>`;
 }

@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { asText } from "./fold_state.js";
 import { count, duration, line, mark, plural, safe } from "./format.js";
 import { go, taskLink } from "./place.js";
-import { iconOf } from "./side_parts.js";
+import { iconOf, isCutOff } from "./side_parts.js";
 import { now, opened, reports, tasks } from "./store.js";
 import { current, flip, isLive, rows, select, selected, sheet, shown } from "./task_state.js";
 import { busyTime, isBad, partsOf, scale, ticks, waiting } from "./timeline.js";
@@ -93,7 +93,7 @@ function CallLabel({ row }) {
     event.stopPropagation(); // for the keyboard the panel has a link
     go(taskLink(call.child));
   };
-  const [icon, tone] = waits || isBad(call) ? iconOf(call) : call.undoes ? ["undo", ""] : call.child ? ["agent", ""] : ["", ""];
+  const [icon, tone] = waits || isBad(call) || isCutOff(call) ? iconOf(call) : call.undoes ? ["undo", ""] : call.child ? ["agent", ""] : ["", ""];
   return html`${icon && html`<${Icon} name=${icon} tone=${tone} />`}<span class="n cut">${safe(call.name)}</span>
     <span class="a cut">${call.undoes ? "compensation" : reported(call) || line(call.arguments)}</span>
     ${call.child && html`<span class="into" aria-hidden="true" title=${`Open the subagent's task${child ? `, ${child.state_text}` : ""}`}
@@ -124,7 +124,7 @@ function CallBars({ row, axis, until }) {
   const tone = call.undoes ? "comp" : isBad(call) ? "bad" : "";
   const bars = call.runs.map((/** @type {any} */ run, /** @type {number} */ place) => {
     const isLast = place === call.runs.length - 1, ended = run.ended ?? until;
-    const kind = isLast && waits === "unknown" ? "unknown" : run.ended === null ? (isLive.value ? "live" : "") : isLast ? tone : run.how === "asked" || run.how === "slept" ? "" : "bad";
+    const kind = isLast && (waits === "unknown" || isCutOff(call)) ? "unknown" : run.ended === null ? (isLive.value ? "live" : "") : isLast ? tone : run.how === "asked" || run.how === "slept" ? "" : "bad";
     return html`<${Bar} key=${place} axis=${axis} began=${run.began} ended=${ended} kind=${kind} title=${`${safe(call.name)} ${duration((ended - run.began) / 1e3)}`} />`;
   });
   const last = call.runs.at(-1)?.ended ?? row.began;
@@ -136,6 +136,7 @@ function Took({ row, until }) {
   if (row.kind === "step") return html`${duration(busyTime(partsOf(shown.value.state, row.step), until) / 1e3)}`;
   const { call } = row, waits = waiting(call);
   if (waits) return html`<span class=${`st c-${waits === "unknown" ? "odd" : waits === "sleeps" ? "" : "wait"}`}>${waits}</span>`;
+  if (isCutOff(call)) return html`<span class="st c-odd">cut off</span>`;
   if (!call.runs.length) return call.outcome ? html`<span class="st">${call.outcome}</span>` : null;
   return html`${duration(busyTime(call.runs, until) / 1e3)}`;
 }
