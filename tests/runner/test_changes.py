@@ -42,6 +42,16 @@ def short_agent() -> Agent[Any]:
     return Agent(ScriptedModel([text("Hello.")]), name="greeter")
 
 
+async def test_a_fork_is_told_of_before_it_is_driven(runner: Runner) -> None:
+    before = (await runner.run(short_agent(), "Hi")).task_id
+    told = Told(runner)
+    await asyncio.sleep(0)
+    fork = await runner.fork(before, input="And?")
+    await until(lambda: told.states(fork.task_id) == ["created"])
+    await told.left()
+    assert [change.kind for change in told.tasks[-1].fork_changes] == ["input"]
+
+
 async def test_changes_tell_of_tasks_as_lists_show_them_and_nothing_from_before(runner: Runner) -> None:
     before = (await runner.run(short_agent(), "Hi")).task_id
     told = Told(runner)

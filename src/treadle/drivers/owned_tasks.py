@@ -298,6 +298,11 @@ class OwnedTasks:
         self._on_changes[token] = tell
         return lambda: self._on_changes.pop(token, None) and None
 
+    def report_created(self, task_id: str) -> None:
+        """Report a new task that this process created and does not own, to those who follow changes."""
+        if self._on_changes:
+            self._report_changes((task_id,))
+
     def _report_changes(self, task_ids: Collection[str] | None, deleted: Collection[str] = ()) -> None:
         for tell in list(self._on_changes.values()):
             tell(task_ids, deleted)

@@ -246,6 +246,7 @@ class ForkVerbs(ViewVerbs):
         made = Commit(new.task_id, 1, record, new, "created", release=True)
         made.format, made.figures = max(row.format, *[event.format for event in first]), figures_of(state)
         await commit(self._store, made)
+        self._owned.report_created(new.task_id)
 
 
 @frozen

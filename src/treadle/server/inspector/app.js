@@ -3,26 +3,34 @@ import { effect } from "@preact/signals";
 import { render } from "preact";
 import { Agents } from "./agents.js";
 import { door, token } from "./api.js";
+import { Compare } from "./compare.js";
+import { Cost } from "./cost.js";
 import { Dialog } from "./dialogs.js";
 import { Mark, SignIn } from "./doors.js";
 import { count, safe } from "./format.js";
 import { Inbox } from "./inbox.js";
 import { listen } from "./keys.js";
+import { Lineage } from "./lineage.js";
 import { place } from "./place.js";
 import { inbox, live, me, opened, start, toast, totals } from "./store.js";
 import { dialog, word } from "./task_state.js";
 import { TaskPage } from "./task.js";
 import { listLink, Tasks } from "./tasks.js";
+import { Threads } from "./threads.js";
 import { Empty, html, Icon } from "./ui.js";
 
 /** Views in the rail: address, icon, name. @type {[string, string, string][]} */
-const VIEWS = [["", "tasks", "Tasks"], ["inbox", "inbox", "Inbox"], ["agents", "agent", "Agents"]];
+const VIEWS = [["", "tasks", "Tasks"], ["inbox", "inbox", "Inbox"], ["threads", "say", "Threads"], ["agents", "agent", "Agents"],
+  ["cost", "cost", "Cost"]];
+
+/** The views of an address without an id. @type {Record<string, any>} */
+const PAGES = { "": Tasks, inbox: Inbox, threads: Threads, agents: Agents, cost: Cost, diff: Compare };
 
 function App() {
   if (door.value === "entering") return html`<main class="signin"><${Empty} title="Signing in…" /></main>`;
   if (!token.value) return html`<${SignIn} />`;
-  const { view, task } = place.value;
-  return html`<${Rail} view=${view === "t" ? "" : view} /><main>${view === "" ? html`<${Tasks} />` : view === "inbox" ? html`<${Inbox} />` : view === "agents" ? html`<${Agents} />` : view === "t" ? html`<${TaskPage} key=${task} id=${task} />` : html`<${Empty} title="There is no such view">The address names a view that this version does not have.<//>`}</main>
+  const { view, task, part } = place.value, isTask = view === "t", Page = isTask ? (part === "lineage" ? Lineage : TaskPage) : PAGES[view];
+  return html`<${Rail} view=${isTask || view === "diff" ? "" : view} /><main>${Page ? html`<${Page} key=${isTask ? `${task}/${part}` : view} id=${task} />` : html`<${Empty} title="There is no such view">The address names a view that this version does not have.<//>`}</main>
     <${Dialog} />${toast.value && html`<div class=${`toast ${toast.value.bad ? "bad" : ""}`} role=${toast.value.bad ? "alert" : "status"}>${safe(toast.value.text)}</div>`}
     <div class="sr" role="status">${view === "t" && opened.value.version ? `The task is ${word.value}.` : ""}</div>`;
 }
@@ -38,7 +46,8 @@ function Rail({ view }) {
 
 effect(() => {
   const { view, task } = place.value, waits = inbox.value.length ? `(${inbox.value.length}) ` : "";
-  document.title = `${waits}${view === "t" ? `${safe(task)} · ` : view === "inbox" ? "Inbox · " : view === "agents" ? "Agents · " : ""}Treadle`;
+  const name = view === "t" ? safe(task) : view === "diff" ? "Compare" : view && VIEWS.find(([each]) => each === view)?.[2];
+  document.title = `${waits}${name ? `${name} · ` : ""}Treadle`;
 });
 
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));

@@ -1,13 +1,17 @@
 // Keys. Letters are off in fields; no key decides anything outside of its view; what cannot be taken back asks first.
 import { moveAgent, writeMessage } from "./agents.js";
 import { decideByKey } from "./asked.js";
+import { leaveComparison, moveDifference, openSide, swapSides } from "./compare.js";
+import { clearFilters, moveBar, movePeriod, narrowBar, nextGroup } from "./cost.js";
 import { decide, editItem, moveItem } from "./inbox.js";
-import { go, place } from "./place.js";
+import { compareRelative, leaveLineage, markRelative, moveRelative, openRelative } from "./lineage.js";
+import { go, place, taskShown } from "./place.js";
 import { enterSide, leaveSide } from "./side.js";
 import { editCall } from "./side_call.js";
 import { current, dialog, follow, look, move, rewind, seek, seekStep, toggle } from "./task_state.js";
 import { actByKey, offered } from "./task_verbs.js";
 import { listLink, moveCursor, TASK_KEYS } from "./tasks.js";
+import { moveThread, openTurn, writeTurn } from "./threads.js";
 import { reveal } from "./timeline_view.js";
 
 /** The list of keys, as `?` shows it. @type {[string, string][]} */
@@ -19,12 +23,14 @@ export const KEYS = [
   ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"],
   ["/ f", "search, filter"], ["Space *", "mark a task, mark all; Shift with ↑ ↓ marks too"],
   ["x Del", "cancel or delete the marked tasks"], ["→ ←", "the tree of a task, and back"],
-  ["t i n", "tasks, inbox, a new task"], ["Esc", "close"], ["?", "this list"],
+  ["l d", "lineage, compare"], ["x", "swap the two sides of a comparison"], ["1 2", "open one of two tasks"],
+  ["b [ ]", "cost by something else, other periods"], ["t i v n c", "tasks, inbox, threads, a new task, cost"], ["Esc", "close"], ["?", "this list"],
 ];
 
 /** @type {Record<string, () => void>} */
 const EVERYWHERE = {
   "?": () => (dialog.value = "keys"), t: () => go(place.value.view === "" ? "#/" : listLink()), i: () => go("#/inbox"), n: () => go("#/agents"),
+  v: () => go("#/threads"), c: () => go("#/cost"),
   "/": () => {
     if (place.value.view !== "") go(listLink());
     setTimeout(() => document.getElementById("search")?.focus(), 50);
@@ -41,6 +47,7 @@ const IN_INBOX = {
 const IN_TASK = {
   ",": () => seek(-1), ".": () => seek(1), "<": () => seekStep(-1), ">": () => seekStep(1), 0: follow, g: rewind,
   Enter: openRow, Escape: leaveSide, o: () => void (offered.value.size && (dialog.value = "more")),
+  l: () => go(`#/t/${encodeURIComponent(taskShown.value)}/lineage`),
 };
 
 /** Unfold the selected branch, or go to the panel about the selected row. */
@@ -63,7 +70,11 @@ const VIEWS = {
   "": { keys: TASK_KEYS, move: moveCursor },
   inbox: { keys: IN_INBOX, move: moveItem },
   agents: { keys: { Enter: writeMessage }, move: moveAgent },
+  threads: { keys: { Enter: writeTurn, o: openTurn }, move: moveThread },
+  cost: { keys: { Enter: narrowBar, b: nextGroup, "[": () => movePeriod(-1), "]": () => movePeriod(1), Escape: clearFilters }, move: moveBar },
+  diff: { keys: { 1: () => openSide(0), 2: () => openSide(1), x: swapSides, l: leaveComparison, Escape: leaveComparison }, move: moveDifference },
   t: { keys: IN_TASK, move: (by) => reveal(move(by)), act: actInTask },
+  lineage: { keys: { Enter: openRelative, d: compareRelative, " ": markRelative, l: leaveLineage, Escape: leaveLineage }, move: moveRelative },
 };
 
 const MOVES = /** @type {Record<string, number>} */ ({ ArrowDown: 1, j: 1, J: 1, ArrowUp: -1, k: -1, K: -1 });
@@ -81,7 +92,7 @@ function pressed(event) {
   }
   if (key === " " && target.closest("button, summary")) return;
   if (key === "Enter" && target.closest("button, a, summary, [role=tabpanel]")) return;
-  const here = VIEWS[place.value.view];
+  const { view, part } = place.value, here = VIEWS[view === "t" && part === "lineage" ? part : view];
   const by = MOVES[key] || LEAPS[key] || 0;
   const isRange = /** @type {any} */ (target).type === "range";
   const act = here?.keys[key] || EVERYWHERE[key];

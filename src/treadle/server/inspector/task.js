@@ -47,7 +47,8 @@ function Crumb({ id, state }) {
     at event ${state.forkedAt}</span>`;
   return html`<div class="crumb"><a href="#/">Tasks</a><span>/</span>
     ${above && html`<a class="mono cut" href=${taskLink(above)}>${safe(above)}</a><span>/</span>`}
-    <span class="mono cut">${safe(id)}</span>${origin}</div>`;
+    <span class="mono cut">${safe(id)}</span>${origin}<span class="fill"></span>
+    <a class="link" href=${`#/t/${encodeURIComponent(id)}/lineage`} aria-keyshortcuts="l">Lineage <kbd class="wide" aria-hidden="true">l</kbd></a></div>`;
 }
 
 const STOPPED = new Set(["paused", "interrupted", "cancelled"]);

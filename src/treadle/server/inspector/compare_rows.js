@@ -1,0 +1,68 @@
+// What two tasks have in common and what differs, as rows. Pure.
+
+/** How many shared steps are drawn before the first difference; those before them are one row. */
+const SHOWN = 8;
+
+/**
+ * @typedef {object} Pair  the steps at one place
+ * @property {number} index
+ * @property {string | null} a
+ * @property {string | null} b
+ * @property {boolean} shared  whether it ran once, for both
+ * @property {string[]} fields  what differs
+ */
+
+/**
+ * @typedef {object} CompareRow
+ * @property {"fold" | "same" | "differ"} kind
+ * @property {number} from  its first step
+ * @property {number} to  its last step
+ * @property {Pair | null} pair
+ */
+
+/** Whether nothing differs. @param {Pair} pair */
+const isSame = (pair) => pair.fields.length === 0;
+
+/** Return the number of steps before the first one that is not the same in both. @param {Pair[]} pairs */
+export function sharedSteps(pairs) {
+  const first = pairs.findIndex((pair) => !pair.shared || !isSame(pair));
+  return first < 0 ? pairs.length : first;
+}
+
+/** Return how many steps need no content: those before the last shared ones. @param {Pair[]} pairs */
+export const skippedSteps = (pairs) => Math.max(0, sharedSteps(pairs) - SHOWN);
+
+/** Return the rows of a comparison. @param {Pair[]} pairs @returns {CompareRow[]} */
+export function compareRows(pairs) {
+  const skipped = skippedSteps(pairs);
+  const rows = skipped ? [{ kind: /** @type {const} */ ("fold"), from: 1, to: skipped, pair: null }] : [];
+  return [...rows, ...pairs.slice(skipped).map((pair) => {
+    const kind = isSame(pair) ? /** @type {const} */ ("same") : /** @type {const} */ ("differ");
+    return { kind, from: pair.index, to: pair.index, pair };
+  })];
+}
+
+/**
+ * Return a text in three parts: what both begin with, what differs, and what both end with; cut between words.
+ * @param {string} text @param {string} other @returns {[string, string, string]}
+ */
+export function changedPart(text, other) {
+  if (text === other) return [text, "", ""];
+  const ours = words(text), theirs = words(other), most = Math.min(ours.length, theirs.length);
+  let start = 0, end = 0;
+  while (start < most && ours[start] === theirs[start]) start += 1;
+  while (end < most - start && ours.at(-1 - end) === theirs.at(-1 - end)) end += 1;
+  return [ours.slice(0, start).join(""), ours.slice(start, ours.length - end).join(""), ours.slice(ours.length - end).join("")];
+}
+
+const words = (/** @type {string} */ text) => text.match(/\s+|[^\s]+/g) || [];
+
+/** Return the names of fields as people read them, each once. @param {string[]} fields */
+export function fieldWords(fields) {
+  const names = fields.map((field) => {
+    const [name, id] = field.split(" of ");
+    if (id) return { outcome: "the outcome of a call", output: "the result of a call", changes: "the state" }[name] || name;
+    return { input: "the input", text: "the text", calls: "the calls", output: "the output", status: "the status" }[name] || name;
+  });
+  return [...new Set(names)].join(", ");
+}
