@@ -88,7 +88,7 @@ const linkOf = (/** @type {string} */ id) => `#/threads/${encodeURIComponent(id)
 
 /** Select the next or the last thread. @param {number} by */
 export function moveThread(by) {
-  const row = rows.value[Math.max(0, Math.min(rows.value.length - 1, position.value + (place.value.task ? by : 0)))];
+  const row = rows.value[Math.max(0, Math.min(rows.value.length - 1, position.value + by))];
   if (row) go(linkOf(row.id));
 }
 
