@@ -125,6 +125,7 @@ def test_another_agent_answers_in_the_same_thread(chromium_window: Browser, site
 def test_a_turn_that_waits_leads_to_the_inbox(chromium_window: Browser, site: Site) -> None:
     browser = chromium_window
     show(browser, site)
+    until(browser, "document.querySelector('.next-turn select')")
     press(browser, "Enter")
     write(browser, "I want a refund")
     press(browser, "Control+Enter")
