@@ -38,6 +38,19 @@ HELD, STOPPED = Gate(), Gate()
 HOLDER, STOPPER = waiter(HELD, "holder"), waiter(STOPPED, "stopper", writes=True)
 
 
+LOSE_ANSWERS = """
+void (() => {
+  const real = fetch;
+  window.lost = 0;
+  window.fetch = async (url, how) => {
+    const answer = await real(url, how);
+    if (String(url).endsWith("/steps") && window.lost++ < 2) throw new TypeError("the answer is lost");
+    return answer;
+  };
+})()
+"""
+
+
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     opened = Site([*AGENTS, HOLDER, STOPPER], models=["openai:gpt-5.2-mini"])
@@ -299,6 +312,31 @@ def test_a_task_is_forked_with_another_result_of_a_call(browser: Browser, site: 
     until_text(browser, ".crumb", "fork of")
     fork = browser.run("location.hash").split("/")[2].split("?")[0]
     assert event(site, fork, "result_replaced").output == {"order": "A-17", "cents": 0}
+
+
+def test_a_command_whose_answer_was_lost_is_carried_out_once(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.create_task(CLERK, "Which orders?", task_id="lost"))
+    look_at(browser, "lost")
+    until_state(browser, "created")
+    browser.run(LOSE_ANSWERS)
+    press(browser, "s")
+    until_state(browser, "between steps")
+    until(browser, "lost === 3")
+    until_text(browser, ".toast", "One step ran.")
+    assert site.kinds("lost").count("step_started") == 1
+
+
+def test_the_focus_stays_near_what_went_away(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.run(DESK, "Order A-17", task_id="near"))
+    look_at(browser, "near")
+    until_text(browser, ".asked .lead", "Run refund?")
+    press(browser, "Enter")
+    until(browser, "document.activeElement.id === 'side-b'")
+    while browser.run("document.activeElement.innerText") != "Approve\na":
+        press(browser, "Tab")
+    press(browser, "Enter")
+    until_state(browser, "completed")
+    until(browser, "document.activeElement.id === 'side-b'")
 
 
 def test_who_may_only_read_is_shown_no_verb(browser: Browser, site: Site) -> None:

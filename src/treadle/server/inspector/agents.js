@@ -1,7 +1,7 @@
 // The agents that this server drives: model, tools, instructions, limits, and a form that starts a task.
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { call, Refused } from "./api.js";
+import { call, randomKey, Refused } from "./api.js";
 import { count, money, plural, safe } from "./format.js";
 import { go, place, taskLink } from "./place.js";
 import { resolved } from "./schema.js";
@@ -68,11 +68,6 @@ function startSchema(agent) {
 
 /** The form, for one agent at a time; `key` makes a repeated request one task. */
 const start = signal({ agent: "", form: formOf({}, null), key: "", busy: false });
-
-function randomKey() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-}
 
 effect(() => {
   const agent = shown.value;

@@ -78,6 +78,32 @@ async function send(method, path, body, headers) {
   return data;
 }
 
+/** Return a key that makes repeated requests one. */
+export function randomKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** The waits before a command is sent again, in milliseconds. */
+const AGAIN = [250, 500, 1000, 2000, 4000];
+
+/**
+ * Send a command. While the server cannot be reached, it is sent again with the same key, so it is carried out once.
+ * @param {string} path @param {any} body @param {Record<string, string>} headers
+ */
+export async function command(path, body, headers) {
+  const key = randomKey();
+  for (const wait of AGAIN) {
+    try {
+      return await call(path, body, { "Idempotency-Key": key, ...headers });
+    } catch (error) {
+      if (error instanceof Refused) throw error;
+      await new Promise((done) => setTimeout(done, wait));
+    }
+  }
+  throw new Error("The server cannot be reached. Nothing tells whether it has carried this out.");
+}
+
 /** Return the path of a task. @param {string} id */
 export const taskPath = (id) => `tasks/${encodeURIComponent(id)}`;
 

@@ -1,7 +1,7 @@
 // What this page has read: the tasks, what waits, who I am, and the journal of the open task. Signals, kept up to date
 // by one stream.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { call, follow, Refused, taskPath, token } from "./api.js";
+import { call, command, follow, Refused, taskPath, token } from "./api.js";
 import { Journal } from "./fold.js";
 import { taskShown, view } from "./place.js";
 import { NOTHING, withDelta } from "./writing.js";
@@ -159,7 +159,7 @@ function refreshTotals() {
 export async function act(id, verb, body, done, { head = 0, wait = 5, throws = false } = {}) {
   const headers = { Prefer: `wait=${wait}`, ...(head ? { "If-Match": `"${head}"` } : {}) };
   try {
-    const result = await call(`${taskPath(id)}/${verb}`, body, headers);
+    const result = await command(`${taskPath(id)}/${verb}`, body, headers);
     say(typeof done === "function" ? done(result) : done);
     return result ?? null;
   } catch (error) {
