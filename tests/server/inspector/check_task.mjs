@@ -26,6 +26,11 @@ const checks = {
     assert.equal(taken([CREATED, STARTED, ended(3, "completed")], "completed"), "fork undo");
     assert.equal(taken([CREATED, STARTED, ended(3, "cancelled")], "cancelled"), "fork");
   },
+  "an undo that has begun goes first"() {
+    const undo = { seq: 3, time: 3, kind: "undo_requested", to: 0, calls: [], steps: [], by: "ann" };
+    assert.equal(taken([CREATED, STARTED, undo], "waiting"), "cancel fork send undo");
+    assert.equal(taken([CREATED, STARTED, undo], "interrupted"), "cancel fork send undo");
+  },
   "a child runs only with its parent"() {
     assert.equal(taken([{ ...CREATED, parent: "above" }], "created"), "cancel fork send words");
   },

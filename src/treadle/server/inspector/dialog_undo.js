@@ -19,7 +19,7 @@ function firstChoice(steps) {
 }
 
 export function Undo() {
-  const { id } = opened.value, { state } = shown.value, steps = undoable(state);
+  const { id } = opened.value, { state } = shown.value, steps = state.undo ? [] : undoable(state);
   const [from, setFrom] = useState(() => firstChoice(steps)), [isForced, setForced] = useState(false);
   const [{ plan, of }, setPlan] = useState(/** @type {{plan: any, of: string}} */ ({ plan: null, of: "" }));
   const body = { ...where(state, from), ...(isForced ? { force: true } : {}) };
@@ -33,7 +33,7 @@ export function Undo() {
   const undo = () => carryOut("undo", body, saidOf, { wait: 10 });
   const number = plan?.steps.length || 0, staying = plan?.calls.filter((/** @type {any} */ each) => stays(each)) || [];
   const label = staying.length && isForced ? "Undo, and leave them" : number > 1 ? `Undo ${plural(number, "step")}` : "Undo";
-  return html`<${Form} title="Undo" label=${label} icon="undo" submit=${undo} disabled=${of !== key || !number || (!plan.complete && !isForced)}>
+  return html`<${Form} title=${state.undo ? "Finish the undo" : "Undo"} label=${label} icon="undo" submit=${undo} disabled=${of !== key || !number || (!plan.complete && !isForced)}>
     ${steps.length > 1 && html`<${Choice} label="From which step on" value=${from} set=${setFrom} focus
       of=${steps.map((step, place) => [step.id, `step ${step.index}${step.name ? `, ${step.name}` : ""}${place ? "" : ", the last"}`])} />`}
     <${Plan} plan=${plan} />

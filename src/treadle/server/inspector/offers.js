@@ -43,18 +43,19 @@ const hasSteps = (state) => state.order.length > state.floor || underWay(state).
  * @returns {Set<Verb>}
  */
 export function offers({ state, word, isPast, scopes }) {
-  const isDriven = word === "running", isOver = OVER.has(word), isAlone = state.parent === null;
+  const isDriven = word === "running", isOver = OVER.has(word);
+  const mayGo = state.parent === null && !state.undo; // an undo that has begun goes first
   /** @type {Record<Verb, boolean>} */
   const fits = {
-    step: isAlone && MAY_STEP.has(word),
-    run: isAlone && MAY_RUN.has(word),
-    until: isAlone && MAY_RUN.has(word),
-    finalize: isAlone && word === "answered",
+    step: mayGo && MAY_STEP.has(word),
+    run: mayGo && MAY_RUN.has(word),
+    until: mayGo && MAY_RUN.has(word),
+    finalize: mayGo && word === "answered",
     pause: isDriven && !state.pausing,
     stop: isDriven,
     send: !isOver,
     words: !isOver && !isDriven && !state.answered && !state.undo && nextInput(state) !== null,
-    skip: !isDriven && failedSteps(state).length > 0,
+    skip: !isDriven && !state.undo && failedSteps(state).length > 0,
     undo: word !== "cancelled" && hasSteps(state),
     cancel: !isOver && word !== "failed",
     fork: true,

@@ -60,7 +60,7 @@ function Reasons({ state }) {
     ${state.error && html`<${Note} tone="bad" icon="failed">${state.error.kind !== "unknown" && html`<b>${safe(state.error.kind)}</b>`} ${safe(state.error.message)}<//>`}
     ${reasons.length > 0 && html`<${Note} tone="wait" icon="degraded">${safe(reasons.join("; "))}<//>`}
     ${stopped && html`<${Note} icon=${word.value}>${safe(stopped)}<//>`}
-    ${state.undo && html`<${Note} tone="wait" icon="undo">An undo has begun and not ended. Undo tries the rest again.<//>`}`;
+    ${state.undo && html`<${Note} tone="wait" icon="undo">An undo has begun and not ended. The task goes on after it.<//>`}`;
 }
 
 /** Return the limits that apply; they are no part of the journal if the agent sets them. @param {string} id @param {any} options */

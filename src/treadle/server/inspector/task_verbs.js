@@ -122,7 +122,7 @@ const MAIN = new Set(["run", "finalize"]);
 
 /** The verbs beside the title, with their words for this state. */
 export const beside = computed(() => {
-  const names = past.value ? ["fork"] : BESIDE[word.value] || ["run", "step", "send", "undo", "fork"];
+  const names = past.value ? ["fork"] : shown.value.state.undo ? ["undo", "fork"] : BESIDE[word.value] || ["run", "step", "send", "undo", "fork"];
   return names.map((name) => VERBS.find((verb) => verb.name === name)).filter((verb) => verb && offered.value.has(verb.name))
     .map((verb) => worded(/** @type {Act} */ (verb)));
 });
@@ -132,6 +132,7 @@ export function worded(verb) {
   const isMain = MAIN.has(verb.name) || past.value;
   if (verb.name === "run" && word.value === "failed") return { ...verb, icon: "again", label: "Try again", isMain };
   if (verb.name === "fork" && past.value) return { ...verb, label: "Fork here", isMain };
+  if (verb.name === "undo" && shown.value.state.undo) return { ...verb, label: "Finish the undo", isMain: true };
   if (verb.name === "pause" && shown.value.state.pausing) return { ...verb, label: "Pausing", isMain };
   return { ...verb, isMain };
 }
