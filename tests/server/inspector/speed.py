@@ -66,16 +66,13 @@ feed = Agent(ScriptedModel(watching), name="feed-watch", tools=[watch], limits=m
 
 
 async def fill(store: str, events: int, tasks: int) -> None:
-    """Make a task of many events, and many tasks of a few."""
+    """Make a task of many events, and many tasks of one step."""
     async with Runner(store, agents=[fast]) as runner:
         await runner.run(fast, str(events), task_id="long")
-        for first in range(0, tasks, 500):
-            numbers = range(first, min(first + 500, tasks))
+        for first in range(0, tasks, 100):
+            numbers = range(first, min(first + 100, tasks))
             await asyncio.gather(
-                *[
-                    runner.create_task(fast, "8", task_id=f"task-{number:05}", options=LABELS)
-                    for number in numbers
-                ]
+                *[runner.run(fast, "0", task_id=f"task-{number:05}", options=LABELS) for number in numbers]
             )
 
 

@@ -162,6 +162,11 @@ def test_nothing_moves_under_the_pointer_or_the_focus_while_events_come(page: Br
         events_come(150)
         seen = page.run("(cancelAnimationFrame(watching), watched)")
         assert (seen["changed"], seen["lost"]) == (0, 0), "the panel stays as it is under the focus"
+        page.run("void (document.querySelector('.rows').scrollTop = 26)")
+        events_come(60)
+        assert page.run("document.querySelector('.rows').scrollTop") == 26, (
+            "the list stays where it was scrolled"
+        )
         page.run("void document.activeElement.blur()")
         until(page, f"document.querySelector('aside .mono').textContent !== {seen['panel']!r}")
     finally:

@@ -22,11 +22,11 @@ async function readSchema(agent, tool) {
  */
 export function CallArguments({ asked }) {
   const { call, item } = asked, agent = item?.agent || shown.value.state.steps.get(call.step)?.agent || "";
-  const [form, setForm] = useState(() => formOf(schemaOf(call.arguments), call.arguments));
+  const [first] = useState(() => formOf(schemaOf(call.arguments), call.arguments)), [form, setForm] = useState(first);
   useEffect(() => {
     let isOpen = true;
     void readSchema(agent, call.name).then((schema) => {
-      if (isOpen && schema) setForm((before) => (before.text === null && !before.shown ? formOf(schema, call.arguments) : before));
+      if (isOpen && schema) setForm((now) => (now === first ? formOf(schema, call.arguments) : now)); // what was typed stays
     });
     return () => void (isOpen = false);
   }, []);

@@ -19,7 +19,7 @@ const rowHeight = () => (innerWidth < 760 ? 32 : 26);
 export let reveal = () => {};
 
 export function Timeline() {
-  const follows = useRef(true), isOver = useRef(false), list = rows.value, height = rowHeight(), live = isLive.value;
+  const follows = useRef(true), isOver = useRef(false), followed = useRef(0), list = rows.value, height = rowHeight(), live = isLive.value;
   const { box, seen, first, last, measure, reveal: bring } = useWindow(height, list.length);
   reveal = bring;
   useEffect(() => {
@@ -29,9 +29,12 @@ export function Timeline() {
   // At its end the list follows what happens, but no row moves under the pointer, and the selected one stays in view.
   const follow = () => {
     const e = box.current;
+    if (!live) followed.current = 0;
+    if (e && e.scrollTop < followed.current - 1) follows.current = false; // a person has scrolled up since then
     if (!e || !live || !follows.current || isOver.current) return;
     const chosen = selected.value ? list.findIndex((row) => row.key === selected.value) : -1;
     e.scrollTop = chosen < 0 ? e.scrollHeight : Math.min(e.scrollHeight, chosen * height);
+    followed.current = e.scrollTop;
   };
   const enter = () => void (isOver.current = true);
   const leave = () => {
@@ -41,7 +44,10 @@ export function Timeline() {
   useLayoutEffect(follow, [list.length, live]);
   const scrolled = () => {
     const e = box.current;
-    if (e) follows.current = e.scrollTop + e.clientHeight > e.scrollHeight - 2 * height;
+    if (e) {
+      follows.current = e.scrollTop + e.clientHeight > e.scrollHeight - 2 * height;
+      followed.current = e.scrollTop;
+    }
     measure();
   };
   const { state } = shown.value, until = live ? Math.max(state.time, now.value * 1e3) : state.time;
