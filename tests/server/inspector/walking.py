@@ -45,7 +45,8 @@ def views(browser: Browser, *first: str, most: int = 1) -> Iterator[str]:
         go(browser, address)
         until(
             browser,
-            f"location.hash === {json.dumps(address)} && document.querySelector('main')?.children.length",
+            f"location.hash.split('?')[0] === {json.dumps(address.split('?')[0])}"
+            " && document.querySelector('main')?.children.length",
         )
         yield address
         found = [link for link in browser.run(LINKS) if link not in known]

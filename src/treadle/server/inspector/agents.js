@@ -14,7 +14,7 @@ export const agents = signal(null);
 const missing = signal("");
 
 /** Read the agents again. */
-async function loadAgents() {
+export async function loadAgents() {
   try {
     agents.value = await call("agents");
     missing.value = "";

@@ -3,7 +3,7 @@ import { moveAgent, writeMessage } from "./agents.js";
 import { decideByKey } from "./asked.js";
 import { leaveComparison, moveDifference, openSide, swapSides } from "./compare.js";
 import { clearFilters, moveBar, movePeriod, narrowBar, nextGroup } from "./cost.js";
-import { decide, editItem, moveItem } from "./inbox.js";
+import { answerByKey, INBOX_KEYS, moveItem } from "./inbox_state.js";
 import { compareRelative, leaveLineage, markRelative, moveRelative, openRelative } from "./lineage.js";
 import { go, place, taskShown } from "./place.js";
 import { enterSide, leaveSide } from "./side.js";
@@ -21,6 +21,7 @@ export const KEYS = [
   ["S b P", "skip the failed step, run to a place, stop now"], ["m w x z", "message, next input, cancel, finalize"],
   ["u f", "undo with its preview, fork here"], ["o", "all actions"],
   ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"],
+  ["1 y", "choose an answer"], ["r S", "try a stopped undo again, undo without the call"],
   ["/ f", "search, filter"], ["Space *", "mark a task, mark all; Shift with ↑ ↓ marks too"],
   ["x Del", "cancel or delete the marked tasks"], ["→ ←", "the tree of a task, and back"],
   ["l d", "lineage, compare"], ["x", "swap the two sides of a comparison"], ["1 2", "open one of two tasks"],
@@ -35,12 +36,6 @@ const EVERYWHERE = {
     if (place.value.view !== "") go(listLink());
     setTimeout(() => document.getElementById("search")?.focus(), 50);
   },
-};
-
-/** @type {Record<string, () => void>} */
-const IN_INBOX = {
-  a: () => void decide("approve"), d: () => void decide("deny"), e: editItem, h: () => void decide("happened"), n: () => void decide("not"),
-  Enter: () => document.getElementById("answer")?.focus(),
 };
 
 /** @type {Record<string, () => void>} */
@@ -68,7 +63,7 @@ function actInTask(key) {
 /** @type {Record<string, {keys: Record<string, () => void>, move: (by: number, marks: boolean) => void, act?: (key: string) => boolean}>} */
 const VIEWS = {
   "": { keys: TASK_KEYS, move: moveCursor },
-  inbox: { keys: IN_INBOX, move: moveItem },
+  inbox: { keys: INBOX_KEYS, move: moveItem, act: answerByKey },
   agents: { keys: { Enter: writeMessage }, move: moveAgent },
   threads: { keys: { Enter: writeTurn, o: openTurn }, move: moveThread },
   cost: { keys: { Enter: narrowBar, b: nextGroup, "[": () => movePeriod(-1), "]": () => movePeriod(1), Escape: clearFilters }, move: moveBar },

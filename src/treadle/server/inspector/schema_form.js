@@ -32,8 +32,8 @@ export function flipForm(form) {
 /** The first problem as a sentence. @param {import("./schema.js").Problem[]} problems */
 export const complaint = ([{ path, text }]) => (path ? `${path} ${text}.` : `This ${text}.`);
 
-/** The fields of a form. @param {{form: Form, onForm: (form: Form) => void, id: string}} props */
-export function SchemaForm({ form, onForm, id }) {
+/** The fields of a form. @param {{form: Form, onForm: (form: Form) => void, id: string, name?: string}} props */
+export function SchemaForm({ form, onForm, id, name = "value" }) {
   const { problems } = form.shown ? readForm(form) : { problems: [] };
   const wrong = Object.fromEntries(problems.map(({ path, text }) => [path, text]).reverse());
   if (form.text !== null) {
@@ -45,8 +45,8 @@ export function SchemaForm({ form, onForm, id }) {
   const set = (/** @type {any} */ draft) => onForm({ ...form, draft });
   const part = { schema: form.schema, draft: form.draft, set, path: "", required: true, form, id, wrong };
   const field = fieldOf(form.schema, form.schema);
-  return html`<div class="args form">${field.kind === "object" && !isJson(form.draft)
-    ? html`<${Fields} ...${part} schema=${field.schema} />` : html`<${Field} ...${part} name="value" />`}</div>`;
+  return html`<div class=${`args form ${form.before === undefined ? "new" : ""}`}>${field.kind === "object" && !isJson(form.draft)
+    ? html`<${Fields} ...${part} schema=${field.schema} />` : html`<${Field} ...${part} name=${name} />`}</div>`;
 }
 
 const isJson = (/** @type {any} */ draft) => draft !== null && typeof draft === "object" && !Array.isArray(draft) && typeof draft.json === "string";

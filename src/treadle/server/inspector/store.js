@@ -37,19 +37,22 @@ export const may = (scope) => Boolean(me.value?.scopes.includes(scope));
 /** Whether the server has the code of an agent, and so can run and undo its steps. @param {string} agent */
 export const hasCode = (agent) => !agent || !me.value || me.value.agents.includes(agent);
 
-/** Requests that this page has decided: they leave the inbox before the list is read again. */
-export const decided = signal(/** @type {Set<string>} */ (new Set()));
+/** Requests that this page has decided, with the events after which it did: they leave the inbox at once. */
+export const decided = signal(/** @type {Map<string, number>} */ (new Map()));
 
 /** The name of a request among those of all tasks. @param {any} item */
 export const keyOf = (item) => `${item.task_id}/${item.request_id}`;
 
 const FOR_PEOPLE = ["approval", "question", "settlement", "undo"];
+/** When a request was made; an undo has no time of its own. @param {any} item */
+export const askedAt = (item) => item.asked || tasks.value.get(item.task_id)?.updated || 0;
 /** What people decide, oldest first. */
 export const inbox = computed(() =>
-  pending.value.filter((item) => FOR_PEOPLE.includes(item.kind) && !decided.value.has(keyOf(item))).sort((a, b) => (a.asked || 0) - (b.asked || 0)));
+  pending.value.filter((item) => FOR_PEOPLE.includes(item.kind) && !(item.head <= (decided.value.get(keyOf(item)) ?? -1))).sort((a, b) => askedAt(a) - askedAt(b)));
 
 /** Say something about an act. @param {string} text @param {boolean} [bad] */
 export function say(text, bad = false) {
+  if (!text) return;
   if (toast.value?.bad && !bad) return; // a refusal stays until it is read
   toast.value = { text, bad };
   clearTimeout(saying);
@@ -116,21 +119,25 @@ export function complain(error) {
   if (!(error instanceof Refused && error.status === 401)) say(error.message, true);
 }
 
+/** Read what waits, and the totals. */
+export async function readWaits() {
+  try {
+    const [waits, sums] = await Promise.all([readPending(), call("totals")]);
+    batch(() => {
+      pending.value = waits;
+      totals.value = sums;
+    });
+  } catch {
+    // the stream tells when the server is there again
+  }
+}
+
 let soon = 0;
-/** Read what waits, and the totals, in a moment. */
+/** Read what waits in a moment: several changes at once are read once. */
 function refreshPending() {
-  if (soon) return;
-  soon = window.setTimeout(async () => {
+  soon ||= window.setTimeout(() => {
     soon = 0;
-    try {
-      const [waits, sums] = await Promise.all([readPending(), call("totals")]);
-      batch(() => {
-        pending.value = waits;
-        totals.value = sums;
-      });
-    } catch {
-      // the stream tells when the server is there again
-    }
+    void readWaits();
   }, 300);
 }
 
@@ -164,7 +171,9 @@ export async function act(id, verb, body, done, { head = 0, wait = 5, throws = f
     return result ?? null;
   } catch (error) {
     const moved = error instanceof Refused && error.status === 412;
-    const refusal = moved ? new Error("The task went on meanwhile. Look at what changed, then decide again.") : error;
+    const late = error instanceof Refused && error.status === 409 ? new Error(`Nothing changed: ${error.message}`) : error;
+    if (moved) await readWaits(); // so the next decision is about what is shown
+    const refusal = moved ? new Error("The task went on meanwhile. Look at what changed, then decide again.") : late;
     if (throws) throw refusal;
     complain(refusal);
     return undefined;
