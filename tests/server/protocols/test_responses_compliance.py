@@ -6,6 +6,7 @@ specification that are not for this server are listed below, each with the reaso
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -125,6 +126,7 @@ class Answers:
         earlier = [message for message in request.messages if message.role != "system"][:-1]
         text = f"{len(earlier)} before, {len(system)} system, {len(pictures)} pictures: {said[-1].text}"
         for word in text.split(" "):
+            await asyncio.sleep(0.01)  # else they are one delta
             yield TextDelta(f"{word} ")
         yield ModelAnswer(Message("assistant", (Text(f"{text} "),)))
 

@@ -423,7 +423,8 @@ async def _read(call: Call, part: _Part) -> Frame:
     if fold.final is not None:
         return fold.final
     row = await driver.cache.row(part.task_id)
-    if rests(row, driver.clock()) and not driver.owned.is_owned(part.task_id):
+    is_at_rest = rests(row, driver.clock()) and not driver.owned.is_owned(part.task_id)
+    if is_at_rest or row.state in e.END_STATES:
         stop = await read_stop(runner, part.task_id)
         now = await driver.cache.row(part.task_id)
         if now.head == row.head and waits_for_client(stop):
