@@ -88,12 +88,12 @@ class Chat:
                 env={**os.environ, "TREADLE_PROTOCOLS": str(HOME)},
             )
 
-    def run(self, server: ServerProcess, run_id: str, **more: Any) -> Any:
+    def run(self, server: Any, run_id: str, **more: Any) -> Any:
         """Return what the client has after a run."""
         assert self.process.stdin is not None
         if isinstance(more.get("message"), str):
             more["message"] = {"id": f"m-{run_id}", "role": "user", "content": more["message"]}
-        asked = {"url": f"{server.url}/agui/shop", "runId": run_id, **more}
+        asked = {"url": f"{server.url}/agui/{more.pop('agent', 'shop')}", "runId": run_id, **more}
         self.process.stdin.write(json.dumps(asked).encode() + b"\n")
         self.process.stdin.flush()
         return self.read()

@@ -199,7 +199,7 @@ TABLE: dict[str, tuple[list[Any], list[str]]] = {
         ],
     ),
     "a call that fails, though it never began": (
-        [said(LOOK), e.ToolEnded("s1", "s1-0", "denied", error=e.Failure("policy", "denied", "no"))],
+        [said(LOOK), e.ToolEnded("s1", "s1-0", "denied", error=e.Failure("tool", "denied", "no"))],
         [
             *("output_item.added 0 mcp_t/s1-0", "mcp_call.in_progress 0"),
             *('mcp_call_arguments.delta 0 {"at": "it"}', "mcp_call_arguments.done 0"),

@@ -131,6 +131,11 @@ class Answers:
         yield ModelAnswer(Message("assistant", (Text(f"{text} "),)))
 
 
+def answering() -> Agent[Any]:
+    model: Any = Answers()
+    return Agent(model, name="shop")
+
+
 def user(content: Any) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": content}
 
@@ -227,7 +232,7 @@ async def response_of(shop: Site, body: Any) -> tuple[Any, list[Any]]:
 @pytest.mark.parametrize("name", TEMPLATES)
 async def test_a_template_of_the_specification_passes(name: str):
     body, text = TEMPLATES[name]
-    async with site(Agent(Answers(), name="shop")) as shop:
+    async with site(answering()) as shop:
         response, events = await response_of(shop, body)
         check_response(response)
         assert response["status"] == "completed"
@@ -257,7 +262,7 @@ async def test_a_template_of_the_specification_passes(name: str):
 
 
 async def test_an_item_begins_with_its_beginning_and_ends_with_its_end():
-    async with site(Agent(Answers(), name="shop")) as shop:
+    async with site(answering()) as shop:
         _, events = await response_of(shop, {"input": "Hi", "stream": True})
         assert list(dict.fromkeys([event["type"].removeprefix("response.") for event in events])) == [
             *("created", "in_progress", "output_item.added", "content_part.added", "output_text.delta"),
@@ -281,7 +286,7 @@ REFUSED: Final[Mapping[str, Any]] = {
 @pytest.mark.parametrize("name", REFUSED)
 async def test_what_is_not_for_this_server_is_refused_by_its_name(name: str):
     assert any(name in words for words in NOT_FOR_US)
-    async with site(Agent(Answers(), name="shop")) as shop:
+    async with site(answering()) as shop:
         body = {"model": "shop", "input": "Hi", **REFUSED[name]}
         response = await shop.http.post("/v1/responses", json=body, headers={"Authorization": "Bearer ann"})
         error = response.json()["error"]
@@ -291,7 +296,7 @@ async def test_what_is_not_for_this_server_is_refused_by_its_name(name: str):
 
 
 async def test_the_paths_and_bodies_that_are_not_for_this_server_are_refused():
-    async with site(Agent(Answers(), name="shop")) as shop:
+    async with site(answering()) as shop:
         headers = {"Authorization": "Bearer ann"}
         compact = await shop.http.post("/v1/responses/compact", json={"model": "shop"}, headers=headers)
         assert (compact.status_code, compact.json()["error"]["type"]) == (405, "invalid_request_error")
