@@ -547,5 +547,18 @@ async def test_every_recorded_journal_is_a_response_that_goes_on_after_any_frame
     assert count > 150
 
 
+def test_a_queued_response_is_in_progress_once_its_first_step_begins():
+    fold = ResponseFold("t", Facts("thread", {}, is_queued=True))
+    frames = [frame for item in numbered(created(), e.StepStarted("s1", 1)) for frame in fold.feed(item)]
+    told = [(frame["type"], frame["sequence_number"], frame["response"]["status"]) for frame in frames]
+    assert told == [
+        ("response.created", 0, "queued"),
+        ("response.queued", 1, "queued"),
+        ("response.in_progress", 2, "in_progress"),
+    ]
+    again = ResponseFold("t", FACTS, since=1)
+    assert [frame["type"] for frame in again.feed(numbered(created())[0])] == ["response.in_progress"]
+
+
 def test_numbers_are_safe_in_json():
     assert PLACES * 1_000_000_000 < 1 << 53

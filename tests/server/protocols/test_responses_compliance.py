@@ -264,7 +264,9 @@ async def test_a_template_of_the_specification_passes(name: str):
 async def test_an_item_begins_with_its_beginning_and_ends_with_its_end():
     async with site(answering()) as shop:
         _, events = await response_of(shop, {"input": "Hi", "stream": True})
-        assert list(dict.fromkeys([event["type"].removeprefix("response.") for event in events])) == [
+        told = dict.fromkeys([event["type"].removeprefix("response.") for event in events])
+        told.pop("queued", None)  # unless a driver was quicker
+        assert list(told) == [
             *("created", "in_progress", "output_item.added", "content_part.added", "output_text.delta"),
             *("output_text.done", "content_part.done", "output_item.done", "completed"),
         ]

@@ -164,7 +164,7 @@ class ResponseFold:
         self._since = -1 if since is None else since
         self._out: list[Frame] = []
         self._items: list[_Item] = []
-        self._is_open = self._has_mark = False
+        self._is_open = self._has_mark = self._has_begun = False
         self._agent = ""
         self._options: dict[str, Any] = {}
         self._caller_tools: frozenset[str] = frozenset()
@@ -270,9 +270,18 @@ class ResponseFold:
         if self._is_open:
             return
         self._is_open, self._created = True, time
-        response = self.response("queued" if self._facts.is_queued else "in_progress")
-        self._emit("response.created", 0, response=response)
-        self._emit(f"response.{response['status']}", 1, response=response)
+        status = "queued" if self._facts.is_queued else "in_progress"
+        self._emit("response.created", 0, response=self.response(status))
+        if self._facts.is_queued:
+            self._emit("response.queued", 1, response=self.response(status))
+        else:
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        """Tell once that the response is in progress."""
+        if self._is_open and not self._has_begun:
+            self._has_begun = True
+            self._emit("response.in_progress", 2, response=self.response("in_progress"))
 
     def _read(self, event: e.Event) -> None:
         """Handle an event, unless it has to wait for the end of the answer that is being sent."""
@@ -306,6 +315,7 @@ class ResponseFold:
         elif isinstance(event, (e.ModelFailed, e.ModelStopped)):
             self._void((event.step, event.call))
         elif isinstance(event, e.StepStarted):
+            self._tell_progress()
             self._steps[event.step] = event.index
         elif isinstance(event, (e.StepCompleted, e.StepFailed, e.StepSkipped)):
             self._end_step(event.step)
