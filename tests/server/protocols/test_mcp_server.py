@@ -21,7 +21,7 @@ from tests.server.calling import PRINCIPALS, by_name, waiting_shop
 from tests.server.hosting import hosted
 from treadle import Agent, File, Image, Policy, Rule, Runner, ToolOutput, tool
 from treadle.llm.scripted import call, fail
-from treadle.server import Principal, app, tool_agent
+from treadle.server import Principal, ServerLimits, app, tool_agent
 from treadle.server.protocols.mcp import TASKS, task_in
 from treadle.server.protocols.mcp_server import McpServer
 from treadle.stores.memory import MemoryStore
@@ -476,3 +476,42 @@ async def test_a_denied_or_failed_call_of_a_served_tool_is_an_error():
         assert "broken" in told(failed)
         wrong = await client.call_tool("look", {"at": "much"})
         assert wrong.is_error
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+async def test_a_lost_connection_stops_nothing_and_leaves_nothing_open(mode: str):
+    gate, agent = waiting_shop()
+    async with site(agent) as server:
+        streams = server.api.service.streams
+        for number in range(5):
+            async with server.client(mode=mode) as client:
+                arguments = {"input": "Wait", "task_id": f"t{number}"}
+                calling = asyncio.ensure_future(client.call_tool("shop", arguments))
+                async with asyncio.timeout(20):
+                    while not streams._count:  # noqa: ASYNC110  another loop's work changes it
+                        await asyncio.sleep(0.02)
+                calling.cancel()
+                await asyncio.wait([calling])
+            async with asyncio.timeout(20):
+                while streams._count:  # noqa: ASYNC110  the server hears of it a little later
+                    await asyncio.sleep(0.02)
+        assert len((await server.runner.list_tasks(state="running")).items) == 5
+        gate.set()
+        async with server.client(mode=mode) as client:
+            result = await client.call_tool("shop", {"input": "Wait", "task_id": "t0"})
+            assert told(result).startswith("done")
+
+
+async def test_open_calls_count_as_streams():
+    gate, agent = waiting_shop()
+    limits = ServerLimits(streams_per_principal=1)
+    async with site(agent, limits=limits) as server, server.client() as client:
+        first = asyncio.ensure_future(client.call_tool("shop", {"input": "a"}))
+        async with asyncio.timeout(20):
+            while not server.api.service.streams._count:  # noqa: ASYNC110  another loop's work changes it
+                await asyncio.sleep(0.02)
+        second = await client.call_tool("shop", {"input": "b"})
+        assert not second.is_error, "its task was begun"
+        assert "has no answer yet: ann has 1 event streams open" in told(second)
+        gate.set()
+        assert told(await first).startswith("done")

@@ -190,10 +190,15 @@ def result_of(standing: Standing) -> Frame:
     return _result(standing, content, facts)
 
 
-def waiting(standing: Standing) -> Frame:
-    """Return the result of a call whose task goes on or waits: a text that names the task."""
+def waiting(standing: Standing, why: str = "") -> Frame:
+    """Return the result of a call whose task goes on or waits: a text that names the task.
+
+    Args:
+        standing: the state of the task.
+        why: the reason; by default the open requests, or the task's state.
+    """
     task = standing.task
-    why = _message(standing) or f"the task is {task.state_text}"
+    why = why or _message(standing) or f"the task is {task.state_text}"
     again = (
         f"Do not begin it anew: call {task.agent} again with the same arguments and `task_id` "
         f'"{task.task_id}" for the result.'

@@ -171,9 +171,10 @@ class McpServer:
         if not _takes_handles(ctx):
             return await self._followed(ctx, task.task_id)
         if served_spec(agent) is not None:  # most tools are quick, and a handle costs a poll
-            standing = await self._stopped(ctx, task.task_id, FAST_SECONDS)
-            if standing.has_ended:
-                return result_of(standing)
+            with suppress(Problem):
+                standing = await self._stopped(ctx, task.task_id, FAST_SECONDS)
+                if standing.has_ended:
+                    return result_of(standing)
         return new_handle(task)
 
     async def _begun(self, agent: Agent[Any], arguments: dict[str, Any]) -> Task[Any]:
@@ -210,7 +211,10 @@ class McpServer:
         """Return the result of a call once its task has stopped, or the requests that its client must answer."""
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         while True:
-            standing = await self._stopped(ctx, task_id)
+            try:
+                standing = await self._stopped(ctx, task_id)
+            except Problem as problem:  # the task was begun, so a model must not call again
+                return waiting(await self._going_on(task_id), problem.detail)
             if standing.has_ended:
                 return result_of(standing)
             if standing.stop is None:
@@ -244,8 +248,7 @@ class McpServer:
         except (TimeoutError, Problem) as error:
             if isinstance(error, Problem) and not service.draining:
                 raise
-            task = await runner.get_task(task_id)
-            return Standing(task, None, {}, self._is_tool_of(task))
+            return await self._going_on(task_id)
         finally:
             if not _is_cancelled():
                 self._calls.pop(ctx.request_id, None)
@@ -269,6 +272,11 @@ class McpServer:
                 return waits_for_client(stop) and await feed.rests(reader.last)
             else:
                 return False
+
+    async def _going_on(self, task_id: str) -> Standing:
+        """Return the state of a task that a call no longer follows."""
+        task = await self._runner.get_task(task_id)
+        return Standing(task, None, {}, self._is_tool_of(task))
 
     async def _standing(self, task_id: str) -> Standing:
         runner, driver = self._runner, driver_of(self._runner)
