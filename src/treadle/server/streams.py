@@ -147,18 +147,18 @@ class Streams:
 
     @asynccontextmanager
     async def reading(
-        self, runner: TaskRunner, task_id: str, *, principal: str, deltas: bool, hold: Hold | None
+        self, runner: TaskRunner, task_id: str, *, principal: str, after: int, deltas: bool, hold: Hold | None
     ) -> AsyncGenerator[tuple[Reader, Waker]]:
-        """Read a task's feed from its first event on for the duration of a block, which counts as a stream.
+        """Read a task's feed for the duration of a block, which counts as a stream.
 
         See `of_task` for the arguments.
         """
         reserved, waker = self._reserve(principal, tenant_of(runner)), Waker()
         try:
-            feed = await self._opened_feed(reserved, runner, task_id, 0, waker, None)
+            feed = await self._opened_feed(reserved, runner, task_id, after, waker, None)
             if hold is not None:
                 reserved.on_close = hold()
-            yield Reader(feed, 0, deltas=deltas, cut=None), waker
+            yield Reader(feed, after, deltas=deltas, cut=None), waker
         finally:
             reserved.close()
 

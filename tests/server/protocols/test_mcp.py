@@ -228,6 +228,8 @@ def test_a_new_handle_is_the_result_of_its_call():
 def test_requests_are_answered_by_a_repeated_call():
     frame = input_required(standing("waiting", PAY))
     assert (frame["requestState"], [*frame["inputRequests"]]) == ("t@12", ["t:s1-0-ask1@7"])
-    assert task_in(frame["requestState"]) == "t"
-    assert [task_in(state) for state in ("", "t", "t@", "t@12x", "t@x", "@12")] == [""] * 6
+    assert task_in(frame["requestState"]) == ("t", 12)
+    assert [task_in(state)[0] for state in ("", "t", "t@", "t@12x", "t@x", "@12", "t@" + "1" * 99)] == [
+        ""
+    ] * 7
     assert "inputRequests" not in input_required(standing("running", rests=False))

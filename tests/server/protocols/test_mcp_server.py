@@ -207,6 +207,30 @@ async def test_an_approval_is_a_form_and_the_repeated_call_goes_on():
         assert len((await server.runner.list_tasks()).items) == 1
 
 
+@pytest.mark.parametrize("kind", ["http", "in-process"])
+async def test_progress_goes_on_after_an_answer(kind: str):
+    """In 2026 with the repeated call, and before within the same one."""
+    mode = "2026-07-28" if kind == "http" else "legacy"
+    told_so_far: list[Any] = []
+
+    async def tell(count: float, total: float | None, message: str | None) -> None:
+        told_so_far.append((count, message))
+
+    _, callback = answering(approved=True)
+    agent = scripted_agent(call("pay", amount=3), "Paid.", name="shop", tools=[pay])
+    async with site(agent) as server, server.client(kind, mode=mode, elicitation_callback=callback) as client:
+        await client.call_tool("shop", {"input": "Pay"}, progress_callback=tell)
+    messages = [message for _, message in told_so_far if message != "Paid."]
+    assert messages == [
+        "step 1 began, attempt 1",
+        "pay began (s1-0), attempt 1",
+        "pay ended (s1-0): ok",
+        "step 2 began, attempt 1",
+    ]
+    if kind == "in-process":
+        assert [count for count, _ in told_so_far] == [*range(1, len(told_so_far) + 1)]
+
+
 async def test_a_declined_approval_is_a_denial():
     _, callback = answering("decline")
     agent = scripted_agent(call("pay", amount=3), "Then not.", name="shop", tools=[pay])
@@ -391,7 +415,7 @@ async def test_a_call_goes_on_at_another_server_when_the_first_ends():
         server.api.begin_leaving()
         result: Any = await calling
         assert result.result_type == "input_required"
-        assert task_in(result.request_state) == task.task_id
+        assert task_in(result.request_state)[0] == task.task_id
         gate.set()
     _, again = waiting_shop()
     async with site(again, store=store) as server, server.client() as client:

@@ -299,7 +299,10 @@ def input_required(standing: Standing) -> Frame:
     return frame
 
 
-def task_in(state: str) -> str:
-    """Return the task that the `requestState` of a repeated call names; empty for any other text."""
+def task_in(state: str) -> tuple[str, int]:
+    """Return the task in the `requestState` of a repeated call, and the number of the last event that it knows.
+
+    The task is empty for any other text.
+    """
     task_id, _, head = state.rpartition("@")
-    return task_id if head.isascii() and head.isdigit() else ""
+    return (task_id, int(head)) if head.isascii() and head.isdigit() and len(head) < 16 else ("", 0)

@@ -27,7 +27,7 @@ from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from treadle.agents.agent import Agent
-from treadle.core.events import ToolEnded
+from treadle.core.events import Event, ToolEnded
 from treadle.core.messages import File, Image
 from treadle.drivers import arguments as checks
 from treadle.errors import ConfigurationError, InvalidField, NotFound, TaskConflict, TreadleError
@@ -160,19 +160,20 @@ class McpServer:
     async def _result(self, ctx: Context, params: types.CallToolRequestParams) -> Frame:
         agent = agent_of(self._runner, params.name)
         if params.request_state is not None:
-            standing = await self._read(task_in(params.request_state))
+            task_id, last = task_in(params.request_state)
+            standing = await self._read(task_id)
             if standing.task.agent != agent.name:
                 raise MCPError(types.INVALID_PARAMS, "requestState belongs to another tool")
             responses = _plain(params.input_responses)
             if responses and not await self._answer(standing, responses):
                 return waiting(standing)
-            return await self._followed(ctx, standing.task.task_id)
+            return await self._followed(ctx, task_id, last)
         task = await self._begun(agent, params.arguments or {})
         if not _takes_handles(ctx):
             return await self._followed(ctx, task.task_id)
         if served_spec(agent) is not None:  # most tools are quick, and a handle costs a poll
             with suppress(Problem):
-                standing = await self._stopped(ctx, task.task_id, FAST_SECONDS)
+                standing = await self._stopped(_Progress(ctx), task.task_id, FAST_SECONDS)
                 if standing.has_ended:
                     return result_of(standing)
         return new_handle(task)
@@ -207,12 +208,19 @@ class McpServer:
 
     # ------------------------------------------------------------------------------------------- following
 
-    async def _followed(self, ctx: Context, task_id: str) -> Frame:
-        """Return the result of a call once its task has stopped, or the requests that its client must answer."""
+    async def _followed(self, ctx: Context, task_id: str, last: int = 0) -> Frame:
+        """Return the result of a call once its task has stopped, or the requests that its client must answer.
+
+        Args:
+            ctx: the context of the request.
+            task_id: the task.
+            last: the number of the last event that the client knows.
+        """
         is_modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        told = _Progress(ctx, last)
         while True:
             try:
-                standing = await self._stopped(ctx, task_id)
+                standing = await self._stopped(told, task_id)
             except Problem as problem:  # the task was begun, so a model must not call again
                 return waiting(await self._going_on(task_id), problem.detail)
             if standing.has_ended:
@@ -228,17 +236,16 @@ class McpServer:
             if not await self._answer(standing, responses):
                 return waiting(standing)
 
-    async def _stopped(self, ctx: Context, task_id: str, seconds: float | None = None) -> Standing:
+    async def _stopped(self, told: _Progress, task_id: str, seconds: float | None = None) -> Standing:
         """Follow a task with progress until it needs its client, the time is over, or the server ends."""
-        service, runner = self._service, self._runner
-        told = _Progress(ctx)
+        service, runner, name = self._service, self._runner, self._principal.name
         hold = await service.holds.holder(runner, task_id) if "control" in self._principal.scopes else None
-        self._calls[ctx.request_id] = task_id
+        self._calls[told.request_id] = task_id
         try:
             async with (
                 service.waiting(seconds or service.limits.stream_seconds),
                 service.streams.reading(
-                    runner, task_id, principal=self._principal.name, deltas=told.is_asked, hold=hold
+                    runner, task_id, principal=name, after=told.last, deltas=told.is_asked, hold=hold
                 ) as (reader, waker),
             ):
                 while not await self._is_done(reader, told):
@@ -251,7 +258,7 @@ class McpServer:
             return await self._going_on(task_id)
         finally:
             if not _is_cancelled():
-                self._calls.pop(ctx.request_id, None)
+                self._calls.pop(told.request_id, None)
         return await self._standing(task_id)
 
     async def _is_done(self, reader: Reader, told: _Progress) -> bool:
@@ -455,9 +462,12 @@ class _Progress:
 
     Args:
         ctx: the context of the request.
+        last: the number of the last event that the client knows.
     """
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, last: int = 0) -> None:
+        self.request_id = ctx.request_id
+        self.last = last
         params: Frame = ctx.params or {}
         meta = params.get("_meta")
         self.is_asked = isinstance(meta, Mapping) and "progressToken" in meta
@@ -468,6 +478,7 @@ class _Progress:
 
     async def feed(self, items: list[Any]) -> None:
         """Report the progress that some events or ephemeral items are."""
+        self.last = max([self.last, *[item.seq for item in items if isinstance(item, Event)]])
         if not self.is_asked:
             return
         for item in items:
