@@ -544,7 +544,9 @@ class Tool(Protocol[ContextT_contra]):
         """Run with arguments from `validate`. Any exception is the call's error.
 
         When cancelled it ends only once its work has really stopped. After a second cancel it gives up waiting. The
-        result's `output` is plain JSON data and its `observation` is text or content parts.
+        first argument of the `CancelledError` is `cancelled` if the task is cancelled, so that no attempt follows, else
+        `timeout` or `interrupted`. The result's `output` is plain JSON data, and its `observation` is text or content
+        parts.
         """
         ...
 

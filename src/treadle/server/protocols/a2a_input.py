@@ -142,7 +142,7 @@ def read_message(params: Mapping[str, Json], *, allow_urls: bool) -> Received:
     _no_tenant(params)
     message = _object(params, "message", needed=True)
     assert message is not None, "it is needed"
-    if message.get("role") not in ("ROLE_USER", "user"):
+    if message.get("role") != "ROLE_USER":
         raise InvalidField("should be ROLE_USER", field="message.role")
     parts: Any = message.get("parts")
     if not isinstance(parts, list) or not parts:

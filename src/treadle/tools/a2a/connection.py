@@ -54,8 +54,8 @@ PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 CANCEL_SECONDS: Final = 5.0
 """Seconds in which a cancelled call must have cancelled its task."""
 
-FAILURES: Final = 10
-"""Lost answers in a row after which a call fails."""
+PATIENCE: Final = 120.0
+"""Seconds without an answer of the server after which a call fails."""
 
 
 class RemoteConnection:
@@ -227,7 +227,7 @@ class _RemoteCall:
                 f"the message to the agent {self._agent.name} may have been sent before a crash, and its task is not "
                 "known; it was not sent again"
             )
-        failures = 0
+        failures, since = 0, time.monotonic()
         while True:
             try:
                 return await self._send(streams=self._card.streams)
@@ -237,7 +237,7 @@ class _RemoteCall:
                 raise ToolOutcomeUnknown(f"the agent {self._agent.name} {error}") from None
             except AnswerLost as error:
                 failures += 1
-                if not self._repeats or failures >= FAILURES:
+                if not self._repeats or time.monotonic() > since + PATIENCE:
                     raise ToolOutcomeUnknown(f"the agent {self._agent.name} {error}") from None
                 await asyncio.sleep(_pause(failures))
 
@@ -356,13 +356,13 @@ class _RemoteCall:
 
     async def _persistently(self, send: Callable[[], Awaitable[T]]) -> T:
         """Return the result of a request that may be repeated, after lost connections too."""
-        failures = 0
+        failures, since = 0, time.monotonic()
         while True:
             try:
                 return await send()
             except (NotSent, AnswerLost) as error:
                 failures += 1
-                if failures >= FAILURES:
+                if time.monotonic() > since + PATIENCE:
                     raise ToolError(f"the agent {self._agent.name} {error}") from None
                 await asyncio.sleep(_pause(failures))
 
