@@ -156,11 +156,19 @@ def test_the_next_input_is_edited(browser: Browser, site: Site) -> None:
     press(browser, "w")
     until_open(browser, "Input of the next step")
     write(browser, "Which orders?")
+    site.run(lambda runner: runner.edit_step("words", "Wich order?", by="bob"))
     press(browser, "Tab", "Enter")
+    until_text(browser, "dialog .note", "The task went on meanwhile.")
+    assert event(site, "words", "input_edited").by == "bob"
+    press(browser, "Enter")
     until_shut(browser)
     until_text(browser, ".r.said", "Which orders?")
-    assert event(site, "words", "input_edited").previous[0].text == "Wich orders?"
-    press(browser, "x")
+    assert event(site, "words", "input_edited").previous[0].text == "Wich order?"
+    press(browser, "o")
+    until_open(browser, "Actions")
+    while not browser.run("document.activeElement.innerText").startswith("Cancel"):
+        press(browser, "Tab")
+    press(browser, "Enter")
     until_open(browser, "Cancel the task")
     write(browser, "a trial")
     press(browser, "Enter")

@@ -7,7 +7,6 @@ import { schemaOf } from "./schema.js";
 import { complaint, flipForm, formOf, readForm, SchemaForm } from "./schema_form.js";
 import { act } from "./store.js";
 import { shown } from "./task_state.js";
-import { seen } from "./task_verbs.js";
 import { Act, html } from "./ui.js";
 
 /** Return the schema of a tool of an agent; null if this server does not know it. @param {string} agent @param {string} tool */
@@ -36,7 +35,7 @@ export function CallArguments({ asked }) {
       setForm({ ...form, shown: true });
       throw new Error(complaint(problems));
     }
-    if (!item) return carryOut("edit_call", { call_id: call.id, arguments: value }, "The call is changed.", seen());
+    if (!item) return carryOut("edit_call", { call_id: call.id, arguments: value }, "The call is changed.");
     await act(item.task_id, "approve", { request_id: item.request_id, arguments: value }, "Approved as changed.", { throws: true });
     return true;
   };

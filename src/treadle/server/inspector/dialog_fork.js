@@ -1,12 +1,11 @@
 // The dialog of a fork: other words, instructions, another model, or another result of a call.
 import { useEffect, useState } from "preact/hooks";
-import { Choice, Field, Form, readJson } from "./dialog_parts.js";
+import { carryOut, Choice, Field, Form, readJson } from "./dialog_parts.js";
 import { safe } from "./format.js";
 import { go, taskLink } from "./place.js";
 import { wholeEvent } from "./records.js";
 import { me, opened } from "./store.js";
 import { at } from "./task_state.js";
-import { seen, send } from "./task_verbs.js";
 import { html } from "./ui.js";
 
 /** @param {{asked: any}} props */
@@ -24,8 +23,8 @@ export function Fork({ asked }) {
     for (const [name, text] of Object.entries({ input, instructions, model })) if (text) body[name] = text;
     if (replaced) body.replace = { [replaced.id]: readJson(result, "The result") };
     else if (here !== null) body.at = here;
-    const made = await send("fork", body, "Forked. It has not run yet.", { ...seen(), throws: true });
-    if (made) go(taskLink(made.task_id));
+    const made = await carryOut("fork", body, "Forked. It has not run yet.", { isFree: here !== null });
+    if (made.task_id) go(taskLink(made.task_id));
     return true;
   };
   const models = me.value?.models || [];

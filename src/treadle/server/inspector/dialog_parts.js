@@ -1,20 +1,29 @@
 // What all dialogs share: how they close, their forms, their fields, and what the server refuses in them.
 import { useState } from "preact/hooks";
 import { safe } from "./format.js";
+import { Moved, opened } from "./store.js";
 import { send } from "./task_verbs.js";
 import { Act, html, Note } from "./ui.js";
 
 /** Close the dialog: the browser then gives the focus back, and its event forgets the dialog. */
 export const shut = () => document.querySelector("dialog")?.close();
 
+/** The event that the person saw when the dialog opened, or when they were told that the task went on. */
+let seen = 0;
+export const noteSeen = (head = 0) => void (seen = Math.max(head, opened.peek().journal.head));
+
 /**
- * Send a verb of the open task from a form, which shows a refusal. Return true.
+ * Send a verb of the open task from a form, which shows a refusal. Return its result.
  * @param {string} path @param {any} body @param {string | ((result: any) => string)} done
- * @param {{head?: number, wait?: number}} [how]
+ * @param {{wait?: number, isFree?: boolean}} [how]  whether it is sent although the task goes on meanwhile
  */
-export async function carryOut(path, body, done, how = {}) {
-  await send(path, body, done, { ...how, throws: true });
-  return true;
+export async function carryOut(path, body, done, { wait, isFree = false } = {}) {
+  try {
+    return (await send(path, body, done, { wait, head: isFree ? 0 : seen, throws: true })) ?? true;
+  } catch (error) {
+    if (error instanceof Moved) noteSeen(error.head);
+    throw error;
+  }
 }
 
 /**
@@ -39,11 +48,11 @@ export function Form({ title, label, icon, submit, disabled = false, leave = "Le
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void send(event);
   };
-  return html`<form onSubmit=${send} onKeyDown=${onKey}>
+  return html`<form aria-busy=${isBusy} onSubmit=${send} onKeyDown=${onKey}>
     <h2 class="dialog-t" id="dialog-t">${title}</h2>
     ${children}
     ${wrong && html`<${Note} tone="bad" icon="failed">${safe(wrong)}<//>`}
-    <div class="answer"><${Act} main submit icon=${icon} label=${label} disabled=${disabled || isBusy} />
+    <div class="answer"><${Act} main submit icon=${icon} label=${label} disabled=${disabled} />
       <${Act} label=${leave} onClick=${shut} /></div>
   </form>`;
 }

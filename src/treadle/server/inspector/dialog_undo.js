@@ -6,7 +6,7 @@ import { plural, safe } from "./format.js";
 import { stepsOf } from "./fold_view.js";
 import { Verdicts } from "./side_parts.js";
 import { opened } from "./store.js";
-import { current, shown } from "./task_state.js";
+import { current, shown, word } from "./task_state.js";
 import { html, Note } from "./ui.js";
 
 /** Return the steps that may be the first to go, the newest first. @param {any} state */
@@ -30,7 +30,7 @@ export function Undo() {
     call(`${taskPath(id)}/undo`, { ...body, dry_run: true }).then(keep, (error) => keep({ refused: error.message, steps: [], calls: [] }));
     return () => void (isOpen = false);
   }, [id, key]);
-  const undo = () => carryOut("undo", body, saidOf, { wait: 10 });
+  const undo = () => carryOut("undo", body, saidOf, { wait: 10, isFree: word.value === "running" });
   const number = plan?.steps.length || 0, staying = plan?.calls.filter((/** @type {any} */ each) => stays(each)) || [];
   const label = staying.length && isForced ? "Undo, and leave them" : number > 1 ? `Undo ${plural(number, "step")}` : "Undo";
   return html`<${Form} title=${state.undo ? "Finish the undo" : "Undo"} label=${label} icon="undo" submit=${undo} disabled=${of !== key || !number || (!plan.complete && !isForced)}>

@@ -6,7 +6,6 @@ import { callsOf } from "./fold_view.js";
 import { textOf } from "./fold_state.js";
 import { failedSteps, nextInput } from "./offers.js";
 import { current, shown } from "./task_state.js";
-import { seen } from "./task_verbs.js";
 import { html, Note } from "./ui.js";
 
 /** Who speaks, in a message. @type {[string, string][]} */
@@ -14,7 +13,7 @@ const ROLES = [["user", "a person"], ["system", "the system"], ["observation", "
 
 export function Message() {
   const [text, setText] = useState(""), [role, setRole] = useState("user");
-  const submit = () => carryOut("send", { message: text, role }, "Sent. The model reads it before its next answer.");
+  const submit = () => carryOut("send", { message: text, role }, "Sent. The model reads it before its next answer.", { isFree: true });
   return html`<${Form} title="Message to the task" label="Send" icon="say" submit=${submit} disabled=${!text.trim()}>
     <p class="q">The model reads it before its next answer. What runs now runs on.</p>
     <${Field} label="Message" value=${text} set=${setText} rows=${4} focus />
@@ -23,7 +22,7 @@ export function Message() {
 
 export function NextInput() {
   const [text, setText] = useState(() => textOf(nextInput(shown.value.state) || []));
-  const submit = () => carryOut("edit_step", { input: text }, "The next input is changed.", seen());
+  const submit = () => carryOut("edit_step", { input: text }, "The next input is changed.");
   return html`<${Form} title="Input of the next step" label="Change" icon="edit" submit=${submit} disabled=${!text.trim()}>
     <p class="q">The model reads this in place of what it would have read. The journal keeps both.</p>
     <${Field} label="Input" value=${text} set=${setText} rows=${6} focus /><//>`;
@@ -45,7 +44,7 @@ export function RunTo() {
   const submit = () => {
     const others = (state.options?.break_on || []).filter((/** @type {any} */ each) => !each.after_step);
     const options = { break_on: [...others, breakpoint(place, value.trim())] };
-    return carryOut("resume", { options }, "The task runs to there.", { ...seen(), wait: 0 });
+    return carryOut("resume", { options }, "The task runs to there.", { wait: 0 });
   };
   const names = /** @type {Record<string, string>} */ ({ step: "Number of the step", tool: "Tool, or a pattern such as write_*", cost: "US dollars" });
   return html`<${Form} title="Run to" label="Run" icon="until" submit=${submit} disabled=${!value.trim()}>
@@ -66,7 +65,7 @@ function breakpoint(place, text) {
 export function Skip() {
   const failed = failedSteps(shown.value.state);
   const [step, setStep] = useState(failed[0]?.id || "");
-  const submit = () => carryOut("skip_step", failed.length > 1 ? { step } : {}, "The step is skipped.", seen());
+  const submit = () => carryOut("skip_step", failed.length > 1 ? { step } : {}, "The step is skipped.");
   const chosen = failed.find((each) => each.id === step);
   return html`<${Form} title="Skip the failed step" label="Skip" icon="skip" submit=${submit} disabled=${!chosen}>
     ${failed.length > 1 && html`<${Choice} label="Step" value=${step} set=${setStep} of=${failed.map((each) => [each.id, `step ${each.index}, ${each.id}`])} focus />`}
@@ -76,7 +75,7 @@ export function Skip() {
 
 export function Cancel() {
   const [reason, setReason] = useState("");
-  const submit = () => carryOut("cancel", reason ? { reason } : {}, "The task is cancelled.", { wait: 10 });
+  const submit = () => carryOut("cancel", reason ? { reason } : {}, "The task is cancelled.", { wait: 10, isFree: true });
   return html`<${Form} title="Cancel the task" label="Cancel the task" icon="cancelled" submit=${submit}>
     <p class="q">It ends for good: running calls are stopped, and it cannot run on. A fork of it can.</p>
     <${Field} label="Reason, for the record" value=${reason} set=${setReason} focus /><//>`;

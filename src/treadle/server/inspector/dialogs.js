@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { CallArguments } from "./dialog_call.js";
 import { Fork } from "./dialog_fork.js";
-import { shut } from "./dialog_parts.js";
+import { noteSeen, shut } from "./dialog_parts.js";
 import { Undo } from "./dialog_undo.js";
 import { Cancel, Message, NextInput, RunTo, Skip } from "./dialog_words.js";
 import { KEYS } from "./keys.js";
@@ -20,12 +20,16 @@ export function Dialog() {
   const asked = typeof dialog.value === "string" ? { name: dialog.value } : dialog.value;
   const box = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => {
-    if (asked && !box.current?.open) box.current?.showModal();
+    if (!asked || box.current?.open) return;
+    noteSeen();
+    box.current?.showModal();
   }, [asked?.name]);
   const Inside = asked && DIALOGS[asked.name];
   if (!Inside) return null;
   const onClick = (/** @type {any} */ event) => event.target === box.current && shut();
-  return html`<dialog ref=${box} key=${asked.name} aria-labelledby="dialog-t" onClose=${() => (dialog.value = null)} onClick=${onClick}>
+  const value = dialog.value; // a dialog may open another one before its own event of closing
+  const onClose = () => void (dialog.value === value && (dialog.value = null));
+  return html`<dialog ref=${box} key=${asked.name} aria-labelledby="dialog-t" onClose=${onClose} onClick=${onClick}>
     <${Inside} asked=${asked} /></dialog>`;
 }
 

@@ -157,6 +157,15 @@ function refreshTotals() {
   }, TOTALS);
 }
 
+/** The task has events that the person had not seen. */
+export class Moved extends Error {
+  /** @param {number} head  its last event */
+  constructor(head) {
+    super("The task went on meanwhile. Look at what changed, then decide again.");
+    this.head = head;
+  }
+}
+
 /**
  * Carry out a verb of a task, and say so. Return its result; undefined if it was refused.
  * @param {string} id @param {string} verb @param {any} body @param {string | ((result: any) => string)} done
@@ -173,7 +182,7 @@ export async function act(id, verb, body, done, { head = 0, wait = 5, throws = f
     const moved = error instanceof Refused && error.status === 412;
     const late = error instanceof Refused && error.status === 409 ? new Error(`Nothing changed: ${error.message}`) : error;
     if (moved) await readWaits(); // so the next decision is about what is shown
-    const refusal = moved ? new Error("The task went on meanwhile. Look at what changed, then decide again.") : late;
+    const refusal = moved ? new Moved(error.problem?.head || 0) : late;
     if (throws) throw refusal;
     complain(refusal);
     return undefined;

@@ -48,9 +48,9 @@ let own = { journal: opened.value.journal, head: 0, until: 0 };
 
 /** Return the event after which the person decides, once the event of their verb before is here. @param {number} head */
 async function withOwn(head) {
-  const { journal } = opened.value, isAwaited = () => own.journal === journal && own.head === journal.head && Date.now() < own.until;
-  if (head !== own.head || !isAwaited()) return head;
-  while (isAwaited()) await new Promise((done) => setTimeout(done, 20));
+  const { journal } = opened.value, isSoon = () => Date.now() < own.until;
+  if (own.journal !== journal || own.head !== head || !isSoon()) return head;
+  while (journal.head === head && isSoon()) await new Promise((done) => setTimeout(done, 20));
   return journal.head;
 }
 
