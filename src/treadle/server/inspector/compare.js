@@ -5,7 +5,7 @@ import { call, taskPath } from "./api.js";
 import { changedPart, compareRows, fieldWords, sharedSteps, skippedSteps } from "./compare_rows.js";
 import { asText, textOf } from "./fold_state.js";
 import { count, duration, line, money, plural, safe } from "./format.js";
-import { changeWords } from "./lineage.js";
+import { changeWords, comparison } from "./lineage.js";
 import { go, place, taskLink } from "./place.js";
 import { Act, Empty, html, Icon, State } from "./ui.js";
 
@@ -15,7 +15,9 @@ import { Act, Empty, html, Icon, State } from "./ui.js";
 const MOST = 400;
 const PAGE = 100;
 
-const idle = { key: "", diff: /** @type {any} */ (null), tasks: /** @type {any[]} */ ([]), steps: [new Map(), new Map()], missing: "" };
+const idle = {
+  key: "", diff: /** @type {any} */ (null), tasks: /** @type {any[]} */ ([]), steps: [new Map(), new Map()], missing: "",
+};
 /** What has been read for the address. */
 const read = signal(idle);
 /** The selected row. */
@@ -73,40 +75,55 @@ export function openSide(side) {
 }
 
 /** Swap the two tasks. */
-export const swapSides = () => go(`#/diff/${encodeURIComponent(place.value.part)}/${encodeURIComponent(place.value.task)}`);
-export const leaveComparison = () => go(`#/t/${encodeURIComponent(place.value.part)}/lineage`);
+export const swapSides = () => go(comparison(place.value.part, place.value.task));
+
+const lineageOf = (/** @type {string} */ id) => `#/t/${encodeURIComponent(id)}/lineage`;
+export const leaveComparison = () => go(lineageOf(place.value.part));
 
 export function Compare() {
   const { task: a, part: b } = place.value, { diff, tasks, missing, key } = read.value;
-  const box = useRef(/** @type {HTMLElement | null} */ (null));
-  const title = html`<div class="head"><h1>Compare</h1>${diff && key === `${a} ${b}` && html`<span class="q">${sentence(diff)}</span>`}<span class="fill"></span>
-    <div class="acts"><${Act} icon="back" label="Lineage" keyName="Esc" href=${`#/t/${encodeURIComponent(b)}/lineage`} /><${Act} label="Swap" icon="compare" keyName="x" onClick=${swapSides} /></div></div>`;
-  if (!a || !b) return html`<${Empty} title="Which two tasks?">Choose two of a lineage, or write their ids into the address: <code>#/diff/A/B</code>.<//>`;
-  if (!diff || key !== `${a} ${b}`) return [title, html`<${Empty} title=${missing ? "These tasks cannot be compared" : "Comparing…"}>${safe(missing)}<//>`];
-  return [title, html`<div class="body pairs" ref=${box} tabindex="0" aria-label="Steps of both tasks"><ol>
-    <li class="two heads"><span class="at cap">Step</span>${tasks.map((task, side) => html`<${Side} key=${side} task=${task} side=${side} />`)}</li>
-    ${rows.value.map((row, at) => html`<${Row} key=${`${row.from}`} row=${row} at=${at} />`)}
-    ${rows.value.length === 0 && html`<li class="two same"><span class="at"></span><div class="cell">Neither has a step.</div></li>`}
+  if (!a || !b) {
+    const how = html`Choose two of a lineage, or write their ids into the address: <code>#/diff/A/B</code>.`;
+    return html`<${Empty} title="Which two tasks?">${how}<//>`;
+  }
+  const isRead = diff && key === `${a} ${b}`;
+  const head = html`<div class="head"><h1>Compare</h1>${isRead && html`<span class="q">${sentence(diff)}</span>`}<span class="fill"></span>
+    <div class="acts"><${Act} icon="back" label="Lineage" keyName="Esc" href=${lineageOf(b)} />
+      <${Act} label="Swap" icon="compare" keyName="x" onClick=${swapSides} /></div></div>`;
+  if (!isRead) return [head, html`<${Empty} title=${missing ? "These tasks cannot be compared" : "Comparing…"}>${safe(missing)}<//>`];
+  return [head, html`<div class="body pairs" tabindex="0" role="region" aria-label="Steps of both tasks"><ol>
+    <li class="two heads"><span class="at cap">Step</span>
+      ${tasks.map((task, side) => html`<${Side} key=${side} task=${task} side=${side} />`)}</li>
+    ${rows.value.map((row, at) => html`<${Row} key=${row.from} row=${row} at=${at} />`)}
+    ${rows.value.length === 0 && html`<${Alike} at="">Neither has a step.<//>`}
     <${Ends} tasks=${tasks} diff=${diff} /></ol></div>`];
 }
 
 /** Say how much is shared, and what differs. @param {any} diff */
 function sentence(diff) {
   const shared = sharedSteps(diff.steps), differing = diff.steps.filter((/** @type {any} */ pair) => pair.fields.length);
-  const both = shared ? `${plural(shared, "step")} ran once, for both. ` : diff.shared_events ? "They share their beginning. " : "They share nothing. ";
+  const none = diff.shared_events ? "They share their beginning. " : "They share nothing. ";
+  const both = shared ? `${plural(shared, "step")} ran once, for both. ` : none;
   if (!differing.length) return `${both}No step differs${diff.field ? ", only the end" : ""}.`;
-  const [first] = differing;
-  const where = first.fields[0] === "step" ? `step ${first.index}, which only one of them has` : `${fieldWords(first.fields.slice(0, 1))} of step ${first.index}`;
-  return `${both}${plural(differing.length, "step")} ${differing.length === 1 ? "differs" : "differ"}, first in ${where}.`;
+  const [first] = differing, isAlone = first.fields[0] === "step";
+  const where = isAlone ? "which only one of them has" : "";
+  const what = isAlone ? `step ${first.index}, ${where}` : `${fieldWords(first.fields.slice(0, 1))} of step ${first.index}`;
+  return `${both}${plural(differing.length, "step")} ${differing.length === 1 ? "differs" : "differ"}, first in ${what}.`;
 }
 
 /** @param {{task: any, side: number}} props */
 function Side({ task, side }) {
-  const cost = task.usage.cost;
-  return html`<div class="cell"><div class="row"><a class="mono" href=${taskLink(task.task_id)}>${safe(task.task_id)}</a><kbd class="wide" aria-hidden="true">${side + 1}</kbd></div>
-    <div class="row wrap"><${State} state=${task.state_text} /><span class="q">${plural(task.steps, "step")} · ${money(cost)}</span></div>
-    ${task.fork_changes.length > 0 && html`<div class="q cut"><${Icon} name="fork" /> ${changeWords(task.fork_changes)}</div>`}</div>`;
+  const changes = task.fork_changes;
+  return html`<div class="cell">
+    <div class="row"><a class="mono" href=${taskLink(task.task_id)}>${safe(task.task_id)}</a>
+      <kbd class="wide" aria-hidden="true">${side + 1}</kbd></div>
+    <div class="row wrap"><${State} state=${task.state_text} />
+      <span class="q">${plural(task.steps, "step")} · ${money(task.usage.cost)}</span></div>
+    ${changes.length > 0 && html`<div class="q cut"><${Icon} name="fork" /> ${changeWords(changes)}</div>`}</div>`;
 }
+
+/** A line for both tasks. @param {{at: any, children: any}} props */
+const Alike = ({ at, children }) => html`<li class="two same"><span class="at">${at}</span><div class="cell">${children}</div></li>`;
 
 /** @param {{row: CompareRow, at: number}} props */
 function Row({ row, at }) {
@@ -114,42 +131,51 @@ function Row({ row, at }) {
   useEffect(() => {
     if (isChosen) box.current?.scrollIntoView({ block: "nearest" });
   }, [isChosen]);
-  if (row.kind !== "differ") return html`<${Same} row=${row} />`;
+  if (row.kind === "fold") return html`<${Alike} at=${`1–${row.to}`}>The same: ${count(row.to)} steps. They ran once.<//>`;
+  if (row.kind === "same") return html`<${Same} row=${row} />`;
   const pair = /** @type {import("./compare_rows.js").Pair} */ (row.pair), { steps, tasks } = read.value;
   const a = pair.a === null ? null : steps[0].get(row.from), b = pair.b === null ? null : steps[1].get(row.from);
-  const open = () => void (chosen.value = at);
-  return html`<li class="two differ" ref=${box} aria-current=${isChosen} onClick=${open}><span class="at">${row.from}</span>
-    <${Cell} step=${a} other=${b} has=${pair.a !== null} fields=${pair.fields} first=${a} name=${tasks[0].task_id} />
-    <${Cell} step=${b} other=${a} has=${pair.b !== null} fields=${pair.fields} first=${a} name=${tasks[1].task_id} /></li>`;
+  const shared = { fields: pair.fields, first: a };
+  return html`<li class="two differ" ref=${box} aria-current=${isChosen} onClick=${() => (chosen.value = at)}>
+    <span class="at">${row.from}</span>
+    <${Cell} ...${shared} step=${a} other=${b} has=${pair.a !== null} name=${tasks[0].task_id} />
+    <${Cell} ...${shared} step=${b} other=${a} has=${pair.b !== null} name=${tasks[1].task_id} /></li>`;
 }
 
-/** @param {{row: CompareRow}} props */
+/** A step that is the same in both. @param {{row: CompareRow}} props */
 function Same({ row }) {
-  if (row.kind === "fold") return html`<li class="two same"><span class="at">1–${row.to}</span><div class="cell">The same: ${count(row.to)} steps. They ran once.</div></li>`;
-  const step = read.value.steps[0].get(row.from), names = (step?.tool_executions || []).map((/** @type {any} */ each) => safe(each.name));
-  const what = names.length ? html`<span class="mono">${names.join(", ")}</span>` : step ? "an answer" : "";
-  return html`<li class="two same"><span class="at">${row.from}</span><div class="cell">The same${what && ": "}${what}. It ran ${row.pair?.shared ? "once" : "in both"}.</div></li>`;
+  const step = read.value.steps[0].get(row.from);
+  const names = (step?.tool_executions || []).map((/** @type {any} */ each) => safe(each.name)).join(", ");
+  const what = names ? html`<span class="mono">${names}</span>` : step ? "an answer" : "";
+  return html`<${Alike} at=${row.from}>The same${what && ": "}${what}. It ran ${row.pair?.shared ? "once" : "in both"}.<//>`;
 }
 
-const saidIn = (/** @type {any} */ step) => step.messages.filter((/** @type {any} */ each) => each.role === "assistant").map((/** @type {any} */ each) => textOf(each.parts)).filter(Boolean).join("\n");
+/** Return the text that the model wrote in a step. @param {any} step */
+function saidIn(step) {
+  const answers = step.messages.filter((/** @type {any} */ message) => message.role === "assistant");
+  return answers.map((/** @type {any} */ message) => textOf(message.parts)).filter(Boolean).join("\n");
+}
 
 /**
  * The step of one task.
  * @param {{step: any, other: any, has: boolean, fields: string[], first: any, name: string}} props
  */
 function Cell({ step, other, has, fields, first, name }) {
-  if (!step) return html`<div class="cell none"><span class="sr">${safe(name)}</span>${has ? "This step is not read here: open the task." : "No such step."}</div>`;
-  const differs = (/** @type {string} */ field) => fields.includes(field);
-  const said = saidIn(step), theirs = other ? saidIn(other) : "";
-  const input = textOf(step.step.input), showsOutput = differs("output") && !differs("text") && asText(step.output) !== said;
-  const facts = [step.step.step_id, duration(step.duration * 1000), money(step.usage.cost), step.step.agent];
-  return html`<div class="cell"><span class="sr">${safe(name)}</span><div class="cap mono"><span class="ph" aria-hidden="true">${safe(name)}</span>${safe(facts.filter(Boolean).join(" · "))}</div>
-    ${differs("input") && html`<p class="words"><mark class="diff-m">input</mark> <${Changed} text=${input || "none"} other=${other ? textOf(other.step.input) || "none" : input} /></p>`}
-    ${said && html`<p class="words">${differs("text") ? html`<${Changed} text=${said} other=${theirs} />` : safe(said)}</p>`}
-    ${step.tool_executions.map((/** @type {any} */ each, /** @type {number} */ at) => html`<${Called} key=${at} each=${each} theirs=${other?.tool_executions[at]} id=${first?.tool_executions[at]?.call_id} fields=${fields} />`)}
-    ${showsOutput && html`<p><mark class="diff-m">output</mark> <span class="mono">${line(step.output)}</span></p>`}
+  const owner = html`<span class="sr">${safe(name)}</span>`;
+  if (!step) return html`<div class="cell none">${owner}${has ? "This step is not read here: open the task." : "No such step."}</div>`;
+  const differs = (/** @type {string} */ field) => fields.includes(field), marked = (/** @type {string} */ word) => html`<mark class="diff-m">${word}</mark>`;
+  const said = saidIn(step), facts = [step.step.step_id, duration(step.duration * 1000), money(step.usage.cost), step.step.agent];
+  const input = textOf(step.step.input) || "none", theirs = other ? textOf(other.step.input) || "none" : input;
+  const showsOutput = differs("output") && !differs("text") && asText(step.output) !== said;
+  return html`<div class="cell">${owner}
+    <div class="cap mono"><span class="ph" aria-hidden="true">${safe(name)}</span>${safe(facts.filter(Boolean).join(" · "))}</div>
+    ${differs("input") && html`<p class="words">${marked("input")} <${Changed} text=${input} other=${theirs} /></p>`}
+    ${said && html`<p class="words"><${Changed} text=${said} other=${other && differs("text") ? saidIn(other) : said} /></p>`}
+    ${step.tool_executions.map((/** @type {any} */ each, /** @type {number} */ at) =>
+      html`<${Called} key=${at} each=${each} theirs=${other?.tool_executions[at]} id=${first?.tool_executions[at]?.call_id} fields=${fields} />`)}
+    ${showsOutput && html`<p>${marked("output")} <span class="mono">${line(step.output)}</span></p>`}
     ${step.error && html`<p class="c-bad"><b>${safe(step.error.kind)}</b> ${safe(step.error.message)}</p>`}
-    ${differs("status") && html`<p><mark class="diff-m">status</mark> ${step.step.status}</p>`}</div>`;
+    ${differs("status") && html`<p>${marked("status")} ${step.step.status}</p>`}</div>`;
 }
 
 /** A text, with the part that the other one does not have. @param {{text: string, other: string}} props */
@@ -158,22 +184,31 @@ function Changed({ text, other }) {
   return html`${safe(before)}${changed && html`<ins class="diff-m">${safe(changed)}</ins>`}${safe(after)}`;
 }
 
+/** Return the end of a call on one line. @param {any} call */
+function resultOf(call) {
+  if (call.error) return `${call.outcome}: ${call.error.message}`;
+  return call.outcome === "ok" ? line(call.output) || "nothing" : call.outcome || "not ended";
+}
+
 /** @param {{each: any, theirs: any, id: string | undefined, fields: string[]}} props */
 function Called({ each, theirs, id, fields }) {
   const isOther = !theirs || theirs.name !== each.name || line(theirs.arguments) !== line(each.arguments);
-  const ends = fields.some((field) => field === `output of ${id}` || field === `outcome of ${id}`);
-  const result = each.error ? `${each.outcome}: ${each.error.message}` : each.outcome === "ok" ? line(each.output) || "nothing" : each.outcome || "not ended";
-  return html`<div class="callline">${isOther && fields.includes("calls") ? html`<mark class="diff-m">${safe(each.name)}</mark>` : safe(each.name)}(<span class="qq">${line(each.arguments)}</span>)
-    <span class="out"> → ${ends ? html`<mark class="diff-m">${safe(result)}</mark>` : safe(result)}</span>
+  const name = safe(each.name), result = safe(resultOf(each));
+  const ends = fields.includes(`output of ${id}`) || fields.includes(`outcome of ${id}`);
+  return html`<div class="callline">
+    ${isOther && fields.includes("calls") ? html`<mark class="diff-m">${name}</mark>` : name}(<span class="qq">${line(each.arguments)}</span>)${" "}
+    <span class="out">→ ${ends ? html`<mark class="diff-m">${result}</mark>` : result}</span>
     ${fields.includes(`changes of ${id}`) && html` <span class="tag">changed the state in another way</span>`}</div>`;
 }
 
 /** How both stand at their end. @param {{tasks: any[], diff: any}} props */
 function Ends({ tasks, diff }) {
-  const isSame = tasks[0].state_text === tasks[1].state_text && tasks[0].outcome === tasks[1].outcome;
+  const [a, b] = tasks, isSame = a.state_text === b.state_text && a.outcome === b.outcome;
   const more = diff.steps.length > skippedSteps(diff.steps) + MOST;
-  return html`${more && html`<li class="two same"><span class="at"></span><div class="cell">The contents of later steps are not read here.</div></li>`}
-    ${isSame ? html`<li class="two same"><span class="at cap">End</span><div class="cell">The same: ${tasks[0].state_text}.</div></li>`
-      : html`<li class="two"><span class="at cap">End</span>${tasks.map((task) => html`<div class="cell" key=${task.task_id}><${State} state=${task.state_text} />${task.outcome && html`<p class="q">${safe(task.outcome)}</p>`}</div>`)}</li>`}
-    ${diff.field === "extra_state" && html`<li class="two differ"><span class="at cap">State</span>${[diff.value_a, diff.value_b].map((value, at) => html`<div class="cell mono" key=${at}>${line(value)}</div>`)}</li>`}`;
+  const ends = tasks.map((task) => html`<div class="cell" key=${task.task_id}><${State} state=${task.state_text} />
+    ${task.outcome && html`<p class="q">${safe(task.outcome)}</p>`}</div>`);
+  const states = [diff.value_a, diff.value_b].map((value, at) => html`<div class="cell mono" key=${at}>${line(value)}</div>`);
+  return html`${more && html`<${Alike} at="">The contents of later steps are not read here.<//>`}
+    ${isSame ? html`<${Alike} at="End">The same: ${a.state_text}.<//>` : html`<li class="two"><span class="at">End</span>${ends}</li>`}
+    ${diff.field === "extra_state" && html`<li class="two differ"><span class="at">State</span>${states}</li>`}`;
 }

@@ -1,7 +1,7 @@
 // What two tasks have in common and what differs, as rows. Pure.
 
-/** How many shared steps are drawn before the first difference; those before them are one row. */
-const SHOWN = 8;
+/** The most shared steps that are drawn one by one; of more, only the last ones are. */
+const SHOWN = 12, LAST = 3;
 
 /**
  * @typedef {object} Pair  the steps at one place
@@ -30,7 +30,10 @@ export function sharedSteps(pairs) {
 }
 
 /** Return how many steps need no content: those before the last shared ones. @param {Pair[]} pairs */
-export const skippedSteps = (pairs) => Math.max(0, sharedSteps(pairs) - SHOWN);
+export function skippedSteps(pairs) {
+  const shared = sharedSteps(pairs);
+  return shared > SHOWN ? shared - LAST : 0;
+}
 
 /** Return the rows of a comparison. @param {Pair[]} pairs @returns {CompareRow[]} */
 export function compareRows(pairs) {
@@ -52,17 +55,22 @@ export function changedPart(text, other) {
   let start = 0, end = 0;
   while (start < most && ours[start] === theirs[start]) start += 1;
   while (end < most - start && ours.at(-1 - end) === theirs.at(-1 - end)) end += 1;
-  return [ours.slice(0, start).join(""), ours.slice(start, ours.length - end).join(""), ours.slice(ours.length - end).join("")];
+  const parts = [ours.slice(0, start), ours.slice(start, ours.length - end), ours.slice(ours.length - end)];
+  return /** @type {[string, string, string]} */ (parts.map((part) => part.join("")));
 }
 
 const words = (/** @type {string} */ text) => text.match(/\s+|[^\s]+/g) || [];
+
+/** Names of fields, and of those of a call. @type {Record<string, string>} */
+const OF_STEP = { input: "the input", text: "the text", calls: "the calls", output: "the output", status: "the status" };
+/** @type {Record<string, string>} */
+const OF_CALL = { outcome: "the outcome of a call", output: "the result of a call", changes: "the state" };
 
 /** Return the names of fields as people read them, each once. @param {string[]} fields */
 export function fieldWords(fields) {
   const names = fields.map((field) => {
     const [name, id] = field.split(" of ");
-    if (id) return { outcome: "the outcome of a call", output: "the result of a call", changes: "the state" }[name] || name;
-    return { input: "the input", text: "the text", calls: "the calls", output: "the output", status: "the status" }[name] || name;
+    return (id ? OF_CALL : OF_STEP)[name] || name;
   });
   return [...new Set(names)].join(", ");
 }

@@ -23,11 +23,13 @@ export function conversation(messages) {
       }
       continue;
     }
-    const parts = message.parts, asked = parts.filter((/** @type {any} */ part) => part.type === "tool_call");
+    /** @param {...string} types @returns {any[]} */
+    const partsOf = (...types) => message.parts.filter((/** @type {any} */ part) => types.includes(part.type));
     const item = {
-      role: message.role, text: textOf(parts), thinking: parts.filter((/** @type {any} */ part) => part.type === "reasoning").map((/** @type {any} */ part) => part.text || "").join("\n"),
-      calls: asked.map((/** @type {any} */ part) => ({ id: part.id, name: part.name, arguments: part.arguments, result: null, isError: false })),
-      others: parts.map((/** @type {any} */ part) => part.type).filter((/** @type {string} */ type) => type === "image" || type === "file"),
+      role: message.role, text: textOf(message.parts),
+      thinking: partsOf("reasoning").map((part) => part.text || "").join("\n"),
+      calls: partsOf("tool_call").map(({ id, name, arguments: given }) => ({ id, name, arguments: given, result: null, isError: false })),
+      others: partsOf("image", "file").map((part) => part.type),
     };
     for (const call of item.calls) calls.set(call.id, call);
     said.push(item);
@@ -41,10 +43,11 @@ export function conversation(messages) {
  * @param {any[]} threads @param {Iterable<any>} tasks
  */
 export function threadRows(threads, tasks) {
-  const rows = new Map(threads.map((thread) => [thread.thread_id, { id: thread.thread_id, turns: thread.turns, tasks: /** @type {any[]} */ ([]), changed: 0 }]));
+  const rowOf = (/** @type {string} */ id, turns = 0) => ({ id, turns, tasks: /** @type {any[]} */ ([]), changed: 0 });
+  const rows = new Map(threads.map((thread) => [thread.thread_id, rowOf(thread.thread_id, thread.turns)]));
   for (const task of tasks) {
     if (task.parent) continue;
-    const row = rows.get(task.thread_id) || { id: task.thread_id, turns: 0, tasks: [], changed: 0 };
+    const row = rows.get(task.thread_id) || rowOf(task.thread_id);
     rows.set(task.thread_id, row);
     row.tasks.push(task);
     row.changed = Math.max(row.changed, task.updated || task.created);

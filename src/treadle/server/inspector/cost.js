@@ -1,6 +1,6 @@
 // What tasks cost: one number, and bars by agent, day, model or label. Period and filters stand in the address.
 import { computed, effect, signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { call } from "./api.js";
 import { count, money, plural, safe } from "./format.js";
 import { go, place } from "./place.js";
@@ -26,7 +26,10 @@ const labels = computed(() => {
 });
 
 /** What the sums can be made by: the word in the address, and its name. */
-const groups = computed(() => [["agent", "Agent"], ["day", "Day"], ["model", "Model"], ...labels.value.map((name) => [`label:${name}`, `label ${name}`])]);
+const groups = computed(() => {
+  const ofLabels = labels.value.map((name) => [`label:${name}`, `label ${name}`]);
+  return [["agent", "Agent"], ["day", "Day"], ["model", "Model"], ...ofLabels];
+});
 
 async function load() {
   const asked = usageQuery(query.value, Date.now()).toString();
@@ -58,7 +61,9 @@ function change(changes) {
 }
 
 /** @param {number} by */
-export const moveBar = (by) => void (chosen.value = Math.max(0, Math.min(bars.value.length - 1, chosen.value + by)));
+export function moveBar(by) {
+  chosen.value = Math.max(0, Math.min(bars.value.length - 1, chosen.value + by));
+}
 
 /** Choose the next thing that the sums are made by. */
 export function nextGroup() {
@@ -94,57 +99,99 @@ export function Cost() {
   const { report, missing } = read.value;
   return html`<div class="head"><h1>Cost</h1></div><${Filters} />
     ${missing && html`<div class="cost"><${Note} tone="bad" icon="no">${safe(missing)}<//></div>`}
-    ${!report ? !missing && html`<${Empty} title="Reading…" />` : report.total.tasks ? html`<${Report} report=${report} />` : html`<${Nothing} />`}`;
+    ${report ? html`<${report.total.tasks ? Report : Nothing} report=${report} />` : !missing && html`<${Empty} title="Reading…" />`}`;
 }
 
 function Nothing() {
-  if ([...query.value.keys()].some((name) => name !== "by")) return html`<${Empty} title="No task in this period">Choose a longer period, or take the filters back with <kbd>Esc</kbd>.<//>`;
+  const isFiltered = [...query.value.keys()].some((name) => name !== "by");
+  if (isFiltered) {
+    return html`<${Empty} title="No task in this period">Choose a longer period, or take the filters back with${" "}
+      <kbd>Esc</kbd>.<//>`;
+  }
   return html`<${Empty} title="No tasks yet">Tokens and cost of each task appear here as soon as an agent is run.<//>`;
 }
 
+/** A button that is pressed or not. @param {{name: string, on: boolean, onClick: () => void}} props */
+const Chip = ({ name, on, onClick }) =>
+  html`<button type="button" class="chip" aria-pressed=${on} onClick=${onClick}>${safe(name)}</button>`;
+
+/** A day of the period. @param {{name: "from" | "to", title: string, value: string}} props */
+function Day({ name, title, value }) {
+  const put = (/** @type {any} */ event) => change({ [name]: event.target.value, period: null });
+  return html`<input class="field" type="date" aria-label=${title} value=${value} onChange=${put} />`;
+}
+
 function Filters() {
-  const { from, to } = periodOf(query.value, now.value), named = query.value.get("period") || "", label = labelOf(query.value);
+  const { from, to } = periodOf(query.value, now.value), named = query.value.get("period") || "";
   const isNamed = (/** @type {string} */ word) => word === named && (word !== "" || (!from && !to));
-  const date = (/** @type {"from" | "to"} */ name, /** @type {string} */ title, /** @type {string} */ value) =>
-    html`<input class="field" type="date" aria-label=${title} value=${named ? "" : value} onChange=${(/** @type {any} */ event) => change({ [name]: event.target.value, period: null })} />`;
-  return html`<div class="filters"><div class="row" role="group" aria-label="Sums by"><span class="cap">By <kbd aria-hidden="true" class="wide">b</kbd></span><div class="chips" aria-keyshortcuts="b">
-      ${groups.value.map(([word, name]) => html`<button type="button" key=${word} class="chip" aria-pressed=${group.value === word} onClick=${() => change({ by: word })}>${safe(name)}</button>`)}</div></div>
-    <div class="row" role="group" aria-label="Period"><span class="cap">Period <span class="wide"><kbd aria-hidden="true">[</kbd> <kbd aria-hidden="true">]</kbd></span></span><div class="chips">
-      ${PERIODS.map(([word, name]) => html`<button type="button" key=${word} class="chip" aria-pressed=${isNamed(word)} onClick=${() => change({ period: word, from: null, to: null })}>${name}</button>`)}</div>
-      ${date("from", "First day, UTC", from)}<span class="qq">to</span>${date("to", "Last day, UTC", to)}</div>
-    ${(query.value.get("agent") || label) && html`<div class="row" role="group" aria-label="Only"><span class="cap">Only</span>
-      ${query.value.get("agent") && html`<${Only} name="agent" text=${`agent ${query.value.get("agent")}`} />`}${label && html`<${Only} name="label" text=${`${label[0]} ${label[1]}`} />`}</div>`}</div>`;
+  const agent = query.value.get("agent"), label = labelOf(query.value);
+  const period = (/** @type {string} */ word) => change({ period: word, from: null, to: null });
+  return html`<div class="sums">
+    <div class="row" role="group" aria-label="Sums by">
+      <span class="cap">By <kbd aria-hidden="true" class="wide">b</kbd></span>
+      <div class="chips" aria-keyshortcuts="b">${groups.value.map(([word, name]) =>
+        html`<${Chip} key=${word} name=${name} on=${group.value === word} onClick=${() => change({ by: word })} />`)}</div></div>
+    <div class="row" role="group" aria-label="Period">
+      <span class="cap">Period <span class="wide"><kbd aria-hidden="true">[</kbd> <kbd aria-hidden="true">]</kbd></span></span>
+      <div class="chips">${PERIODS.map(([word, name]) =>
+        html`<${Chip} key=${word} name=${name} on=${isNamed(word)} onClick=${() => period(word)} />`)}</div>
+      <${Day} name="from" title="First day, UTC" value=${named ? "" : from} /><span class="qq">to</span>
+      <${Day} name="to" title="Last day, UTC" value=${named ? "" : to} /></div>
+    ${(agent || label) && html`<div class="row" role="group" aria-label="Only"><span class="cap">Only</span>
+      ${agent && html`<${Only} name="agent" text=${`agent ${agent}`} />`}
+      ${label && html`<${Only} name="label" text=${label.join(" ")} />`}</div>`}</div>`;
 }
 
 /** A filter that a press takes back. @param {{name: string, text: string}} props */
 function Only({ name, text }) {
-  return html`<button type="button" class="chip" aria-pressed="true" aria-label=${`Take back: only ${text}`} onClick=${() => change({ [name]: null })}>${safe(text)} <${Icon} name="no" /></button>`;
+  return html`<button type="button" class="chip" aria-pressed="true" onClick=${() => change({ [name]: null })}>
+    ${safe(text)} <span class="sr">: take it back</span><${Icon} name="no" /></button>`;
+}
+
+/** What is not in the sum. @param {{count: number}} props */
+function Unpriced({ count: number }) {
+  const whose = number === 1 ? "its cost is" : "their cost is";
+  return html`<p class="st c-wait wrap"><${Icon} name="degraded" />
+    ${plural(number, "task")} used a model without a price, or has no figures yet: ${whose} missing here.</p>`;
 }
 
 /** @param {{report: any}} props */
 function Report({ report }) {
   const { total, by } = report, list = bars.value, hasCost = Number(total.cost) > 0;
   const title = by.startsWith("label:") ? by.slice(6) : by;
-  const priced = total.unpriced ? "" : ", all of them priced";
   return html`<div class="body cost"><div class="big" id="cost-total">${money(total.cost)}</div>
-    <p class="q">${count(total.tokens)} tokens in ${plural(total.tasks, "task")}${priced}.</p>
-    ${total.unpriced > 0 && html`<p class="st c-wait wrap"><${Icon} name="degraded" />${plural(total.unpriced, "task")} used a model without a price, or has no figures yet: ${total.unpriced === 1 ? "its" : "their"} cost is missing here.</p>`}
-    <div class="brow th cap" aria-hidden="true"><span>${safe(title)}</span><span>${hasCost ? "" : "by tokens: nothing has a price"}</span><span class="num">Cost</span><span class="num wide"></span><span class="num wide">Tokens</span><span class="num wide">Tasks</span></div>
-    <div class="bars" role="listbox" tabindex="0" aria-label=${`Cost by ${title}`} aria-activedescendant=${list.length ? `b-${chosen.value}` : undefined}>
+    <p class="q">${count(total.tokens)} tokens in ${plural(total.tasks, "task")}${total.unpriced ? "" : ", all of them priced"}.</p>
+    ${total.unpriced > 0 && html`<${Unpriced} count=${total.unpriced} />`}
+    <div class="brow th cap" aria-hidden="true"><span>${safe(title)}</span>
+      <span>${hasCost ? "" : "by tokens: nothing has a price"}</span><span class="num">Cost</span>
+      <span class="num wide"></span><span class="num wide">Tokens</span><span class="num wide">Tasks</span></div>
+    <div class="bars" role="listbox" tabindex="0" aria-label=${`Cost by ${title}`}
+      aria-activedescendant=${list.length ? `b-${chosen.value}` : undefined}>
       ${list.map((each, at) => html`<${Bar} key=${each.line.key ?? ""} each=${each} at=${at} />`)}</div>
     <p class="qq last">Days are those on which tasks were created, UTC. Steps that forks share count in each of them.</p></div>`;
 }
 
+/** Return a part of the whole as text. @param {number} part */
+const percent = (part) => (part >= 0.005 ? `${Math.round(part * 100)} %` : part > 0 ? "<1 %" : "");
+
 /** @param {{each: {line: any, part: number, bar: number}, at: number}} props */
 function Bar({ each, at }) {
   const { line, part, bar } = each, none = group.value === "model" ? "no request" : "none";
-  const isChosen = chosen.value === at, percent = part >= 0.005 ? `${Math.round(part * 100)} %` : part > 0 ? "<1 %" : "";
+  const box = useRef(/** @type {HTMLElement | null} */ (null)), isChosen = chosen.value === at;
+  useEffect(() => {
+    if (isChosen) box.current?.scrollIntoView({ block: "nearest" });
+  }, [isChosen]);
   const pick = () => {
     chosen.value = at;
     narrow(line.key);
   };
   const unpriced = line.unpriced ? ` and ${plural(line.unpriced, "task")} without a price` : "";
-  return html`<button type="button" class="brow" id=${`b-${at}`} role="option" tabindex="-1" aria-selected=${isChosen} onClick=${pick}>
-    <span class=${`cut ${line.key === null ? "qq" : ""}`}>${safe(line.key ?? none)}</span><span class="b">${bar > 0 && html`<i style=${{ width: `${bar * 100}%` }}></i>`}</span>
-    <span class="num">${money(line.cost)}${line.unpriced ? html`<span class="st c-wait" title=${unpriced}><span aria-hidden="true">+?</span><span class="sr">${unpriced}</span></span>` : ""}</span><span class="num qq wide">${percent}</span><span class="num q wide">${count(line.tokens)}<span class="sr"> tokens</span></span><span class="num q wide">${count(line.tasks)}<span class="sr"> tasks</span></span></button>`;
+  const mark = unpriced && html`<span class="st c-wait" title=${unpriced}>
+    <span aria-hidden="true">+?</span><span class="sr">${unpriced}</span></span>`;
+  return html`<button type="button" class="brow" ref=${box} id=${`b-${at}`} role="option" tabindex="-1" aria-selected=${isChosen}
+    onClick=${pick}><span class=${`cut ${line.key === null ? "qq" : ""}`}>${safe(line.key ?? none)}</span>
+    <span class="b">${bar > 0 && html`<i style=${{ width: `${bar * 100}%` }}></i>`}</span>
+    <span class="num">${money(line.cost)} ${mark}</span><span class="num qq wide">${percent(part)}</span>
+    <span class="num q wide">${count(line.tokens)}<span class="sr"> tokens</span></span>
+    <span class="num q wide">${count(line.tasks)}<span class="sr"> tasks</span></span></button>`;
 }

@@ -23,7 +23,8 @@ async function load(id) {
     const family = await readFamily(id);
     if (place.value.task === id) read.value = { id, family, missing: "" };
   } catch (error) {
-    if (place.value.task === id) read.value = { id, family: read.value.family, missing: /** @type {Error} */ (error).message };
+    const missing = /** @type {Error} */ (error).message;
+    if (place.value.task === id) read.value = { id, family: read.value.family, missing };
   }
 }
 
@@ -102,7 +103,7 @@ const pair = computed(() => {
 });
 
 /** Return the address of a comparison. @param {string} a @param {string} b */
-const comparison = (a, b) => `#/diff/${encodeURIComponent(a)}/${encodeURIComponent(b)}`;
+export const comparison = (a, b) => `#/diff/${encodeURIComponent(a)}/${encodeURIComponent(b)}`;
 
 export const compareRelative = () => pair.value && go(comparison(pair.value[0], pair.value[1]));
 
@@ -110,64 +111,86 @@ export const compareRelative = () => pair.value && go(comparison(pair.value[0], 
 export function Lineage({ id }) {
   const { family, missing, id: known } = read.value;
   const head = html`<${Head} id=${id} />`;
-  if (!family || known !== id) return [head, html`<${Empty} title=${missing ? "The lineage cannot be shown" : "Reading…"}>${safe(missing)}<//>`];
+  if (!family || known !== id) {
+    return [head, html`<${Empty} title=${missing ? "The lineage cannot be shown" : "Reading…"}>${safe(missing)}<//>`];
+  }
   return [head, html`<div class="body lineage">
     ${missing && html`<${Note} tone="bad" icon="no">${safe(missing)}<//>`}
     ${family.more && html`<${Note} icon="filter">There are more relatives than are shown here.<//>`}
-    <${Forks} id=${id} /><${Calls} id=${id} /></div>`];
+    <${Forks} id=${id} />
+    <${Calls} id=${id} />
+  </div>`];
 }
 
 /** @param {{id: string}} props */
 function Head({ id }) {
-  const task = newest({ task_id: id }), two = pair.value;
-  return html`<header class="task-head"><div class="crumb"><a href="#/">Tasks</a><span>/</span><a class="mono cut" href=${taskLink(id)}>${safe(id)}</a></div>
-    <div class="titlebar"><h1 class="cut">Lineage <span class="title-of">${safe(task.input || "")}</span></h1>
-      <div class="acts"><${Act} icon="back" label="Timeline" keyName="Esc" href=${taskLink(id)} />
-        <${Act} label=${marked.value ? "Take the mark back" : "Mark"} keyName="Space" onClick=${markRelative} disabled=${!here.value?.row || Boolean(here.value.row.branch)} />
-        <${Act} main icon="compare" label="Compare" keyName="d" href=${two ? comparison(two[0], two[1]) : undefined} disabled=${!two} title=${two ? `${two[0]} and ${two[1]}` : undefined} /></div></div></header>`;
+  const task = newest({ task_id: id }), two = pair.value, row = here.value?.row;
+  return html`<header class="task-head">
+    <div class="crumb"><a href="#/">Tasks</a><span>/</span><a class="mono cut" href=${taskLink(id)}>${safe(id)}</a></div>
+    <div class="titlebar">
+      <h1 class="cut">Lineage <span class="title-of">${safe(task.input || "")}</span></h1>
+      <div class="acts">
+        <${Act} icon="back" label="Timeline" keyName="Esc" href=${taskLink(id)} />
+        <${Act} label=${marked.value ? "Take the mark back" : "Mark"} keyName="Space" onClick=${markRelative}
+          disabled=${!row || Boolean(row.branch)} />
+        <${Act} main icon="compare" label="Compare" keyName="d" href=${two ? comparison(two[0], two[1]) : undefined}
+          disabled=${!two} title=${two ? `${two[0]} and ${two[1]}` : undefined} />
+      </div>
+    </div></header>`;
 }
 
 /** Return what a fork changes, in a few words each. @param {any[]} changes */
 export function changeWords(changes) {
-  return changes.map(({ kind, text, tool }) => {
+  const words = changes.map(({ kind, text, tool }) => {
     if (kind === "input") return html`<span class="said">“${safe(text)}”</span>`;
-    if (kind === "result") return html`<span class="mono">${safe(tool)}</span> returned <span class="mono">${safe(text) || "nothing"}</span> instead`;
     if (kind === "instructions") return html`instructions <span class="said">“${safe(text)}”</span>`;
-    return html`${kind} <span class="mono">${safe(text)}</span>`;
-  }).map((part, at) => [at ? html`<span class="qq"> and </span>` : "", part]);
+    if (kind !== "result") return html`${kind} <span class="mono">${safe(text)}</span>`;
+    return html`<span class="mono">${safe(tool)}</span> returned <span class="mono">${safe(text) || "nothing"}</span> instead`;
+  });
+  return words.map((part, at) => [at ? html`<span class="qq"> and </span>` : "", part]);
 }
 
 /** @param {{id: string}} props */
 function Forks({ id }) {
   const rows = forks.value, most = Math.max(1, ...rows.map((row) => row.to));
-  const only = rows.length === 0;
-  return html`<section><h2 class="cap" id="forks-t">Forks and undone branches${only ? "" : ". Steps left of a branch are shared: they ran once."}</h2>
-    ${only && html`<p class="qq none">This task has neither. A fork tries another way from a point on; an undo leaves a branch.</p>`}
-    ${!only && html`<div class="lrows" role="listbox" tabindex="0" aria-labelledby="forks-t" aria-activedescendant=${here.value?.row ? `l-${chosen.value}` : undefined}>
-      ${rows.map((row, place) => html`<${Fork} key=${row.key} row=${row} id=${id} most=${most} place=${place} size=${rows.length} />`)}</div>`}</section>`;
+  if (!rows.length) {
+    return html`<section><h2 class="cap">Forks and undone branches</h2>
+      <p class="qq none">This task has neither. A fork tries another way from a point on; an undo leaves a branch.</p></section>`;
+  }
+  return html`<section>
+    <h2 class="cap" id="forks-t">Forks and undone branches. Steps left of a branch are shared: they ran once.</h2>
+    <div class="lrows" role="listbox" tabindex="0" aria-labelledby="forks-t"
+      aria-activedescendant=${here.value?.row ? `l-${chosen.value}` : undefined}>
+      ${rows.map((row, place) => html`<${Fork} key=${row.key} row=${row} id=${id} most=${most} place=${place} size=${rows.length} />`)}
+    </div></section>`;
 }
 
 /** @param {{row: FamilyRow, id: string, most: number, place: number, size: number}} props */
 function Fork({ row, id, most, place, size }) {
   const task = newest(row.task), { branch } = row, isChosen = chosen.value === row.key;
+  const isOwn = !branch && task.task_id === id;
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
     if (isChosen) box.current?.scrollIntoView({ block: "nearest" });
   }, [isChosen]);
   const point = row.above < 0 ? "" : row.from ? `after step ${count(row.from)}` : "at the beginning";
-  const cells = branch ? html`<${BranchCells} branch=${branch} point=${point} />` : html`<${ForkCells} task=${task} row=${row} point=${point} />`;
-  return html`<a class=${`lrow ${branch ? "gone" : ""} ${!branch && task.task_id === id ? "own" : ""}`} ref=${box} id=${`l-${row.key}`} role="option" tabindex="-1" aria-selected=${isChosen} aria-posinset=${place + 1} aria-setsize=${size}
-    aria-current=${!branch && task.task_id === id ? "true" : undefined} href=${linkOf(row)} onFocus=${() => (chosen.value = row.key)}>
-    <span class="what" style=${{ paddingLeft: `${Math.min(row.depth, 6) * 16}px` }}>${cells}</span>
+  return html`<a class=${`lrow ${branch ? "gone" : ""} ${isOwn ? "own" : ""}`} ref=${box} id=${`l-${row.key}`}
+    role="option" tabindex="-1" aria-selected=${isChosen} aria-posinset=${place + 1} aria-setsize=${size}
+    aria-current=${isOwn ? "true" : undefined} href=${linkOf(row)} onFocus=${() => (chosen.value = row.key)}>
+    <span class="what" style=${{ paddingLeft: `${Math.min(row.depth, 6) * 16}px` }}>
+      ${branch ? html`<${BranchCells} branch=${branch} point=${point} />` : html`<${ForkCells} task=${task} row=${row} point=${point} />`}
+    </span>
     <${Graph} row=${row} most=${most} task=${task} />
-    ${branch ? html`<span class="st c-odd"><${Icon} name="undo" tone="odd" /><span class="word">undone</span></span>` : html`<${State} state=${task.state_text} />`}
-    <span class="num q wide">${count(branch ? branch.steps.length : task.steps)}</span><span class="num q wide">${branch ? "" : money(task.cost)}</span></a>`;
+    ${branch ? html`<span class="st c-odd"><${Icon} name="undo" tone="odd" /><span class="word">undone</span></span>`
+      : html`<${State} state=${task.state_text} />`}
+    <span class="num q wide">${count(branch ? branch.steps.length : task.steps)}</span>
+    <span class="num q wide">${branch ? "" : money(task.cost)}</span></a>`;
 }
 
 /** @param {{task: any, row: FamilyRow, point: string}} props */
 function ForkCells({ task, row, point }) {
-  const changes = task.fork_changes || [];
-  const title = row.above < 0 ? safe(task.input || task.task_id) : changes.length ? changeWords(changes) : "nothing changed";
+  const changes = task.fork_changes || [], isRoot = row.above < 0;
+  const title = isRoot ? safe(task.input || task.task_id) : changes.length ? changeWords(changes) : "nothing changed";
   return html`<span class="t cut">${marked.value === row.key && html`<span class="tag">marked</span> `}${title}</span>
     <span class="s cut"><span class="mono">${safe(task.task_id)}</span>${point && ` · ${point}`}</span>`;
 }
@@ -175,39 +198,61 @@ function ForkCells({ task, row, point }) {
 /** @param {{branch: import("./family_rows.js").Branch, point: string}} props */
 function BranchCells({ branch, point }) {
   const verdicts = branch.calls.filter((each) => each.verdict !== "nothing_to_compensate");
-  return html`<span class="t cut">${plural(branch.steps.length, "step")} undone${branch.by ? ` by ${safe(branch.by)}` : ""}</span>
-    <span class="s cut">${point}${verdicts.map((each) => html` · <span class="mono">${safe(each.tool)}</span> ${each.verdict.replaceAll("_", " ")}`)}</span>`;
+  const said = verdicts.map((each) => html` · <span class="mono">${safe(each.tool)}</span> ${each.verdict.replaceAll("_", " ")}`);
+  const by = branch.by ? ` by ${safe(branch.by)}` : "";
+  return html`<span class="t cut">${plural(branch.steps.length, "step")} undone${by}</span><span class="s cut">${point}${said}</span>`;
 }
 
 /** The most steps that get a dot each. */
 const DOTS = 40;
 
-/** The lines of a row: its own steps, where others begin, and others that pass. @param {{row: FamilyRow, most: number, task: any}} props */
+/** Return the steps of a row that get a dot. @param {FamilyRow} row */
+function dotsOf({ from, to }) {
+  if (to === from || to - from > DOTS) return [to];
+  return Array.from({ length: to - from }, (_, at) => from + at + 1);
+}
+
+/**
+ * The lines of a row: its own steps, where others begin, and others that pass.
+ * @param {{row: FamilyRow, most: number, task: any}} props
+ */
 function Graph({ row, most, task }) {
   const x = (/** @type {number} */ step) => `${3 + (step / most) * 94}%`;
-  const dots = row.to === row.from ? [row.to] : row.to - row.from <= DOTS ? Array.from({ length: row.to - row.from }, (_, at) => row.from + at + 1) : [row.to];
+  const upright = (/** @type {number} */ step, /** @type {string} */ from, /** @type {string} */ to) =>
+    html`<line key=${`${step}${from}`} class="e" x1=${x(step)} x2=${x(step)} y1=${from} y2=${to} />`;
   return html`<svg class=${`graph wide ${row.branch ? "c-odd" : toneOf(task.state_text)}`} aria-hidden="true">
-    ${[...new Set(row.through)].map((step) => html`<line key=${`t${step}`} class="e" x1=${x(step)} x2=${x(step)} y1="0" y2="100%" />`)}
-    ${[...new Set(row.down)].map((step) => html`<line key=${`d${step}`} class="e" x1=${x(step)} x2=${x(step)} y1="50%" y2="100%" />`)}
-    ${row.above >= 0 && html`<line class="e" x1=${x(row.from)} x2=${x(row.from)} y1="0" y2="50%" />`}
+    ${[...new Set(row.through)].map((step) => upright(step, "0", "100%"))}
+    ${[...new Set(row.down)].map((step) => upright(step, "50%", "100%"))}
+    ${row.above >= 0 && upright(row.from, "0", "50%")}
     <line class="e own" x1=${x(row.from)} x2=${x(row.to)} y1="50%" y2="50%" />
     <circle class="from" cx=${x(row.from)} cy="50%" r="2.5" />
-    ${dots.map((step) => html`<circle key=${step} class=${step === row.to ? "to" : ""} cx=${x(step)} cy="50%" r=${step === row.to ? 4.5 : 3} />`)}</svg>`;
+    ${dotsOf(row).map((step) => {
+      const isLast = step === row.to;
+      return html`<circle key=${step} class=${isLast ? "to" : ""} cx=${x(step)} cy="50%" r=${isLast ? 4.5 : 3} />`;
+    })}</svg>`;
 }
 
 /** @param {{id: string}} props */
 function Calls({ id }) {
-  const rows = calls.value;
+  const rows = calls.value, chosenCall = chosen.value.startsWith("call ") ? `l-${chosen.value}` : undefined;
+  if (!rows.length) {
+    return html`<section><h2 class="cap">Calls of agents</h2><p class="qq none">No agent called another one here.</p></section>`;
+  }
   return html`<section><h2 class="cap" id="calls-t">Calls of agents</h2>
-    ${!rows.length ? html`<p class="qq none">No agent called another one here.</p>`
-      : html`<div class="lrows" role="listbox" tabindex="0" aria-labelledby="calls-t" aria-activedescendant=${chosen.value.startsWith("call ") ? `l-${chosen.value}` : undefined}>${rows.map((row, place) => html`<${Called} key=${row.task.task_id} row=${row} id=${id} place=${place} size=${rows.length} />`)}</div>`}</section>`;
+    <div class="lrows" role="listbox" tabindex="0" aria-labelledby="calls-t" aria-activedescendant=${chosenCall}>
+      ${rows.map((row, place) => html`<${Called} key=${row.task.task_id} row=${row} id=${id} place=${place} size=${rows.length} />`)}
+    </div></section>`;
 }
 
 /** @param {{row: {task: any, depth: number}, id: string, place: number, size: number}} props */
 function Called({ row, id, place, size }) {
-  const task = newest(row.task), key = `call ${task.task_id}`;
-  return html`<a class=${`lrow ${task.task_id === id ? "own" : ""}`} id=${`l-${key}`} role="option" tabindex="-1" aria-selected=${chosen.value === key} aria-posinset=${place + 1} aria-setsize=${size}
-    aria-current=${task.task_id === id ? "true" : undefined} href=${taskLink(task.task_id)} onFocus=${() => (chosen.value = key)}>
-    <span class=${`what ${row.depth ? "elbow" : ""}`} style=${{ marginLeft: `${Math.min(row.depth, 6) * 20}px` }}><span class="t cut">${safe(task.input || task.task_id)}</span><span class="s cut"><span class="mono">${safe(task.task_id)}</span></span></span>
-    <span class="q cut wide">${safe(task.agent)}</span><${State} state=${task.state_text} /><span class="num q wide">${count(task.steps)}</span><span class="num q wide">${money(task.cost)}</span></a>`;
+  const task = newest(row.task), key = `call ${task.task_id}`, isOwn = task.task_id === id;
+  return html`<a class=${`lrow ${isOwn ? "own" : ""}`} id=${`l-${key}`} role="option" tabindex="-1"
+    aria-selected=${chosen.value === key} aria-posinset=${place + 1} aria-setsize=${size}
+    aria-current=${isOwn ? "true" : undefined} href=${taskLink(task.task_id)} onFocus=${() => (chosen.value = key)}>
+    <span class=${`what ${row.depth ? "elbow" : ""}`} style=${{ marginLeft: `${Math.min(row.depth, 6) * 20}px` }}>
+      <span class="t cut">${safe(task.input || task.task_id)}</span>
+      <span class="s cut"><span class="mono">${safe(task.task_id)}</span></span></span>
+    <span class="q cut wide">${safe(task.agent)}</span><${State} state=${task.state_text} />
+    <span class="num q wide">${count(task.steps)}</span><span class="num q wide">${money(task.cost)}</span></a>`;
 }

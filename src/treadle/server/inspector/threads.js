@@ -16,7 +16,10 @@ const ENDED = ["completed", "degraded", "failed", "cancelled"];
 const threads = signal(null);
 const missing = signal("");
 /** The messages of a thread. */
-const read = signal({ id: "", messages: /** @type {any[] | null} */ (null), damaged: /** @type {any[]} */ ([]), tasks: /** @type {any[]} */ ([]), missing: "" });
+const read = signal({
+  id: "", messages: /** @type {any[] | null} */ (null), damaged: /** @type {any[]} */ ([]), tasks: /** @type {any[]} */ ([]),
+  missing: "",
+});
 /** The names of the agents that this server drives. @type {import("@preact/signals").Signal<string[]>} */
 const agents = signal([]);
 /** The next turn; `key` makes a repeated request one task. */
@@ -24,18 +27,26 @@ const turn = signal({ thread: "", text: "", agent: "", key: "", busy: false });
 
 const rows = computed(() => threadRows(threads.value || [], tasks.value.values()));
 const position = computed(() => Math.max(0, rows.value.findIndex((row) => row.id === place.value.task)));
-const shown = computed(() => (place.value.task ? rows.value.find((row) => row.id === place.value.task) || { id: place.value.task, turns: 0, tasks: [], changed: 0 } : rows.value[0]));
+/** The open thread; one that is in no list may be in the address. */
+const shown = computed(() => {
+  const id = place.value.task;
+  return id ? rows.value.find((row) => row.id === id) || { id, turns: 0, tasks: [], changed: 0 } : rows.value[0];
+});
 const shownId = computed(() => (place.value.view === "threads" ? shown.value?.id || "" : ""));
 
 /** The tasks of the open thread, the oldest first: those that were read, as the page knows them now. */
 const turns = computed(() => {
-  const id = shownId.value, known = new Map(read.value.id === id ? read.value.tasks.map((task) => [task.task_id, task]) : []);
+  const known = new Map(), { id, tasks: own } = read.value;
+  for (const task of id === shownId.value ? own : []) known.set(task.task_id, task);
   for (const task of shown.value?.tasks || []) known.set(task.task_id, task);
   return [...known.values()].sort((a, b) => a.created - b.created);
 });
 
 /** The states of those tasks: when it changes, the messages have changed. */
-const stamp = computed(() => `${shownId.value} ${turns.value.filter((task) => ENDED.includes(task.state)).map((task) => `${task.task_id}=${task.updated}`).join(" ")}`);
+const stamp = computed(() => {
+  const ended = turns.value.filter((task) => ENDED.includes(task.state));
+  return [shownId.value, ...ended.map((task) => `${task.task_id}=${task.updated}`)].join(" ");
+});
 
 async function loadThreads() {
   try {
@@ -111,7 +122,8 @@ async function send() {
   const once = key || `${Date.now()}-${Math.random().toString(36).slice(2)}`;
   turn.value = { ...turn.value, busy: true, key: once };
   try {
-    const made = await call("tasks", { agent: speaker.value, input: text, thread_id: thread, run: true }, { "Idempotency-Key": once });
+    const body = { agent: speaker.value, input: text, thread_id: thread, run: true };
+    const made = await call("tasks", body, { "Idempotency-Key": once });
     tasks.value = new Map(tasks.value).set(made.task_id, { ...tasks.value.get(made.task_id), ...rowOf(made) });
     turn.value = { ...turn.value, text: "", key: "", busy: false };
     say("The next turn runs.");
@@ -123,9 +135,9 @@ async function send() {
 
 /** Return a new task as lists have it; the stream of the page brings the rest. @param {any} task */
 const rowOf = (task) => ({
-  task_id: task.task_id, agent: task.agent, thread_id: task.thread_id, state: task.state, state_text: task.state_text, driven: task.driven,
-  created: task.created, updated: task.updated, forked_from: null, parent: null, labels: task.labels, steps: 0, input_tokens: 0,
-  output_tokens: 0, cost: "0", input: turn.value.text, outcome: "", pending: 0, fork_changes: [],
+  task_id: task.task_id, agent: task.agent, thread_id: task.thread_id, state: task.state, state_text: task.state_text,
+  driven: task.driven, created: task.created, updated: task.updated, forked_from: null, parent: null, labels: task.labels,
+  steps: 0, input_tokens: 0, output_tokens: 0, cost: "0", input: turn.value.text, outcome: "", pending: 0, fork_changes: [],
 });
 
 export function Threads() {
@@ -133,9 +145,23 @@ export function Threads() {
   const list = rows.value, open = shown.value;
   if (missing.value) return html`<${Empty} title="The threads cannot be read">${safe(missing.value)}<//>`;
   if (!threads.value) return html`<${Empty} title="Reading…" />`;
-  return html`<div class="head"><h1>Threads</h1><span class="qq">${list.length ? plural(list.length, "conversation") : ""}</span></div>
-    ${!open ? html`<${Empty} title="No threads yet">A thread joins tasks that read each other's messages. Each task has one: <code>runner.run(agent, "And then?", thread_id="maya")</code> continues it.<//>`
-      : html`<div class="inbox"><div class="ilist" role="listbox" tabindex="0" aria-label="Threads" aria-activedescendant=${`h-${open.id}`}>${list.map((row) => html`<${Item} key=${row.id} row=${row} isOpen=${row.id === open.id} />`)}</div><${Thread} key=${open.id} row=${open} /></div>`}`;
+  const head = html`<div class="head"><h1>Threads</h1>
+    <span class="qq">${list.length ? plural(list.length, "conversation") : ""}</span></div>`;
+  if (!open) {
+    return [head, html`<${Empty} title="No threads yet">A thread joins tasks that read each other's messages. Each task has
+      one: <code>runner.run(agent, "And then?", thread_id="maya")</code> continues it.<//>`];
+  }
+  return [head, html`<div class="inbox">
+    <div class="ilist" role="listbox" tabindex="0" aria-label="Threads" aria-activedescendant=${`h-${open.id}`}>
+      ${list.map((row) => html`<${Item} key=${row.id} row=${row} isOpen=${row.id === open.id} />`)}</div>
+    <${Thread} key=${open.id} row=${open} /></div>`];
+}
+
+/** Return the icon of a thread, and its tone: what waits, what runs, and forks are marked. @param {any[]} own */
+function iconOf(own) {
+  if (own.some((task) => task.state === "waiting")) return ["waiting", "wait"];
+  if (own.some((task) => task.driven)) return ["running", "run"];
+  return [own[0]?.forked_from ? "fork" : "say", ""];
 }
 
 /** @param {{row: any, isOpen: boolean}} props */
@@ -144,41 +170,77 @@ function Item({ row, isOpen }) {
   useEffect(() => {
     if (isOpen) box.current?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [isOpen]);
-  const waits = row.tasks.some((/** @type {any} */ task) => task.state === "waiting"), runs = row.tasks.some((/** @type {any} */ task) => task.driven);
-  return html`<a class="item" ref=${box} id=${`h-${row.id}`} role="option" tabindex="-1" aria-selected=${isOpen} href=${linkOf(row.id)}>${waits ? html`<${Icon} name="waiting" tone="wait" />` : runs ? html`<${Icon} name="running" tone="run" />` : html`<${Icon} name="say" />`}
-    <span class="t cut">${safe(first?.input || row.id)}</span><span class="qq">${ago(row.changed, now.value)}</span>
-    <span class="s qq cut">${row.turns ? plural(row.turns, "turn") : "no turn yet"} · <span class="mono">${safe(row.id)}</span>${last && last !== first ? ` · ${safe(last.input)}` : ""}</span></a>`;
+  const [icon, tone] = iconOf(row.tasks), more = last && last !== first ? ` · ${safe(last.input)}` : "";
+  return html`<a class="item" ref=${box} id=${`h-${row.id}`} role="option" tabindex="-1" aria-selected=${isOpen} href=${linkOf(row.id)}>
+    <${Icon} name=${icon} tone=${tone} /><span class="t cut">${safe(first?.input || row.id)}</span>
+    <span class="qq">${ago(row.changed, now.value)}</span>
+    <span class="s qq cut">${row.turns ? plural(row.turns, "turn") : "no turn yet"} ·${" "}
+      <span class="mono">${safe(row.id)}</span>${more}</span></a>`;
 }
 
 /** @param {{row: any}} props */
 function Thread({ row }) {
   const { messages, damaged, missing: problem, id } = read.value, isRead = id === row.id && messages !== null;
   const end = useRef(/** @type {HTMLElement | null} */ (null)), said = isRead ? conversation(messages) : [];
-  const going = turns.value.filter((task) => !ENDED.includes(task.state));
-  useEffect(() => end.current?.scrollIntoView({ block: "end" }), [said.length, going.length, agents.value.length]);
+  const going = turns.value.filter((task) => !ENDED.includes(task.state)), mayWrite = may("run") && agents.value.length > 0;
+  useEffect(() => end.current?.scrollIntoView({ block: "end" }), [said.length, going.length, mayWrite]);
   return html`<article class="case thread"><div class="thread-h"><h2 class="mono cut">${safe(row.id)}</h2></div>
-    ${turns.value.length > 0 && html`<div class="turns" role="group" aria-label="Tasks of this thread">${turns.value.map((task, at) => html`<a key=${task.task_id} href=${taskLink(task.task_id)} title=${safe(task.task_id)}><span class="qq">${at + 1}</span><${State} state=${task.state_text} /><span class="cut">${safe(task.agent)}</span></a>`)}</div>`}
+    ${turns.value.length > 0 && html`<${Turns} />`}
     <div class="said-all" tabindex="0" role="log" aria-label="Messages">
       ${problem && html`<${Note} tone="bad" icon="no">${safe(problem)}<//>`}
-      ${damaged.map((each) => html`<${Note} key=${each.task_id} tone="bad" icon="failed">The messages of <a class="mono" href=${taskLink(each.task_id)}>${safe(each.task_id)}</a> cannot be read: ${safe(each.reason)}<//>`)}
-      ${!isRead && !problem ? html`<p class="qq">Reading…</p>` : said.map((item, at) => html`<${Message} key=${at} item=${item} isOn=${at > 0 && said[at - 1].role === item.role} />`)}
-      ${isRead && !said.length && !going.length && html`<p class="qq">No task of this thread has ended with an answer, so there is nothing to continue from.</p>`}
-      ${going.map((task) => html`<div class="turn now" key=${task.task_id}><div class="who cap"><${Icon} name="agent" /> ${safe(task.agent)}</div><div class="row"><${State} state=${task.state_text} /><a class="link" href=${task.state === "waiting" ? "#/inbox" : taskLink(task.task_id)}>${task.state === "waiting" ? "Answer in the inbox" : "Watch it"}</a></div><p class="q cut">${safe(task.input)}</p></div>`)}
+      ${damaged.map((each) => html`<${Damaged} key=${each.task_id} each=${each} />`)}
+      ${!isRead && !problem && html`<p class="qq">Reading…</p>`}
+      ${said.map((item, at) => html`<${Message} key=${at} item=${item} isOn=${at > 0 && said[at - 1].role === item.role} />`)}
+      ${isRead && !said.length && !going.length && html`<p class="qq">No task of this thread has ended with an answer, so there
+        is nothing to continue from.</p>`}
+      ${going.map((task) => html`<${Going} key=${task.task_id} task=${task} />`)}
       <span ref=${end}></span></div>
-    ${may("run") && agents.value.length > 0 && html`<${NextTurn} going=${going} />`}</article>`;
+    ${mayWrite && html`<${NextTurn} going=${going} />`}</article>`;
+}
+
+/** The tasks of the thread. */
+function Turns() {
+  return html`<div class="turns" role="group" aria-label="Tasks of this thread">${turns.value.map((task, at) =>
+    html`<a key=${task.task_id} href=${taskLink(task.task_id)} title=${safe(task.task_id)}><span class="qq">${at + 1}</span>
+      <${State} state=${task.state_text} /><span class="cut">${safe(task.agent)}</span></a>`)}</div>`;
+}
+
+/** A task whose messages cannot be read. @param {{each: any}} props */
+function Damaged({ each }) {
+  return html`<${Note} tone="bad" icon="failed">The messages of${" "}
+    <a class="mono" href=${taskLink(each.task_id)}>${safe(each.task_id)}</a> cannot be read: ${safe(each.reason)}<//>`;
+}
+
+/** A task that has not ended: its messages come then. @param {{task: any}} props */
+function Going({ task }) {
+  const waits = task.state === "waiting";
+  return html`<div class="turn now"><div class="who cap"><${Icon} name="agent" /> ${safe(task.agent)}</div>
+    <div class="row"><${State} state=${task.state_text} />
+      <a class="link" href=${waits ? "#/inbox" : taskLink(task.task_id)}>${waits ? "Answer in the inbox" : "Watch it"}</a></div>
+    <p class="q cut">${safe(task.input)}</p></div>`;
 }
 
 /** A message; one that goes on with the last one has no head. @param {{item: import("./conversation.js").Said, isOn: boolean}} props */
 function Message({ item, isOn }) {
-  return html`<div class=${`turn ${item.role} ${isOn ? "on" : ""}`}>${!isOn && html`<div class="who cap"><${Icon} name=${item.role === "user" ? "say" : "agent"} /> ${item.role === "user" ? "message" : "answer"}</div>`}
+  const isUser = item.role === "user";
+  return html`<div class=${`turn ${item.role} ${isOn ? "on" : ""}`}>
+    ${!isOn && html`<div class="who cap"><${Icon} name=${isUser ? "say" : "agent"} /> ${isUser ? "message" : "answer"}</div>`}
     ${item.thinking && html`<details><summary class="cap">Thinking</summary><p class="think">${safe(item.thinking)}</p></details>`}
-    ${item.text && html`<p class="words">${safe(item.text)}</p>`}${item.others.map((kind, at) => html`<span class="tag" key=${at}>${kind}</span> `)}
-    ${item.calls.map((each) => html`<details key=${each.id}><summary class="callline"><span class=${each.isError ? "c-bad" : ""}>${safe(each.name)}</span>(<span class="qq">${line(each.arguments)}</span>)</summary><pre class="box">${each.result === null ? "no result in this thread" : safe(each.result) || "nothing"}</pre></details>`)}</div>`;
+    ${item.text && html`<p class="words">${safe(item.text)}</p>`}
+    ${item.others.map((kind, at) => html`<span class="tag" key=${at}>${kind}</span> `)}
+    ${item.calls.map((each) => html`<${Called} key=${each.id} each=${each} />`)}</div>`;
+}
+
+/** A call, with its result folded. @param {{each: import("./conversation.js").Said["calls"][0]}} props */
+function Called({ each }) {
+  const result = each.result === null ? "no result in this thread" : safe(each.result) || "nothing";
+  return html`<details><summary class="callline"><span class=${each.isError ? "c-bad" : ""}>${safe(each.name)}</span>(<span class="qq">${line(each.arguments)}</span>)</summary>
+    <pre class="box">${result}</pre></details>`;
 }
 
 /** @param {{going: any[]}} props */
 function NextTurn({ going }) {
-  const { text, busy } = turn.value;
+  const { text, busy } = turn.value, others = going.length === 1 ? safe(going[0].task_id) : "the open tasks";
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     void send();
@@ -186,8 +248,15 @@ function NextTurn({ going }) {
   const press = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
   };
+  const put = (/** @type {any} */ event) => (turn.value = { ...turn.value, text: event.target.value, key: "" });
+  const choose = (/** @type {any} */ event) => (turn.value = { ...turn.value, agent: event.target.value });
   return html`<form class="next-turn" onSubmit=${submit} onKeyDown=${press} aria-label="Next turn">
-    <label><span class="cap">Next turn${going.length ? `. It begins when ${going.length === 1 ? safe(going[0].task_id) : "the open tasks"} has ended.` : ""}</span><textarea class="field" id="turn" rows="2" placeholder="Write a message" value=${text} onInput=${(/** @type {any} */ event) => (turn.value = { ...turn.value, text: event.target.value, key: "" })}></textarea></label>
-    <div class="row"><select class="field" aria-label="Agent" value=${speaker.value} onChange=${(/** @type {any} */ event) => (turn.value = { ...turn.value, agent: event.target.value })}>${agents.value.map((name) => html`<option key=${name} value=${name}>${safe(name)}</option>`)}</select>
-      <button class="btn main" disabled=${busy} aria-keyshortcuts="Control+Enter"><${Icon} name="play" />Send <kbd aria-hidden="true">Ctrl ↵</kbd></button>${turns.value.length > 0 && html`<${Act} label="Open the newest task" keyName="o" onClick=${openTurn} />`}</div></form>`;
+    <label><span class="cap">Next turn${going.length ? `. It begins when ${others} has ended.` : ""}</span>
+      <textarea class="field" id="turn" rows="2" placeholder="Write a message" value=${text} onInput=${put}></textarea></label>
+    <div class="row">
+      <select class="field" aria-label="Agent" value=${speaker.value} onChange=${choose}>
+        ${agents.value.map((name) => html`<option key=${name} value=${name}>${safe(name)}</option>`)}</select>
+      <button class="btn main" disabled=${busy} aria-keyshortcuts="Control+Enter"><${Icon} name="play" />Send${" "}
+        <kbd aria-hidden="true">Ctrl ↵</kbd></button>
+      ${turns.value.length > 0 && html`<${Act} label="Open the newest task" keyName="o" onClick=${openTurn} />`}</div></form>`;
 }
