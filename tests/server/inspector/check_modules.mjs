@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
 
 const page = (name) => import(pathToFileURL(`${process.argv[2]}/${name}`).href);
-const { ago, count, duration, line, mark, money, safe } = await page("format.js");
+const { ago, count, duration, exact, line, mark, money, safe } = await page("format.js");
 const { dollars, pico } = await page("money.js");
 const { busyTime, scale, ticks } = await page("timeline.js");
 const { COPIES, EVERY, Journal, fold } = await page("fold.js");
@@ -52,6 +52,12 @@ const checks = {
     assert.equal(safe("line\n\ttab é 漢 😀"), "line\n\ttab é 漢 😀");
     assert.equal(safe("tag\u{e0041}"), "tag⟨U+E0041⟩");
     assert.equal(line({ a: "x\u202e", b: [1], c: null }), "x⟨U+202E⟩, [1], null");
+  },
+  "a number that would be rounded stays text, where the engine tells its source"() {
+    const read = (text) => JSON.parse(text, (key, value, context) => exact(key, value, context ?? { source: undefined }));
+    assert.equal(read('{"a": 12, "b": 0.1}').b, 0.1);
+    assert.equal(exact("", 9007199254740992, { source: "9007199254740993" }), "9007199254740993");
+    assert.equal(exact("", 1e300, { source: "1e300" }), 1e300);
   },
   "gaps in which nothing ran are cut out of the scale"() {
     const hour = 3600e6, row = (began, ended) => ({ kind: "call", began, ended, call: { runs: [{ began, ended }] } });

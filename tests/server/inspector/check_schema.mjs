@@ -59,6 +59,7 @@ const checks = {
       "tags has a value without a name", "tags.1 is missing", "pair is not JSON",
     ]);
     assert.deepEqual(problems({ type: "integer" }, "9007199254740993"), ["is too large for this page"]);
+    assert.equal(draftOf("9007199254740993", fieldOf({ type: "integer" }, {}), {}), "9007199254740993", "a long number is text, and is not sent rounded");
     assert.deepEqual(problems({ type: "number", exclusiveMinimum: 0 }, "0"), ["must be above 0"]);
     assert.deepEqual(problems({ type: "string", maxLength: 2 }, "abc"), ["takes at most 2 characters, and has 3"]);
     assert.deepEqual(problems({ type: "string", pattern: "(?P<x>a)" }, "b"), []);

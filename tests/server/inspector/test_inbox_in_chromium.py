@@ -46,6 +46,11 @@ def post(kind: Literal["accrual", "reversal"], lines: list[Line], memo: str = ""
     return f"{kind} {sum(line.cents for line in lines)} {memo}".strip()
 
 
+@tool
+def count(cents: int) -> str:
+    return str(cents)
+
+
 @tool(idempotent=True)
 async def ask(ctx: ToolContext[Any], what: str) -> str:
     schemas: dict[str, Any] = {
@@ -85,7 +90,14 @@ def agent(name: str, *answers: Any, **more: Any) -> Agent[Any]:
 
 LINES = [{"account": "6300", "cents": 1849}]
 RULES = Policy(
-    Rule("auditor", "ask", tool="post", reason="An auditor decides.", excluded=["labels.clerk"], expires=3600)
+    Rule(
+        "auditor",
+        "ask",
+        tool=["post", "count"],
+        reason="An auditor decides.",
+        excluded=["labels.clerk"],
+        expires=3600,
+    )
 )
 POSTER = agent(
     "poster",
@@ -95,6 +107,7 @@ POSTER = agent(
     tools=[read_mail, post],
     policy=RULES,
 )
+LONG = agent("long", call("count", cents=9007199254740993), text("Counted."), tools=[count], policy=RULES)
 ASKERS = {
     what: agent(f"asks-{what}", call("ask", what=what), text("Thanks."), tools=[ask])
     for what in ("delivery", "sure", "who", "tins", "words")
@@ -105,7 +118,7 @@ DEBITER = agent("debiter", call("debit", cents=49), text("Taken."), tools=[debit
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    opened = Site([POSTER, *ASKERS.values(), PAYER, DEBITER])
+    opened = Site([POSTER, LONG, *ASKERS.values(), PAYER, DEBITER])
     yield opened
     opened.close()
 
@@ -413,6 +426,15 @@ def test_a_late_decision_is_told_and_the_next_request_is_selected(
     press(browser, "d")
     until(browser, "document.querySelector('.empty')?.textContent.includes('appear here')")
     assert "approval_denied" in site.kinds("late-2")
+
+
+def test_a_long_number_is_shown_to_its_last_digit(chromium_window: Browser, site: Site) -> None:
+    browser = chromium_window
+    begin(site, LONG, "long")
+    show(browser, site, "long")
+    assert "9007199254740993" in browser.run("document.querySelector('.case .args').textContent")
+    press(browser, "d")
+    until_toast(browser, "Denied.")
 
 
 def test_an_approval_may_hold_for_later_calls(chromium_window: Browser, site: Site) -> None:

@@ -1,7 +1,7 @@
 // The agents that this server drives: model, tools, instructions, limits, and a form that starts a task.
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { call, randomKey, Refused } from "./api.js";
+import { call, command, randomKey, Refused } from "./api.js";
 import { count, money, plural, safe } from "./format.js";
 import { go, place, taskLink } from "./place.js";
 import { resolved } from "./schema.js";
@@ -87,7 +87,7 @@ async function begin(run) {
   const { limits, ...rest } = value, options = limits && Object.keys(limits).length ? { options: { limits } } : {};
   start.value = { ...start.value, busy: true };
   try {
-    const made = await call("tasks", { agent, run, ...rest, ...options }, { "Idempotency-Key": key });
+    const made = await command("tasks", { agent, run, ...rest, ...options }, { "Idempotency-Key": key });
     start.value = { agent: "", form: formOf({}, null), key: "", busy: false };
     say(run ? "The task runs." : "The task is created. It runs when you let it.");
     go(taskLink(made.task_id));

@@ -1,5 +1,6 @@
 // The server: the token, requests, and one stream for the whole page.
 import { signal } from "@preact/signals";
+import { exact } from "./format.js";
 
 const BASE = new URL("v1/", new URL(".", location.href)).pathname;
 const TOKEN = "treadle-token";
@@ -62,17 +63,20 @@ export class Refused extends Error {
  */
 export const call = (path, body, headers = {}) => send(body === undefined ? "GET" : "POST", path, body, headers);
 
+/** Return JSON in which each number that JavaScript would round is its text: what people decide about is exact. @param {string} path  below `/v1/` */
+export const callExact = (path) => send("GET", path, undefined, {}, exact);
+
 /** Delete what a path names. @param {string} path  below `/v1/` */
 export const remove = (path) => send("DELETE", path, undefined, {});
 
-/** @param {string} method @param {string} path @param {any} body @param {Record<string, string>} headers */
-async function send(method, path, body, headers) {
+/** @param {string} method @param {string} path @param {any} body @param {Record<string, string>} headers @param {any} [reviver]  of the JSON */
+async function send(method, path, body, headers, reviver) {
   const sent = { Authorization: `Bearer ${token.value}`, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers };
   const answer = await fetch(BASE + path, {
     method, headers: sent, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
   });
   const isJson = answer.headers.get("content-type")?.includes("json");
-  const data = isJson ? await answer.json() : null;
+  const data = isJson ? JSON.parse(await answer.text(), reviver) : null;
   if (answer.status === 401) refuse();
   if (!answer.ok) throw new Refused(answer.status, data);
   return data;

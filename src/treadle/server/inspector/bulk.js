@@ -1,7 +1,7 @@
 // Several tasks at once: their marks, and dialogs that say what a cancellation or a deletion means before it happens.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { call, Refused, remove, taskPath } from "./api.js";
+import { command, Refused, remove, taskPath } from "./api.js";
 import { count, plural, safe } from "./format.js";
 import { say, tasks } from "./store.js";
 import { Act, html, Note, State } from "./ui.js";
@@ -52,7 +52,7 @@ async function forAll(ids, verb) {
 }
 
 const verbs = {
-  cancel: (/** @type {string} */ id, /** @type {string} */ reason) => call(`${taskPath(id)}/cancel`, reason ? { reason } : {}, { Prefer: "wait=10" }),
+  cancel: (/** @type {string} */ id, /** @type {string} */ reason) => command(`${taskPath(id)}/cancel`, reason ? { reason } : {}, { Prefer: "wait=10" }),
   delete: async (/** @type {string} */ id) => {
     await remove(taskPath(id));
     const rows = new Map(tasks.value);

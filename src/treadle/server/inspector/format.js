@@ -76,3 +76,9 @@ export function line(value) {
 
 /** Return a number with its noun. @param {number} number @param {string} noun */
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** A reviver of JSON: a whole number that JavaScript would round stays text. @param {string} _key @param {any} value @param {{source?: string}} [context] */
+export function exact(_key, value, context) {
+  const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
+  return isRounded && /^-?\d+$/.test(context?.source || "") ? context?.source : value;
+}

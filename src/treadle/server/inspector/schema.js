@@ -10,6 +10,8 @@
  */
 
 const DEEPEST = 12;
+/** A whole number that JavaScript would round: it is kept as text. */
+const LONG = /^-?\d{16,}$/;
 
 /** Return a schema without references. @param {any} schema @param {any} root @param {number} [depth] @returns {any} */
 export function resolved(schema, root, depth = 0) {
@@ -78,7 +80,7 @@ export function draftOf(value, field, root, required = true, depth = 0) {
   if (value === null && nullable) return null;
   const asJson = { json: JSON.stringify(value, null, 2) };
   if (kind === "text") return typeof value === "string" ? value : asJson;
-  if (kind === "number") return typeof value === "number" ? String(value) : asJson;
+  if (kind === "number") return typeof value === "number" || (typeof value === "string" && LONG.test(value)) ? String(value) : asJson;
   if (kind === "boolean") return typeof value === "boolean" ? value : asJson;
   if (kind === "choice") {
     const place = choices.findIndex((each) => equal(each, value));

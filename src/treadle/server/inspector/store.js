@@ -1,7 +1,7 @@
 // What this page has read: the tasks, what waits, who I am, and the journal of the open task. Signals, kept up to date
 // by one stream.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { call, command, follow, Refused, taskPath, token } from "./api.js";
+import { call, callExact, command, follow, Refused, taskPath, token } from "./api.js";
 import { Journal } from "./fold.js";
 import { taskShown, view } from "./place.js";
 import { NOTHING, withDelta } from "./writing.js";
@@ -88,7 +88,7 @@ const INBOX = 1000;
 async function readPending() {
   const items = [];
   for (let cursor = ""; ; ) {
-    const page = await call(`pending?limit=${LIST}${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+    const page = await callExact(`pending?limit=${LIST}${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
     items.push(...page.items);
     cursor = page.cursor || "";
     if (!cursor || items.length >= INBOX) return items;

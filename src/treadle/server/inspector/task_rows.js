@@ -56,15 +56,16 @@ const changedOf = (/** @type {any} */ task) => task.updated || task.created;
 /** Read tasks that came later stay below those that came earlier, unless they changed since. @typedef {Map<string, {page: number, changed: number}>} Pages */
 
 /**
- * Return the order of tasks: what waits, what runs, then by last change. Rows of a page stay below those of earlier pages.
- * @param {Pages} pages @param {(task: any) => number} rank
+ * Return tasks in order: what waits, what runs, then by last change. Rows of a page stay below those of earlier pages.
+ * @param {any[]} tasks @param {Pages} pages @param {(task: any) => number} rank
  */
-function orderBy(pages, rank) {
-  const pageOf = (/** @type {any} */ task) => {
-    const read = pages.get(task.task_id);
-    return read && read.changed >= changedOf(task) ? read.page : 0;
-  };
-  return (/** @type {any} */ a, /** @type {any} */ b) => rank(a) - rank(b) || (rank(a) < 2 ? 0 : pageOf(a) - pageOf(b)) || changedOf(b) - changedOf(a) || b.created - a.created;
+function ordered(tasks, pages, rank) {
+  const keyed = tasks.map((task) => {
+    const read = pages.get(task.task_id), changed = changedOf(task), own = rank(task);
+    return { task, rank: own, page: own > 1 && read && read.changed >= changed ? read.page : 0, changed };
+  });
+  keyed.sort((a, b) => a.rank - b.rank || a.page - b.page || b.changed - a.changed || b.task.created - a.task.created);
+  return keyed.map((each) => each.task);
 }
 
 /**
@@ -77,22 +78,30 @@ export function rowsOf(tasks, { filter, known, pages, isWhole }) {
   const all = [...tasks.values()];
   if (isFiltered({ ...filter, tree: "" })) {
     const found = all.filter((task) => takes(task, filter, known)), hasHeads = filter.states.length === 0;
-    return withHeads(found.sort(orderBy(pages, hasHeads ? rankOf : () => 2)).map((task) => rowOf(task, 0)), hasHeads ? (row) => rankOf(row.task) : null);
+    return withHeads(ordered(found, pages, hasHeads ? rankOf : () => 2).map((task) => rowOf(task, 0)), hasHeads ? (row) => rankOf(row.task) : null);
   }
   const below = /** @type {Map<string, any[]>} */ (new Map());
-  for (const task of all) if (tasks.has(task.parent)) below.set(task.parent, [...(below.get(task.parent) || []), task]);
+  for (const task of all) {
+    if (!tasks.has(task.parent)) continue;
+    const known = below.get(task.parent);
+    if (known) known.push(task);
+    else below.set(task.parent, [task]);
+  }
   const ranks = /** @type {Map<string, number>} */ (new Map());
   /** @param {any} task @returns {number} */
   const best = (task) => {
-    const rank = ranks.get(task.task_id) ?? Math.min(rankOf(task), ...(below.get(task.task_id) || []).map(best));
+    const children = below.get(task.task_id);
+    if (!children) return rankOf(task);
+    const rank = ranks.get(task.task_id) ?? Math.min(rankOf(task), ...children.map(best));
     ranks.set(task.task_id, rank);
     return rank;
   };
-  const roots = all.filter((task) => !tasks.has(task.parent) && (isWhole || !task.parent || rankOf(task) < 2)).sort(orderBy(pages, best));
+  const roots = ordered(all.filter((task) => !tasks.has(task.parent) && (isWhole || !task.parent || rankOf(task) < 2)), pages, best);
   const rows = /** @type {{kind: "task", key: string, task: any, depth: number, rank: number}[]} */ ([]);
   const put = (/** @type {any} */ task, /** @type {number} */ depth, /** @type {number} */ rank) => {
-    rows.push({ ...rowOf(task, depth), rank });
-    for (const child of (below.get(task.task_id) || []).sort((a, b) => a.created - b.created)) put(child, depth + 1, rank);
+    rows.push({ kind: "task", key: task.task_id, task, depth, rank });
+    const children = below.get(task.task_id);
+    if (children) for (const child of children.sort((a, b) => a.created - b.created)) put(child, depth + 1, rank);
   };
   for (const task of roots) put(task, 0, best(task));
   return withHeads(rows, (row) => /** @type {any} */ (row).rank);

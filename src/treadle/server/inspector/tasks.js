@@ -117,7 +117,7 @@ function Filters() {
   };
   const options = [...pairs].sort().slice(0, 200);
   if (tree) return null;
-  return html`<span class="filters" role="group" aria-label="Filters">
+  return html`<span class="task-filters" role="group" aria-label="Filters">
     ${(agent || labels.length > 0 || words || on.length > 0) && html`<button type="button" class="link" aria-keyshortcuts="Escape" onClick=${() => go("#/")}>Clear <kbd aria-hidden="true">Esc</kbd></button>`}
     ${names.size > 1 && html`<select id="agent-filter" class=${`chip ${agent ? "on" : ""}`} aria-label="Agent" aria-keyshortcuts="f" value=${agent} onChange=${pickAgent}><option value="">any agent</option>${[...names].sort().map((name) => html`<option key=${name} value=${name}>${safe(name)}</option>`)}</select>`}
     ${options.length > 0 && [...labels, null].map((label, at) => html`<select key=${at} id=${`label-filter-${at}`} class=${`chip ${label ? "on" : ""}`} aria-label=${at ? "Another label" : "Label"} value=${label ? label.join("=") : ""} onChange=${pickLabel(at)}><option value="">${label ? "without it" : at ? "and label…" : "any label"}</option>
