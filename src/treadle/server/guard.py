@@ -37,7 +37,8 @@ OPEN: Final = ("/health", "/ready")
 """Paths without authentication."""
 
 ALLOWED: Final = (
-    "authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id, prefer"
+    "authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id, "
+    "mcp-method, mcp-name, mcp-protocol-version, prefer"
 )
 """Headers that pages of other origins may send."""
 

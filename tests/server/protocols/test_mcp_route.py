@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
-from tests.cast import scripted_agent
+from tests.cast import look, scripted_agent
 from tests.server.calling import Client, agent, by_name, serving
 from treadle import Runner
 from treadle.errors import ConfigurationError, MissingExtra
-from treadle.server import app, application
+from treadle.server import ServerLimits, app, application, tool_agent
 
 pytestmark = pytest.mark.anyio
 
@@ -90,6 +91,84 @@ async def test_a_malformed_request_is_refused(document: Any, headers: dict[str, 
         response = await client.post("/mcp", json=document, headers=headers)
         assert response.status_code == 400, response.text
         assert response.json()["error"]["code"] in (-32600, -32602)
+
+
+VALUES: list[Any] = [
+    *(None, True, -1, 1e300, 10**30, "", "shop", "look", "t@3", "a\u202eb", "a" * 5_000),
+    *([], {}, [1, {"a": None}], {"input": "hi"}, {"a": {"b": []}}),
+]
+NAMES = (
+    "name",
+    "arguments",
+    "taskId",
+    "inputResponses",
+    "requestState",
+    "cursor",
+    "_meta",
+    "task",
+    "capabilities",
+)
+METHODS: list[Any] = [
+    *(
+        "ping",
+        "initialize",
+        "server/discover",
+        "tools/list",
+        "tools/call",
+        "tasks/get",
+        "tasks/update",
+        "tasks/cancel",
+    ),
+    *("notifications/initialized", "notifications/cancelled", "resources/list", "", 3, None),
+]
+ABLE = {
+    **META,
+    "io.modelcontextprotocol/clientCapabilities": {
+        "elicitation": {},
+        "extensions": {"io.modelcontextprotocol/tasks": {}},
+    },
+}
+
+
+def odd_request(rng: random.Random) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a request with odd values in odd places, and headers that mostly fit."""
+    params: Any = {name: rng.choice(VALUES) for name in NAMES if rng.random() < 0.4}
+    params |= {"_meta": ABLE} if rng.random() < 0.7 else {}
+    params |= {"name": rng.choice(["shop", "look"])} if rng.random() < 0.6 else {}
+    params = params if rng.random() < 0.9 else rng.choice(VALUES)
+    method = rng.choice(METHODS)
+    document = {
+        "jsonrpc": "2.0",
+        "id": rng.choice([1, 1, 1, "a", None, 1.5, [], 2**70]),
+        "method": method,
+        "params": params,
+    }
+    document = {name: value for name, value in document.items() if rng.random() > 0.05}
+    headers = {**MODERN} if rng.random() < 0.7 else {**BOTH}
+    if isinstance(method, str):
+        headers["Mcp-Method"] = method
+    name: Any = (
+        params.get("taskId" if str(method).startswith("tasks/") else "name")
+        if isinstance(params, dict)
+        else ""
+    )
+    if isinstance(name, str) and name.isascii():
+        headers["Mcp-Name"] = name[:100]
+    return document, headers
+
+
+@pytest.mark.parametrize("count", [120, pytest.param(20_000, marks=pytest.mark.full)])
+async def test_no_odd_request_is_a_fault_of_the_server(count: int, request: pytest.FixtureRequest):
+    rng = random.Random(request.config.option.hypothesis_seed)
+    limits = ServerLimits(requests_per_second=1_000_000, unfinished_tasks=1_000_000)
+    agents = scripted_agent(name="shop"), tool_agent(look)
+    async with serving("memory:", *agents, drive=True, limits=limits) as api, Client(api) as client:
+        for _ in range(count):
+            document, headers = odd_request(rng)
+            response = await client.post("/mcp", json=document, headers=headers)
+            assert response.status_code < 500, (document, response.text)
+            assert "-32603" not in response.text, (document, response.text)
+            assert "the server failed" not in response.text, (document, response.text)
 
 
 async def test_a_server_without_the_protocol_has_no_route():
