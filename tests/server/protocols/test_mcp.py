@@ -116,7 +116,7 @@ def texts(frame: Any) -> list[str]:
 
 IDS = "[task_id t, thread_id h]"
 AGAIN = 'Do not begin it anew: call shop again with the same arguments and `task_id` "t" for the result.'
-PERSON = "A person answers it with `treadle pending t` or in the inspector of the server."
+PERSON = "A person decides in the inspector of the server, or as `treadle pending t` shows."
 
 RESULTS: dict[str, tuple[Standing, list[str], bool, dict[str, Any]]] = {
     "completed": (

@@ -37,8 +37,9 @@ async def test_a_request_of_2026_is_one_post():
         found = await client.post(
             "/mcp", json=body("server/discover"), headers={**MODERN, "Mcp-Method": "server/discover"}
         )
-        capabilities = found.json()["result"]["capabilities"]
-        assert capabilities["extensions"] == {"io.modelcontextprotocol/tasks": {}}
+        result = found.json()["result"]
+        assert "do not begin it anew" in result["instructions"]
+        assert result["capabilities"]["extensions"] == {"io.modelcontextprotocol/tasks": {}}
 
 
 async def test_a_client_of_2025_needs_no_session():

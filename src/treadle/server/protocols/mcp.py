@@ -208,7 +208,7 @@ def waiting(standing: Standing, why: str = "") -> Frame:
     told = f"Task {task.task_id} has no answer yet: {why}. {again}"
     if standing.stop is not None:
         told += (
-            f" A person answers it with `treadle pending {task.task_id}` or in the inspector of the server."
+            f" A person decides in the inspector of the server, or as `treadle pending {task.task_id}` shows."
         )
     return _result(standing, [_text(told)], {"waits_for": _requests(standing)})
 

@@ -60,6 +60,12 @@ from treadle.server.reading import check_content
 from treadle.server.served_tools import served_spec
 from treadle.verbs.operation import Scope
 
+INSTRUCTIONS: Final = (
+    "Each call is recorded as a task. A result that names a task without an answer is not a failure: the task goes on "
+    "or waits for a person. Ask for its result later, as the text says, and do not begin it anew."
+)
+"""The advice for models that use these tools."""
+
 WORD_SECONDS: Final = 0.25
 """Seconds between two messages of progress with words of a model."""
 
@@ -119,6 +125,7 @@ class McpServer:
             "treadle",
             version=treadle.__version__,
             title="Treadle",
+            instructions=INSTRUCTIONS,
             on_list_tools=self.list_tools,
             on_call_tool=call_tool,
             get_tool_input_schema=lambda name: None,  # no argument is mirrored into a header
