@@ -215,6 +215,30 @@ def test_a_fork_appears_while_the_lineage_is_open(chromium_window: Browser, site
     assert "“Look again.”" in browser.run("document.querySelector('.lineage').innerText")
 
 
+def test_a_comparison_follows_both_tasks_and_the_list_says_what_a_fork_changes(
+    chromium_window: Browser, site: Site
+) -> None:
+    browser = chromium_window
+
+    async def fork(runner: Runner) -> None:
+        await runner.fork("close", at="s1", input="Book it otherwise.", task_id="otherwise")
+
+    site.run(fork)
+    show(browser, site, "#/")
+    until(
+        browser, "document.querySelector('.list').innerText.includes('fork of close: “Book it otherwise.”')"
+    )
+    go(browser, "#/diff/close/otherwise")
+    until(browser, "document.querySelector('.two.differ')?.innerText.includes('No such step.')")
+
+    async def step(runner: Runner) -> None:
+        await runner.run_step("otherwise")
+
+    site.run(step)
+    until(browser, "document.querySelector('.two.differ')?.innerText.includes('Book it otherwise.')")
+    until(browser, "document.querySelector('.two[aria-current=true] .at').innerText === '2'")
+
+
 def test_tasks_that_are_not_there_are_named(chromium_window: Browser, site: Site) -> None:
     browser = chromium_window
     show(browser, site, "#/diff/close/nowhere")

@@ -4,9 +4,11 @@ import { useEffect, useRef } from "preact/hooks";
 import { call, taskPath } from "./api.js";
 import { changedPart, compareRows, fieldWords, sharedSteps, skippedSteps } from "./compare_rows.js";
 import { asText, textOf } from "./fold_state.js";
+import { changeWords } from "./fork_changes.js";
 import { count, duration, line, money, plural, safe } from "./format.js";
-import { changeWords, comparison } from "./lineage.js";
+import { comparison } from "./lineage.js";
 import { go, place, taskLink } from "./place.js";
+import { tasks } from "./store.js";
 import { Act, Empty, html, Icon, State } from "./ui.js";
 
 /** @typedef {import("./compare_rows.js").CompareRow} CompareRow */
@@ -14,6 +16,8 @@ import { Act, Empty, html, Icon, State } from "./ui.js";
 /** The most steps of which a comparison reads the contents. */
 const MOST = 400;
 const PAGE = 100;
+/** How long after a change both tasks are read again, in milliseconds. */
+const AGAIN = 500;
 
 const idle = {
   key: "", diff: /** @type {any} */ (null), tasks: /** @type {any[]} */ ([]), steps: [new Map(), new Map()], missing: "",
@@ -35,19 +39,21 @@ async function stepsOf(id, after, upto) {
   return steps;
 }
 
-/** @param {string} a @param {string} b */
-async function load(a, b) {
+/** Read two tasks; with `again` the page goes on showing what it has. @param {string} a @param {string} b */
+async function load(a, b, again = false) {
   const key = `${a} ${b}`;
-  read.value = { ...idle, key };
-  chosen.value = 0;
+  if (!again) {
+    read.value = { ...idle, key };
+    chosen.value = 0;
+  }
   try {
     const query = new URLSearchParams({ a, b });
-    const [diff, ...tasks] = await Promise.all([call(`diff?${query}`), call(taskPath(a)), call(taskPath(b))]);
+    const [diff, ...both] = await Promise.all([call(`diff?${query}`), call(taskPath(a)), call(taskPath(b))]);
     const skipped = skippedSteps(diff.steps), shared = sharedSteps(diff.steps), upto = diff.steps.length;
     const steps = await Promise.all([stepsOf(a, skipped, upto), stepsOf(b, shared, upto)]);
-    if (read.value.key === key) read.value = { key, diff, tasks, steps, missing: "" };
+    if (read.value.key === key) read.value = { key, diff, tasks: both, steps, missing: "" };
     const first = rows.peek().findIndex((row) => row.kind === "differ");
-    if (first > 0) chosen.value = first;
+    if (!again && first > 0) chosen.value = first;
   } catch (error) {
     if (read.value.key === key) read.value = { ...read.value, missing: /** @type {Error} */ (error).message };
   }
@@ -56,6 +62,22 @@ async function load(a, b) {
 effect(() => {
   const { view, task, part } = place.value;
   if (view === "diff" && task && part && read.peek().key !== `${task} ${part}`) void load(task, part);
+});
+
+/** When the two tasks have changed last, in the list of the page. */
+const changed = computed(() => {
+  const { view, task, part } = place.value;
+  return view === "diff" ? `${tasks.value.get(task)?.updated} ${tasks.value.get(part)?.updated}` : "";
+});
+
+let soon = 0;
+effect(() => {
+  if (!changed.value || !read.peek().diff) return;
+  clearTimeout(soon);
+  soon = window.setTimeout(() => {
+    const { view, task, part } = place.value;
+    if (view === "diff" && read.value.key === `${task} ${part}`) void load(task, part, true);
+  }, AGAIN);
 });
 
 const rows = computed(() => (read.value.diff ? compareRows(read.value.diff.steps) : []));

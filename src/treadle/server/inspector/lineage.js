@@ -3,6 +3,7 @@ import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { readFamily } from "./family.js";
 import { callRows, familyRows } from "./family_rows.js";
+import { changeWords } from "./fork_changes.js";
 import { count, money, plural, safe } from "./format.js";
 import { go, place, taskLink } from "./place.js";
 import { tasks } from "./store.js";
@@ -137,17 +138,6 @@ function Head({ id }) {
           disabled=${!two} title=${two ? `${two[0]} and ${two[1]}` : undefined} />
       </div>
     </div></header>`;
-}
-
-/** Return what a fork changes, in a few words each. @param {any[]} changes */
-export function changeWords(changes) {
-  const words = changes.map(({ kind, text, tool }) => {
-    if (kind === "input") return html`<span class="said">“${safe(text)}”</span>`;
-    if (kind === "instructions") return html`instructions <span class="said">“${safe(text)}”</span>`;
-    if (kind !== "result") return html`${kind} <span class="mono">${safe(text)}</span>`;
-    return html`<span class="mono">${safe(tool)}</span> returned <span class="mono">${safe(text) || "nothing"}</span> instead`;
-  });
-  return words.map((part, at) => [at ? html`<span class="qq"> and </span>` : "", part]);
 }
 
 /** @param {{id: string}} props */

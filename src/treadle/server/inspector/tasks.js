@@ -3,6 +3,7 @@ import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ask, BulkDialog, clearMarks, mark, marked, marking } from "./bulk.js";
 import { NoAgents } from "./doors.js";
+import { changeWords } from "./fork_changes.js";
 import { ago, count, money, plural, safe } from "./format.js";
 import { STATES } from "./icons.js";
 import { go, rename, taskLink } from "./place.js";
@@ -213,7 +214,8 @@ function Row({ task, depth, place, size, top }) {
     mark(id);
   };
   const why = task.state_text === "waiting" && reasons.value.get(id);
-  const above = !depth && task.parent ? html` · below ${safe(task.parent)}` : "", fork = task.forked_from ? html` · fork of ${safe(task.forked_from)}` : "";
+  const above = !depth && task.parent ? html` · below ${safe(task.parent)}` : "", changes = task.fork_changes || [];
+  const fork = task.forked_from ? html` · fork of ${safe(task.forked_from)}${changes.length ? html`: ${changeWords(changes)}` : ""}` : "";
   return html`<a class=${`trow ${depth ? "kid" : ""} ${cursor.value === id ? "at" : ""}`} id=${`t-${id}`} role="option" tabindex="-1" aria-selected=${isSelected} aria-posinset=${place + 1} aria-setsize=${size}
     style=${{ top: `${top}px`, "--depth": Math.min(depth, 6) }} href=${taskLink(id)} onClick=${click}><${State} state=${task.state_text} />
     <span class="what"><span class="t cut">${safe(task.input || id)}</span><span class="s cut"><span class="ph">${task.state_text}</span><span class="mono">${safe(id)}</span>${above}${fork}${task.outcome ? html` · ${safe(task.outcome)}` : ""}${why ? html` · <span class="why">${safe(why)}</span>` : ""}</span></span>
