@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -373,6 +374,8 @@ async def test_tasks_are_listed_by_conversation_and_state_and_those_of_others_ar
         assert ids == {task["id"] for task in [*tasks, waiting]}
         asks = await server.rpc("ListTasks", status="TASK_STATE_INPUT_REQUIRED")
         assert [task["id"] for task in asks["tasks"]] == [waiting["id"]]
+        rejected = await server.rpc("ListTasks", status="TASK_STATE_REJECTED")
+        assert (rejected["tasks"], rejected["totalSize"]) == ([], 0)
         same = await server.rpc("ListTasks", contextId=tasks[0]["contextId"], includeArtifacts=True)
         assert {task["id"] for task in same["tasks"]} == {tasks[0]["id"], waiting["id"]}
         assert any("artifacts" in task for task in same["tasks"])
@@ -421,6 +424,7 @@ CALLS: dict[str, tuple[str, Any, int]] = {
     "webhooks": ("CreateTaskPushNotificationConfig", {"taskId": "x", "url": "https://x"}, -32003),
     "an extended card": ("GetExtendedAgentCard", {}, -32004),
     "a page that is too long": ("ListTasks", {"pageSize": 101}, -32602),
+    "a state in a list": ("ListTasks", {"status": ["TASK_STATE_WORKING"]}, -32602),
     "a state that is none": ("ListTasks", {"status": "WORKING"}, -32602),
     "a cursor that is none": ("ListTasks", {"pageToken": "?"}, -32602),
 }
@@ -438,6 +442,51 @@ async def test_what_cannot_be_carried_out_is_an_error_of_the_specification():
             told = await server.post(body, version=version)
             assert told.get("error", {}).get("code") == (None if fits else -32009), version
         assert (await server.runner.count_tasks()).tasks == 0
+
+
+JUNK: list[Any] = [None, True, -1, 1e300, "", "x", "\x1f", "\0", "a" * 300, [], [1], {}, {"text": "x"}, 2**70]
+JUNK += ["TASK_STATE_WORKING", "9999-99-99", {"treadle": 1}, {"treadle": {"options": {"limits": {}}}}, ...]
+
+
+def mutated(value: Any, rng: random.Random) -> Any:
+    """Return JSON data in which one value is another one, or absent."""
+    if rng.random() < 0.2 or not isinstance(value, (dict, list)) or not value:
+        return rng.choice(JUNK)
+    copy: Any = dict(value) if isinstance(value, dict) else dict(enumerate(value))
+    name = rng.choice(list(copy))
+    copy[name] = mutated(copy[name], rng)
+    kept = {name: each for name, each in copy.items() if each is not ...}
+    return kept if isinstance(value, dict) else list(kept.values())
+
+
+async def test_no_request_is_a_fault_of_the_server(request: pytest.FixtureRequest):
+    rng = random.Random(request.config.option.hypothesis_seed)
+    parts = [
+        {"text": "x"},
+        {"raw": "eA==", "mediaType": "image/png"},
+        {"data": {"request": "a:b", "answer": 1}},
+    ]
+    metadata = {"treadle": {"options": {}}}
+    message = {**said("x"), "parts": parts, "contextId": "c", "taskId": "t", "metadata": metadata}
+    listing = {"contextId": "c", "status": "TASK_STATE_WORKING", "pageSize": 5, "historyLength": 1}
+    calls = [
+        ("SendMessage", {"message": message, "configuration": {"historyLength": 1}}),
+        ("SendMessage", {"message": said("x"), "configuration": {"returnImmediately": True}}),
+        ("ListTasks", {**listing, "pageToken": "x", "statusTimestampAfter": "2026-01-01T00:00:00Z"}),
+        ("GetTask", {"id": "t", "historyLength": 1}),
+        ("CancelTask", {"id": "t"}),
+    ]
+    limits = ServerLimits(requests_per_second=100_000, stream_seconds=0.1)
+    async with site(scripted_agent("hi", name="shop"), drive=False, limits=limits) as server:
+        for _ in range(200):
+            method, params = rng.choice(calls)
+            body: Any = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            for _ in range(rng.randint(1, 3)):
+                body = mutated(body, rng)
+            content = json.dumps(None if body is ... else body).encode()
+            headers = {**server.headers(), "Content-Type": "application/json"}
+            response = await server.client.post("/a2a/shop", content=content, headers=headers)
+            assert response.status_code == 200, (content, response.text)
 
 
 async def test_each_method_needs_its_scope():

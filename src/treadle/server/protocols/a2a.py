@@ -240,7 +240,7 @@ def open_requests(pending: Sequence[Pending]) -> list[Pending]:
 
 
 def status_of(task_id: str, context_id: str, state: str, stop: Stop, time: int, error: str = "") -> Frame:
-    """Return the status of a task: what it asks for, or why it failed, is its message.
+    """Return the status of a task. Its message has the open requests, or the error.
 
     Args:
         task_id: the task.

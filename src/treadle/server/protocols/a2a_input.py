@@ -263,7 +263,7 @@ def read_task_id(params: Mapping[str, Json]) -> str:
 
 @frozen
 class Listing:
-    """The request of a page of tasks: arguments of `list_tasks`, and what the page shows of a task."""
+    """The request of a page of tasks: arguments of `list_tasks`, and the parts of each task to show."""
 
     arguments: dict[str, Any]
     states: tuple[str, ...] = ()
@@ -280,11 +280,11 @@ def read_listing(params: Mapping[str, Json]) -> Listing:
     if (context_id := _text(params, "contextId")) is not None:
         given["thread_id"] = context_id
     states: tuple[str, ...] = ()
-    status = params.get("status")
-    if status not in (None, "", "TASK_STATE_UNSPECIFIED"):
+    status = _text(params, "status")
+    if status not in (None, "TASK_STATE_UNSPECIFIED"):
         if status not in STATES:
             raise InvalidField(f"should be one of {', '.join(STATES)}", field="status")
-        states = (cast("str", status),)
+        states = (status,)
         given["state"] = STATES[states[0]]
     if (since := _text(params, "statusTimestampAfter")) is not None:
         try:

@@ -289,6 +289,8 @@ async def _subscribe(call: Call, agent: Any, rpc: RpcCall) -> Answer:
 
 async def _list_tasks(call: Call, agent: Any, rpc: RpcCall) -> Json:
     listing = read_listing(rpc.params)
+    if listing.arguments.get("state") == ():  # no task is ever in it
+        return {"tasks": [], "nextPageToken": "", "pageSize": listing.limit, "totalSize": 0}
     filters: dict[str, Any] = {**listing.arguments, "agent": agent.name, "roots": True}
     page = await call.runner.list_tasks(**filters, limit=listing.limit, cursor=listing.cursor)
     rows = [row for row in page.items if not listing.states or state_in_list(row) in listing.states]

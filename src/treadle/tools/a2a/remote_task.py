@@ -51,7 +51,7 @@ def text_of(value: Any) -> str:
 
 @frozen
 class Card:
-    """What a card says of its agent.
+    """The facts in the card of an agent.
 
     Args:
         name: the agent's name.
@@ -171,7 +171,7 @@ class Update:
 
     Args:
         state: the state of the task after it; empty if it does not tell.
-        progress: what watchers are told.
+        progress: the report for watchers.
         message: an answer without a task.
         task: the task, if the item is one.
     """
