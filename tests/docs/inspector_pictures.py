@@ -25,7 +25,9 @@ from tests.server.inspector.site import Site
 from treadle import Runner
 from treadle.testing import clock
 
-SIZES = {"wide": (1440, 900), "phone": (390, 844)}
+SIZES = {"wide": (1440, 900), "phone": (390, 844), "page": (1200, 720)}
+"""The windows of the pictures; `page` is that of the documentation."""
+
 MOST_BYTES = 250_000
 """The largest picture of the documentation."""
 
@@ -38,28 +40,29 @@ class View:
 
     Args:
         place: the address within the page.
-        keys: pressed there, one after the other.
+        keys: pressed there, one after the other; `click SELECTOR` clicks instead.
         ready: an expression of the page that is true as soon as the picture can be taken.
         sizes: the windows of the picture.
-        is_shown: whether it is one of the documentation.
+        shown: the windows of its pictures in the documentation.
     """
 
     place: str
     keys: Sequence[str] = ()
     ready: str = "document.querySelector('main')"
     sizes: Sequence[str] = ("wide", "phone")
-    is_shown: bool = False
+    shown: Sequence[str] = ()
 
 
 ROWS = "document.querySelectorAll('.list .trow').length > 5"
 TIMELINE = "document.querySelectorAll('.r.step, .r.call').length > 0"
+CASE = "document.querySelector('.case')"
 DIALOG = "document.querySelector('dialog')"
 
 VIEWS = {
-    "tasks": View("#/", ready=ROWS, is_shown=True),
+    "tasks": View("#/", ready=ROWS, shown=("page",)),
     "tasks-waiting": View("#/", ("/",), ready=ROWS, sizes=("wide",)),
-    "task": View("#/t/close-2026-10?sel=s2b1-0", ready=TIMELINE, is_shown=True),
-    "task-past": View("#/t/close-2026-10?at=30", ready=TIMELINE, is_shown=True),
+    "task": View("#/t/close-2026-10?sel=s2b1-0", ready=TIMELINE, shown=("page", "phone")),
+    "task-past": View("#/t/close-2026-10?at=30", ready=TIMELINE, shown=("page",)),
     "task-running": View("#/t/feed-today", ready=TIMELINE),
     "task-waiting": View("#/t/refund-A-17", ready=TIMELINE),
     "task-unknown": View("#/t/pay-2026-118", ready=TIMELINE),
@@ -76,13 +79,14 @@ VIEWS = {
     "task-handoff": View("#/t/case-5512", ready=TIMELINE),
     "dialog-keys": View("#/t/close-2026-10", ("?",), ready=DIALOG, sizes=("wide",)),
     "dialog-more": View("#/t/close-2026-10-no-invoices", ("o",), ready=DIALOG),
-    "dialog-undo": View("#/t/close-2026-10", ("u", "ArrowUp", "ArrowUp"), ready=DIALOG, is_shown=True),
+    "dialog-undo": View("#/t/close-2026-10", ("u", "ArrowUp", "ArrowUp"), ready=DIALOG, shown=("page",)),
     "dialog-fork": View("#/t/close-2026-10?at=30", ("f",), ready=DIALOG),
     "dialog-send": View("#/t/refund-A-17", ("m",), ready=DIALOG),
-    "inbox": View("#/inbox", ready="document.querySelector('.case')", is_shown=True),
-    "inbox-question": View("#/inbox", ("j",), ready="document.querySelector('.case')"),
-    "inbox-unknown": View("#/inbox", ("j", "j", "j"), ready="document.querySelector('.case')"),
-    "messages": View("#/t/close-2026-10?sel=s2b1", ("ArrowRight",), ready=TIMELINE, sizes=("wide",)),
+    "inbox": View("#/inbox", ("j", "j"), ready=CASE, shown=("page", "phone")),
+    "inbox-question": View("#/inbox", ("j",), ready=CASE),
+    "inbox-unknown": View("#/inbox", ready=CASE),
+    "messages": View("#/t/close-2026-10?sel=s2b1", ("click #tab-messages",), ready=TIMELINE),
+    "events": View("#/t/close-2026-10?sel=s2b1", ("click #tab-events",), ready=TIMELINE),
     "agents": View("#/agents/month-end"),
     "threads": View("#/threads"),
     "thread": View("#/threads/books-2026"),
@@ -135,10 +139,8 @@ def firm() -> Iterator[tuple[Site, int]]:
             filling.join(30)
 
 
-def take(
-    folder: Path, wanted: Callable[[str, View], bool], *, sizes: Sequence[str] = tuple(SIZES)
-) -> list[Path]:
-    """Take the wanted pictures into a folder."""
+def take(folder: Path, wanted: Callable[[str, View], Sequence[str]]) -> list[Path]:
+    """Take the pictures of each view in the wanted windows, into a folder."""
     program = chromium()
     assert program is not None, "Chromium is not installed"
     taken = list[Path]()
@@ -146,13 +148,13 @@ def take(
         browser.call("Emulation.setTimezoneOverride", timezoneId="UTC")
         browser.call("Page.addScriptToEvaluateOnNewDocument", source=_FIXED_DATE.format(now=now))
         for dark in (False, True):
-            for size in sizes:
+            for size in SIZES:
                 browser.show(*SIZES[size], dark=dark)
                 browser.open("about:blank")
                 browser.open(site.link())
                 until(browser, ROWS)
                 for name, view in VIEWS.items():
-                    if size in view.sizes and wanted(name, view):
+                    if size in wanted(name, view):
                         path = folder / f"{name}-{size}{'-dark' if dark else ''}.png"
                         show(browser, view)
                         browser.picture(path)
@@ -171,7 +173,10 @@ def show(browser: Browser, view: View) -> None:
     until(browser, f"({ready}) && !{BUSY}")
     still(browser)
     for key in view.keys:
-        press(browser, key)
+        if key.startswith("click "):
+            browser.run(f"document.querySelector({json.dumps(key.removeprefix('click '))}).click()")
+        else:
+            press(browser, key)
         still(browser)
     until(browser, f"({view.ready}) && !{BUSY}")
     still(browser)
@@ -196,7 +201,7 @@ def told(browser: Browser, path: Path) -> None:
 def write() -> None:
     """Take the pictures of the documentation."""
     with tempfile.TemporaryDirectory() as temporary:
-        for path in take(Path(temporary), lambda name, view: view.is_shown):
+        for path in take(Path(temporary), lambda name, view: view.shown):
             content = path.read_bytes()
             assert len(content) < MOST_BYTES, f"{path.name} has {len(content):,} bytes"
             (diagrams.PICTURES / f"inspector-{path.name}").write_bytes(content)
@@ -209,7 +214,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     folder, names = Path(arguments[0]), set(arguments[1:])
     folder.mkdir(parents=True, exist_ok=True)
-    for path in take(folder, lambda name, view: not names or name in names):
+    for path in take(folder, lambda name, view: view.sizes if not names or name in names else ()):
         print(path)
 
 
