@@ -56,13 +56,15 @@ class View:
 ROWS = "document.querySelectorAll('.list .trow').length > 5"
 TIMELINE = "document.querySelectorAll('.r.step, .r.call').length > 0"
 CASE = "document.querySelector('.case')"
+ROW = "click .r[aria-selected=true]"
 DIALOG = "document.querySelector('dialog')"
 
 VIEWS = {
     "tasks": View("#/", ready=ROWS, shown=("page",)),
     "tasks-waiting": View("#/", ("/",), ready=ROWS, sizes=("wide",)),
-    "task": View("#/t/close-2026-10?sel=s2b1-0", ready=TIMELINE, shown=("page", "phone")),
+    "task": View("#/t/close-2026-10?sel=s2b1-0", ready=TIMELINE, shown=("page",)),
     "task-past": View("#/t/close-2026-10?at=30", ready=TIMELINE, shown=("page",)),
+    "task-side": View("#/t/close-2026-10?sel=s2b1-0", (ROW,), ready=TIMELINE, sizes=("phone",)),
     "task-running": View("#/t/feed-today", ready=TIMELINE),
     "task-waiting": View("#/t/refund-A-17", ready=TIMELINE),
     "task-unknown": View("#/t/pay-2026-118", ready=TIMELINE),
@@ -79,14 +81,14 @@ VIEWS = {
     "task-handoff": View("#/t/case-5512", ready=TIMELINE),
     "dialog-keys": View("#/t/close-2026-10", ("?",), ready=DIALOG, sizes=("wide",)),
     "dialog-more": View("#/t/close-2026-10-no-invoices", ("o",), ready=DIALOG),
-    "dialog-undo": View("#/t/close-2026-10", ("u", "ArrowUp", "ArrowUp"), ready=DIALOG, shown=("page",)),
+    "dialog-undo": View("#/t/close-2026-10", ("u", "ArrowDown", "ArrowDown"), ready=DIALOG, shown=("page",)),
     "dialog-fork": View("#/t/close-2026-10?at=30", ("f",), ready=DIALOG),
     "dialog-send": View("#/t/refund-A-17", ("m",), ready=DIALOG),
     "inbox": View("#/inbox", ("j", "j"), ready=CASE, shown=("page", "phone")),
     "inbox-question": View("#/inbox", ("j",), ready=CASE),
     "inbox-unknown": View("#/inbox", ready=CASE),
-    "messages": View("#/t/close-2026-10?sel=s2b1", ("click #tab-messages",), ready=TIMELINE),
-    "events": View("#/t/close-2026-10?sel=s2b1", ("click #tab-events",), ready=TIMELINE),
+    "messages": View("#/t/close-2026-10?sel=s2b1", (ROW, "click #tab-messages"), ready=TIMELINE),
+    "events": View("#/t/close-2026-10?sel=s2b1", (ROW, "click #tab-events"), ready=TIMELINE),
     "agents": View("#/agents/month-end"),
     "threads": View("#/threads"),
     "thread": View("#/threads/books-2026"),
@@ -148,8 +150,8 @@ def take(folder: Path, wanted: Callable[[str, View], Sequence[str]]) -> list[Pat
         browser.call("Emulation.setTimezoneOverride", timezoneId="UTC")
         browser.call("Page.addScriptToEvaluateOnNewDocument", source=_FIXED_DATE.format(now=now))
         for dark in (False, True):
-            for size in SIZES:
-                browser.show(*SIZES[size], dark=dark)
+            for size, (width, height) in SIZES.items():
+                browser.show(width, height, dark=dark)
                 browser.open("about:blank")
                 browser.open(site.link())
                 until(browser, ROWS)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PICTURE = re.compile(r"!\[([^\]]*)\]\(((?:\.\./)*pictures/[\w-]+)\.svg\)")
+PICTURE = re.compile(r"!\[([^\]]*)\]\(((?:\.\./)*pictures/[\w-]+)(\.svg|\.png)\)")
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
 WRITTEN = re.compile(r"^( *)<!-- file: (\S+) -->\n\1```(\w+)$", re.MULTILINE)
@@ -138,7 +138,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 def with_dark_pictures(text: str) -> str:
     """Return the text of a page with each picture twice: the theme shows the one for its colours."""
-    return PICTURE.sub(r"![\1](\2.svg#only-light)![\1](\2-dark.svg#only-dark)", text)
+    return PICTURE.sub(r"![\1](\2\3#only-light)![\1](\2-dark\3#only-dark)", text)
 
 
 def with_links_of_the_site(text: str, source: Path, uri: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.docs.diagrams import DIAGRAMS, PICTURES, dark
 from tests.docs.public_names import names_in_the_reference, public_names, undescribed
+from tests.docs.inspector_pictures import MOST_BYTES, VIEWS
 from tests.docs.screenshots import SCREENS, in_a_terminal, shown
 from tests.docs.site import problems
 from tests.docs.test_code_blocks import DOCUMENTS, ROOT, name, without_code
@@ -117,10 +118,18 @@ def test_a_diagram_shows_what_the_code_says_in_both_themes(diagram: str):
 
 
 def test_every_picture_is_made_in_both_themes_and_shown_on_a_page():
-    names = set(DIAGRAMS) | set(SCREENS)
-    assert {path.stem for path in PICTURES.iterdir()} == names | {f"{name}-dark" for name in names}
+    names = {f"{name}.svg" for name in (*DIAGRAMS, *SCREENS)}
+    names |= {f"inspector-{name}-{size}.png" for name, view in VIEWS.items() for size in view.shown}
+    assert {path.name for path in PICTURES.iterdir()} == names | {
+        name.replace(".", "-dark.") for name in names
+    }
     pages = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
-    assert [name for name in names if f"pictures/{name}.svg)" not in pages] == []
+    assert [name for name in names if f"pictures/{name})" not in pages] == []
+
+
+def test_no_picture_is_large():
+    large = [path.name for path in PICTURES.iterdir() if path.stat().st_size > MOST_BYTES]
+    assert large == []
 
 
 def test_a_page_shows_the_picture_of_its_theme():
@@ -130,6 +139,9 @@ def test_a_page_shows_the_picture_of_its_theme():
     assert with_dark_pictures("![A fork](../pictures/fork.svg) and [a link](../pictures/fork.svg)") == (
         "![A fork](../pictures/fork.svg#only-light)![A fork](../pictures/fork-dark.svg#only-dark)"
         " and [a link](../pictures/fork.svg)"
+    )
+    assert with_dark_pictures("![A page](pictures/a-phone.png)") == (
+        "![A page](pictures/a-phone.png#only-light)![A page](pictures/a-phone-dark.png#only-dark)"
     )
 
 
