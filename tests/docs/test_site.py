@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.docs.diagrams import DIAGRAMS, PICTURES, dark
-from tests.docs.public_names import names_in_the_reference, public_names, undescribed
 from tests.docs.inspector_pictures import MOST_BYTES, VIEWS
+from tests.docs.public_names import names_in_the_reference, public_names, undescribed
 from tests.docs.screenshots import SCREENS, in_a_terminal, shown
 from tests.docs.site import problems
 from tests.docs.test_code_blocks import DOCUMENTS, ROOT, name, without_code
