@@ -57,6 +57,7 @@ ROWS = "document.querySelectorAll('.list .trow').length > 5"
 TIMELINE = "document.querySelectorAll('.r.step, .r.call').length > 0"
 CASE = "document.querySelector('.case')"
 ROW = "click .r[aria-selected=true]"
+FIRST = ("k", "k", "k")
 DIALOG = "document.querySelector('dialog')"
 
 VIEWS = {
@@ -84,17 +85,17 @@ VIEWS = {
     "dialog-undo": View("#/t/close-2026-10", ("u", "ArrowDown", "ArrowDown"), ready=DIALOG, shown=("page",)),
     "dialog-fork": View("#/t/close-2026-10?at=30", ("f",), ready=DIALOG),
     "dialog-send": View("#/t/refund-A-17", ("m",), ready=DIALOG),
-    "inbox": View("#/inbox", ("j", "j"), ready=CASE, shown=("page", "phone")),
-    "inbox-question": View("#/inbox", ("j",), ready=CASE),
-    "inbox-unknown": View("#/inbox", ready=CASE),
+    "inbox": View("#/inbox", (*FIRST, "j", "j"), ready=CASE, shown=("page", "phone")),
+    "inbox-question": View("#/inbox", (*FIRST, "j"), ready=CASE),
+    "inbox-unknown": View("#/inbox", FIRST, ready=CASE),
     "messages": View("#/t/close-2026-10?sel=s2b1", (ROW, "click #tab-messages"), ready=TIMELINE),
     "events": View("#/t/close-2026-10?sel=s2b1", (ROW, "click #tab-events"), ready=TIMELINE),
     "agents": View("#/agents/month-end"),
     "threads": View("#/threads"),
     "thread": View("#/threads/books-2026"),
     "cost": View("#/cost"),
-    "lineage": View("#/t/close-2026-10/lineage"),
-    "compare": View("#/diff/close-2026-10/close-2026-10-what-if"),
+    "lineage": View("#/t/close-2026-10/lineage", shown=("page",)),
+    "compare": View("#/diff/close-2026-10/close-2026-10-what-if", shown=("page",)),
     "no-such-view": View("#/nothing", sizes=("wide",)),
 }
 

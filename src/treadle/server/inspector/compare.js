@@ -113,7 +113,7 @@ export function Compare() {
     <div class="acts"><${Act} icon="back" label="Lineage" keyName="Esc" href=${lineageOf(b)} />
       <${Act} label="Swap" icon="compare" keyName="x" onClick=${swapSides} /></div></div>`;
   if (!isRead) return [head, html`<${Empty} title=${missing ? "These tasks cannot be compared" : "Comparing…"}>${safe(missing)}<//>`];
-  return [head, html`<div class="body pairs" tabindex="0" role="region" aria-label="Steps of both tasks"><ol>
+  return [head, html`<div class="body compared" tabindex="0" role="region" aria-label="Steps of both tasks"><ol>
     <li class="two heads"><span class="at cap">Step</span>
       ${tasks.map((task, side) => html`<${Side} key=${side} task=${task} side=${side} />`)}</li>
     ${rows.value.map((row, at) => html`<${Row} key=${row.from} row=${row} at=${at} />`)}
