@@ -295,8 +295,8 @@ def test_several_tasks_are_cancelled_after_a_sentence_says_so(chromium_window: B
     until(browser, "document.querySelector('.marked b')?.textContent === '3 tasks marked'")
     press(browser, "Delete")
     until(browser, "document.querySelector('dialog[open]')?.textContent.includes('Nothing brings them back')")
-    until(browser, "document.activeElement.textContent === 'Delete 3 tasks'")
-    press(browser, "Enter")
+    until(browser, "document.activeElement.textContent === 'Leave them'")
+    press(browser, "Shift+Tab", "Enter")
     until(browser, "document.querySelector('.empty h2')?.textContent === 'No task matches'")
     with pytest.raises(TaskNotFound):
         states_of(site, "spare-0")
@@ -308,10 +308,24 @@ def test_a_refusal_of_one_of_several_is_told(chromium_window: Browser, site: Sit
     until_ids(browser, "t-running")
     press(browser, "j", "Delete")
     until(browser, "document.querySelector('dialog[open] .note')?.textContent.includes('cancel first')")
-    until(browser, "document.activeElement.textContent === 'Delete 1 task'")
-    press(browser, "Enter")
+    until(browser, "document.activeElement.textContent === 'Leave it'")
+    press(browser, "Shift+Tab", "Enter")
     until(browser, "document.querySelector('.toast.bad')?.textContent.startsWith('1 task not deleted: ')")
     assert states_of(site, "t-running") == ["running"]
+
+
+def test_no_verb_is_about_a_task_that_the_filter_hides(chromium_window: Browser, site: Site) -> None:
+    browser = chromium_window
+    show(browser, site)
+    select(browser, "t-created")
+    press(browser, "Space")
+    until(browser, "document.querySelector('.marked')")
+    go(browser, "#/?state=paused")
+    until_ids(browser, "t-paused")
+    assert not browser.run("document.querySelector('.marked')")
+    press(browser, "x", "Delete", "Space", "Enter")
+    assert browser.run("location.hash") == "#/?state=paused"
+    assert not browser.run("document.querySelector('.marked, dialog')")
 
 
 def test_a_reader_may_mark_and_not_cancel(chromium_window: Browser, site: Site) -> None:

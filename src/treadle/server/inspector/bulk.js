@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { command, Refused, remove, taskPath } from "./api.js";
 import { count, plural, safe } from "./format.js";
 import { say, tasks } from "./store.js";
-import { Act, html, Note, State } from "./ui.js";
+import { html, Note, State } from "./ui.js";
 
 /** The ids of the marked tasks. @type {import("@preact/signals").Signal<Set<string>>} */
 export const marked = signal(new Set());
@@ -95,5 +95,5 @@ function Ask({ verb, ids }) {
     ${isCancel && ended > 0 && html`<${Note} icon="done">${ended === ids.length ? "All of them have ended already: nothing changes." : `${plural(ended, "task")} of them ended already, and ${ended === 1 ? "stays as it is" : "stay as they are"}.`}<//>`}
     ${!isCancel && driven > 0 && html`<${Note} tone="wait" icon="degraded">${plural(driven, "task")} of them ${driven === 1 ? "runs" : "run"} now. The server refuses to delete ${driven === 1 ? "it" : "them"}: cancel first.<//>`}
     ${isCancel && html`<label><span class="cap">Reason, for the record</span><input class="field" value=${reason} onInput=${(/** @type {any} */ change) => setReason(change.target.value)} /></label>`}
-    <div class="answer"><button type="button" class="btn main ${isCancel ? "" : "c-bad"}" autofocus disabled=${busy} onClick=${act}>${title}</button><${Act} label=${`Leave ${them}`} onClick=${shut} /></div>`;
+    <div class="answer"><button type="button" class="btn main ${isCancel ? "" : "c-bad"}" autofocus=${isCancel} disabled=${busy} onClick=${act}>${title}</button><button type="button" class="btn" autofocus=${!isCancel} onClick=${shut}>Leave ${them}</button></div>`;
 }

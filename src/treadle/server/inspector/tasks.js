@@ -24,14 +24,16 @@ export function moveCursor(by, marks = false) {
   const rows = taskRows(), here = rows.findIndex((row) => row.key === cursor.value);
   const row = rows[Math.max(0, Math.min(rows.length - 1, here < 0 ? by - 1 : here + by))];
   if (!row) return;
-  if (marks && cursor.value) mark(cursor.value, true);
+  if (marks && selected()) mark(cursor.value, true);
   if (marks) mark(row.key, true);
   cursor.value = row.key;
   reveal(row.key);
 }
 
+/** The id of the selected task, if the list shows it. */
+const selected = () => taskRows().find((row) => row.key === cursor.value)?.key || "";
 /** The tasks that a verb for several is about: the marked ones, else the selected one. */
-const targets = () => (marked.value.size ? [...marked.value] : cursor.value ? [cursor.value] : []);
+const targets = () => (marked.value.size ? [...marked.value] : selected() ? [selected()] : []);
 const cancelTasks = () => void (may("control") && ask("cancel", targets()));
 const deleteTasks = () => void (may("delete") && ask("delete", targets()));
 
@@ -43,12 +45,18 @@ function back() {
 
 /** @type {Record<string, () => void>} */
 export const TASK_KEYS = {
-  Enter: () => cursor.value && go(taskLink(cursor.value)), " ": () => cursor.value && mark(cursor.value), x: cancelTasks, Delete: deleteTasks, Backspace: deleteTasks,
+  Enter: () => selected() && go(taskLink(selected())), " ": () => selected() && mark(selected()), x: cancelTasks, Delete: deleteTasks, Backspace: deleteTasks,
   "*": () => (marked.value = new Set(taskRows().map((row) => row.key))), Escape: back, f: () => document.getElementById("agent-filter")?.focus(),
-  ArrowRight: () => cursor.value && go(filterLink({ ...filter.value, tree: cursor.value })),
-  ArrowLeft: () => filter.value.tree && history.back(),
+  ArrowRight: () => selected() && go(filterLink({ ...filter.value, tree: selected() })),
+  ArrowLeft: () => filter.value.tree && go(filterLink({ ...filter.value, tree: "" })),
 };
 
+let shownFilter = "";
+effect(() => {
+  const link = filterLink(filter.value); // marks are of the tasks in view
+  if (link !== shownFilter && marked.peek().size) clearMarks();
+  shownFilter = link;
+});
 effect(() => {
   const known = tasks.value, gone = [...marked.peek()].filter((id) => !known.has(id)); // deleted elsewhere
   if (gone.length) marked.value = new Set([...marked.peek()].filter((id) => known.has(id)));
