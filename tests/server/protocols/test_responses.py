@@ -403,7 +403,7 @@ ANSWERED = "command-1-responses-0123456789abcdef-x"
 def test_the_answers_of_a_client_begin_a_response_of_its_own():
     events = numbered(
         created(**HERE),
-        said(LOOK),
+        said(Reasoning("Hm"), Text("I look."), LOOK),
         e.ToolStarted("s1", "s1-0"),
         e.QuestionAsked("s1", "s1-0", 1, "?", None, ""),
         e.QuestionAnswered("s1", "s1-0", 1, {"output": 1}, inbox=ANSWERED),
@@ -417,8 +417,12 @@ def test_the_answers_of_a_client_begin_a_response_of_its_own():
     conforming(frames)
     assert (first.is_over, frames[-1]["type"]) == (True, "response.completed")
     assert frames[-1]["response"] == first.final
-    assert [item["type"] for item in frames[-1]["response"]["output"]] == ["function_call"]
-    assert [line.split()[0] for line in short(frames)] == [
+    assert [item["type"] for item in frames[-1]["response"]["output"]] == [
+        "reasoning",
+        "message",
+        "function_call",
+    ]
+    assert [line.split()[0] for line in short(frames)][6:] == [
         *("output_item.added", "function_call_arguments.delta", "function_call_arguments.done"),
         *("output_item.done", "completed"),
     ]

@@ -63,3 +63,15 @@ def test_the_input_of_a_later_response_are_its_answers():
     assert [(item["approve"], item["reason"]) for item in items[3:]] == [(True, None), (False, "no")]
     for item in items:
         ITEM.validate_python(item)
+
+
+def test_the_input_of_a_fork_is_its_own():
+    events = numbered(
+        e.TaskCreated("shop", (Text("Hi"),), "thread"),
+        e.StepCompleted("s1"),
+        e.TaskForked("t", "shop", "other"),
+        e.InputReceived((Text("again"),)),
+        e.InputReceived((Text("from elsewhere"),)),
+    )
+    (item,) = input_items(events, "f", forked_at=2)
+    assert item["content"] == [{"type": "input_text", "text": "again"}]

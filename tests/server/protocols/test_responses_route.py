@@ -183,12 +183,45 @@ async def test_a_conversation_goes_on_after_its_last_response():
         third = await shop.responses.create(model="shop", input="C", conversation={"id": "talk"})
         said = [message.text for message in await shop.runner.get_thread("talk")]
         assert said == ["A", "one", "B", "one", "C", "one"]
-        with pytest.raises(openai.BadRequestError, match=third.id) as refused:
-            await shop.responses.create(model="shop", input="D", previous_response_id=first.id)
-        assert refused.value.param == "previous_response_id"
+        assert third.conversation.id == "talk"
         with pytest.raises(openai.BadRequestError) as refused:
             await shop.responses.create(model="shop", input="D", previous_response_id="resp_gone")
         assert refused.value.code == "previous_response_not_found"
+
+
+async def test_an_earlier_response_of_a_conversation_branches():
+    agents = [
+        Agent(ScriptedModel([text("one")]), name="shop"),
+        Agent(ScriptedModel([text("x"), text("two")]), name="bank"),
+    ]
+    async with site(*agents) as shop:
+        first = await shop.responses.create(
+            model="shop", input="A", conversation="talk", instructions="Brief."
+        )
+        await shop.responses.create(model="shop", input="B", previous_response_id=first.id)
+        key: Any = {"extra_headers": {"Idempotency-Key": "branch"}}
+        asked: Any = {
+            "model": "bank",
+            "input": "C",
+            "previous_response_id": first.id,
+            "instructions": "Polite.",
+        }
+        branch = await shop.responses.create(**asked, **key)
+        assert (branch.model, branch.output_text, kinds(branch)) == ("bank", "two", ["message"])
+        assert (branch.previous_response_id, branch.instructions) == (first.id, "Polite.")
+        assert branch.conversation.id != "talk"
+        said = [message.text for message in await shop.runner.get_thread(branch.conversation.id)]
+        assert said == ["A", "Brief.", "one", "C", "Polite.", "two"]
+        assert (await shop.responses.create(**asked, **key)) == branch
+        assert (await shop.responses.retrieve(branch.id)) == branch
+        items = await shop.responses.input_items.list(branch.id, order="asc")
+        assert [item.content[0].text for item in items.data] == ["C", "Polite."]
+        frames = await shop.frames(f"/v1/responses/{branch.id}", stream="true")
+        assert frames[-1]["response"]["output"] == [item.to_dict() for item in branch.output]
+        with pytest.raises(openai.PermissionDeniedError):
+            await shop.client("runner").responses.create(
+                model="shop", input="C", previous_response_id=first.id
+            )
 
 
 async def test_messages_from_elsewhere_become_the_history_of_a_conversation():

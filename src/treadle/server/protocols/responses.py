@@ -250,8 +250,9 @@ class ResponseFold:
             self._agent = event.agent
             self._options = event.options or {}
             self._caller_tools = names_of(event.options)
-        if isinstance(event, e.TaskCreated) and not self.part:
-            self._open(event.time)
+            self._previous = ""
+            if not self.part and event.seq > self._facts.forked_at:
+                self._open(event.time)
         if mark is None:
             return
         if mark == self.part:
@@ -337,7 +338,8 @@ class ResponseFold:
             self._options = event.options or {}
             self._caller_tools = names_of(event.options)
         elif isinstance(event, e.InputReceived):
-            if event.role == "system" and f"{COMMAND}{self.part}-instructions" in (event.inbox or ""):
+            is_own = self._is_open and f"{COMMAND}{self.part}-instructions" in (event.inbox or "")
+            if event.role == "system" and is_own:
                 self._instructions = [part.text for part in event.parts if isinstance(part, Text)]
         elif isinstance(event, e.TaskEnded):
             self._end_task(event)
@@ -570,9 +572,10 @@ class ResponseFold:
         reasoning = "".join([part.text for part in message.parts if isinstance(part, Reasoning)])
         number = self._seq * PLACES + self._place
         self._place += 2 * _OF_ONE_ITEM
-        self._return_reasoning(answer, slot, reasoning, number)
         is_final = not calls and event.call is None and (typed is None or typed.problem is None)
-        self._return_text(answer, slot, text, number + _OF_ONE_ITEM, is_final=is_final)
+        if self._is_open:
+            self._return_reasoning(answer, slot, reasoning, number)
+            self._return_text(answer, slot, text, number + _OF_ONE_ITEM, is_final=is_final)
         del self._answers[key]
 
     def _return_reasoning(self, answer: _Answer, slot: _Slot | None, text: str, number: int) -> None:
@@ -758,7 +761,8 @@ class ResponseFold:
 
     def _end_task(self, event: e.TaskEnded) -> None:
         self._ended, self._ended_at = event, event.time
-        if event.state not in ("completed", "degraded") or event.output is None:
+        has_answer = event.state in ("completed", "degraded") and event.output is not None
+        if not has_answer or not self._is_open:
             return
         text = event.output if isinstance(event.output, str) else json_text(event.output)
         shown = [

@@ -18,20 +18,27 @@ _FIRST: Final = f"{COMMAND}-"
 """The beginning of the commands that the request of a task's first response sends."""
 
 
-def input_items(events: Iterable[e.Event], task_id: str, part: str = "") -> list[Frame]:
+def input_items(
+    events: Iterable[e.Event], task_id: str, part: str = "", *, forked_at: int = 0
+) -> list[Frame]:
     """Return the items of a response's input, the first one first.
 
     Args:
         events: all events of the task.
         task_id: the task.
         part: the name of the response's part; empty for the first.
+        forked_at: the last event that the task shares with the one that it was forked from; 0 if it is no fork.
     """
     items: list[Frame] = []
     for stored in events:
         event: Any = e.known_part(stored)
         inbox: str = getattr(event, "inbox", None) or ""
+        if stored.seq <= forked_at:
+            continue
         if isinstance(event, e.TaskCreated) and not part:
             items.append(_message(task_id, stored.seq, "user", event.input))
+        elif isinstance(event, e.InputReceived) and stored.seq == forked_at + 2 and forked_at and not part:
+            items.append(_message(task_id, stored.seq, event.role, event.parts))  # it follows the fork
         elif not (mark_of(inbox) == part if part else _FIRST in inbox):
             continue
         elif isinstance(event, e.InputReceived):

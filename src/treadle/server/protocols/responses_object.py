@@ -41,11 +41,13 @@ class Facts:
         thread_id: its conversation.
         labels: its labels.
         is_queued: whether no driver has begun it.
+        forked_at: the last event that it shares with the task that it was forked from; 0 if it is no fork.
     """
 
     thread_id: str
     labels: Mapping[str, str]
     is_queued: bool = False
+    forked_at: int = 0
 
 
 # ---------------------------------------------------------------------------------------------------- ids

@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.drivers import arguments
+from treadle.engine.options import RunOptions
 from treadle.errors import InvalidField, TaskNotFound, ThreadNotFound, TreadleError
 from treadle.results.pending import FOR_PEOPLE, Pending
 from treadle.results.tasks import Task
@@ -191,50 +192,70 @@ async def _begun(call: Call, asked: Asked, agent: Any, previous: Task[Any] | Non
     if not asked.content:
         raise InvalidField("has no new message of the user", field="input")
     task_id = call.new_task_id() or uuid.uuid4().hex
-    if previous is not None:
-        await _check_is_last(runner, previous, task_id)
+    existing = await _task(runner, task_id)
     options = asked.options()
     check_options(options)
     check_content("input", (*asked.history, *asked.content), allow_urls=call.service.allow_urls)
-    existing = await _task(runner, task_id)
     if existing is None:
         await call.service.quota.check(runner, call.tenant)
-    thread_id = asked.conversation or (previous.thread_id if previous is not None else None)
-    if thread_id is not None:
-        arguments.identifier("conversation", thread_id)
-    if asked.history:
-        thread_id = await _with_history(call, asked, thread_id, task_id, is_new=existing is None)
+        branches = previous is not None and await _branches(call, previous)
+    else:
+        branches = existing.forked_from is not None
     words = _system_words(asked, "")
-    make = runner.create_task if words else runner.submit
-    await call.done(lambda: make(agent, asked.content, thread_id=thread_id, task_id=task_id, options=options))
-    if words:
-        await _send_system_words(call, task_id, words)
+    if previous is not None and branches:
+        await _fork(call, asked, agent, previous, task_id)
+    else:
+        thread_id = asked.conversation or (previous.thread_id if previous is not None else None)
+        if thread_id is not None:
+            arguments.identifier("conversation", thread_id)
+        if asked.history:
+            thread_id = await _with_history(call, asked, thread_id, task_id, is_new=existing is None)
+        make = runner.create_task if words else runner.submit
+        await call.done(
+            lambda: make(agent, asked.content, thread_id=thread_id, task_id=task_id, options=options)
+        )
+    await _send_system_words(call, task_id, words)
+    if words or branches:
         key = _command("", "resume")
         await call.done(lambda: runner.resume(task_id, drive=False, command_id=key))
     return _Part(task_id)
 
 
-async def _check_is_last(runner: TaskRunner, previous: Task[Any], task_id: str) -> None:
-    """Raise an error unless a new message can follow a response."""
-    page = await runner.list_tasks(thread_id=previous.thread_id, roots=True, limit=2)
-    newest = [item.task_id for item in page.items if item.task_id != task_id]
-    if newest and newest[0] != previous.task_id:
-        last = response_id(newest[0])
-        problem = f"is not the last response of its conversation, which is {last}: fork its task to branch"
-        raise InvalidField(problem, field="previous_response_id")
+async def _fork(call: Call, asked: Asked, agent: Any, previous: Task[Any], task_id: str) -> None:
+    """Make the task of a response that continues an earlier one of its conversation, in a thread of its own."""
+    runner, other = call.runner, agent if agent.name != previous.agent else None
+    await call.done(
+        lambda: runner.fork(
+            previous.task_id,
+            agent=other,
+            input=list(asked.content),
+            task_id=task_id,
+            options=asked.options() or RunOptions(),
+        )
+    )
+
+
+async def _branches(call: Call, previous: Task[Any]) -> bool:
+    """Return whether a response is not the last of its conversation; raise an error if no message can follow it."""
+    runner = call.runner
     pending = await runner.list_pending(previous.task_id, limit=MOST_REQUESTS)
     calls = [str(call_of(item)) for item in pending.items if item.kind == "call"]
     if calls:
-        raise Problem(
-            400,
-            "NoToolOutput",
-            f"no tool output was found for function call {', '.join(calls)}",
-            field="input",
-        )
+        raise _no_tool_output(calls)
     waits = [f"{item.task_id}:{item.request_id}" for item in pending.items if item.kind in FOR_PEOPLE]
     if waits:
         detail = f"the previous response waits for answers to {', '.join(waits[:10])}"
         raise Problem(400, "RequestsOpen", detail, field="previous_response_id")
+    page = await runner.list_tasks(thread_id=previous.thread_id, roots=True, limit=1)
+    if page.items and page.items[0].task_id != previous.task_id:
+        _check_scope(call, "edit", "an earlier response of a conversation is continued by a fork")
+        return True
+    return False
+
+
+def _no_tool_output(calls: Sequence[str]) -> Problem:
+    detail = f"no tool output was found for function call {', '.join(calls)}"
+    return Problem(400, "NoToolOutput", detail, field="input")
 
 
 async def _with_history(
@@ -352,8 +373,7 @@ def _check_complete(asked: Asked, pending: Sequence[Pending]) -> None:
     lacking = [str(call_of(item)) for item in pending if item.kind == "call"]
     lacking = [known for known in lacking if known not in asked.results]
     if lacking:
-        detail = f"no tool output was found for function call {', '.join(lacking)}"
-        raise Problem(400, "NoToolOutput", detail, field="input")
+        raise _no_tool_output(lacking)
 
 
 async def _carry_out(call: Call, mark: str, decision: Decision) -> None:
@@ -396,7 +416,7 @@ def _no_response(identifier: str) -> Problem:
 async def _facts(runner: TaskRunner, task_id: str) -> Facts:
     task = await runner.get_task(task_id)
     is_queued = not task.driven and not task.steps and task.state not in e.END_STATES
-    return Facts(task.thread_id, task.labels, is_queued)
+    return Facts(task.thread_id, task.labels, is_queued, task.forked_at or 0)
 
 
 async def _events(runner: TaskRunner, task_id: str) -> AsyncIterator[e.Event]:
@@ -442,7 +462,8 @@ async def list_input_items(call: Call) -> Answer:
         raise InvalidField("must be at least 1", field="limit")
     part = await _part(call)
     events = [event async for event in _events(call.runner, part.task_id)]
-    items = input_items(events, part.task_id, part.name)
+    forked_at = (await _facts(call.runner, part.task_id)).forked_at
+    items = input_items(events, part.task_id, part.name, forked_at=forked_at)
     if given.get("order", "desc") == "desc":
         items.reverse()
     ids = [item["id"] for item in items]
