@@ -175,6 +175,20 @@ async def test_the_address_in_the_card_is_the_public_one_and_several_agents_have
         assert (await server.post({}, agent="nobody", status=404))["type"].endswith("AgentUnknown")
 
 
+async def test_a_server_without_an_address_has_no_card_and_serves_messages():
+    api = app(Runner("memory:", agents=[scripted_agent("hi", name="shop")]), auth=by_name)
+
+    async def behind_a_unix_socket(scope: Any, receive: Any, send: Any) -> None:
+        await api({**scope, "server": ("/run/treadle.sock", None)}, receive, send)
+
+    async with api.lifespan(), hosted(behind_a_unix_socket, api.leave) as client:
+        server = Site(api, client)
+        refusal = await client.get("/a2a/shop/.well-known/agent-card.json", headers=server.headers())
+        assert (refusal.status_code, "public_url" in refusal.json()["detail"]) == (404, True)
+        items = await server.stream("SendStreamingMessage", message=said("x"))
+        assert words(artifacts_of(items)["answer"]) == "hi"
+
+
 async def test_a_message_is_a_task_and_the_same_message_the_same_task():
     async with site(reader()) as server:
         task = await server.send("Is it open")

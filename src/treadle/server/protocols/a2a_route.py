@@ -123,7 +123,10 @@ async def get_a2a_server_card(call: Call) -> Answer:
 
 
 def _card(call: Call, info: AgentInfo) -> Answer:
-    body = wire_bytes(agent_card(info, f"{_base_url(call)}/a2a/{info.name}"))
+    base = _base_url(call)
+    if base is None:
+        raise Problem(404, "UrlUnknown", "the server does not know its address: set `public_url`")
+    body = wire_bytes(agent_card(info, f"{base}/a2a/{info.name}"))
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": f"private, max-age={CARD_SECONDS}"}
     if is_known(tag, call.request.headers):
@@ -131,14 +134,17 @@ def _card(call: Call, info: AgentInfo) -> Answer:
     return Answer(response=Response(body, 200, headers, "application/json"))
 
 
-def _base_url(call: Call) -> str:
-    """Return the URL of the server: the public one, else that of the socket of the request, never that of `Host`."""
+def _base_url(call: Call) -> str | None:
+    """Return the URL of the server: the public one, else that of the socket of the request, never that of `Host`.
+
+    None if the socket has no port and there is no public URL.
+    """
     if call.service.public_url is not None:
         return call.service.public_url.rstrip("/")
     scope = call.request.scope
     host, port = scope.get("server") or ("", None)
     if port is None:
-        raise Problem(404, "UrlUnknown", "the server does not know its address: set `public_url`")
+        return None
     host = f"[{host}]" if ":" in host else host
     return f"{scope.get('scheme', 'http')}://{host}:{port}{scope.get('root_path', '')}"
 
@@ -234,9 +240,12 @@ async def _rests(runner: TaskRunner, task_id: str) -> bool:
     return rests(row, driver.clock()) and not driver.owned.is_owned(task_id)
 
 
-def _link(call: Call, task_id: str) -> Link:
-    base = f"{_base_url(call)}/v1/tasks/{quote(task_id, safe='')}/artifacts"
-    return lambda artifact_id: f"{base}/{quote(artifact_id, safe='')}"
+def _link(call: Call, task_id: str) -> Link | None:
+    """Return the addresses of the files of a task; None if that of the server is not known."""
+    base, task = _base_url(call), quote(task_id, safe="")
+    if base is None:
+        return None
+    return lambda artifact_id: f"{base}/v1/tasks/{task}/artifacts/{quote(artifact_id, safe='')}"
 
 
 def _document(call: Call, standing: Standing, history: int | None = None) -> Frame:
@@ -481,8 +490,9 @@ async def _stream(
         stream.request_id, stream.follows = rpc.request_id, follows
         return stream
 
+    hold = await service.holds.holder(runner, task_id) if "control" in call.scopes else None
     opened = await service.streams.open(
-        runner, task_id, made, principal=principal.name, after=after, deltas=True, cut=None, hold=None
+        runner, task_id, made, principal=principal.name, after=after, deltas=True, cut=None, hold=hold
     )
     return Answer(response=opened)
 
