@@ -55,6 +55,15 @@ export class Refused extends Error {
   }
 }
 
+/** The task has events that the person had not seen. */
+export class Moved extends Error {
+  /** @param {number} head  its last event */
+  constructor(head) {
+    super("The task went on meanwhile. Look at what changed, then decide again.");
+    this.head = head;
+  }
+}
+
 /**
  * Send a request and return its JSON; null if it has none.
  * @param {string} path  below `/v1/`

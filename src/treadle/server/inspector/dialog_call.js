@@ -5,7 +5,6 @@ import { carryOut, Form } from "./dialog_parts.js";
 import { safe } from "./format.js";
 import { schemaOf } from "./schema.js";
 import { complaint, flipForm, formOf, readForm, SchemaForm } from "./schema_form.js";
-import { act } from "./store.js";
 import { shown } from "./task_state.js";
 import { Act, html } from "./ui.js";
 
@@ -15,12 +14,9 @@ async function readSchema(agent, tool) {
   return tools.find((/** @type {any} */ each) => each.name === tool)?.parameters || null;
 }
 
-/**
- * Other arguments of a call: for an approval they are approved at once, else the call waits for its step.
- * @param {{asked: {call: any, item?: any}}} props
- */
+/** Other arguments of a call that has not begun. @param {{asked: {call: any}}} props */
 export function CallArguments({ asked }) {
-  const { call, item } = asked, agent = item?.agent || shown.value.state.steps.get(call.step)?.agent || "";
+  const { call } = asked, agent = shown.value.state.steps.get(call.step)?.agent || "";
   const [first] = useState(() => formOf(schemaOf(call.arguments), call.arguments)), [form, setForm] = useState(first);
   useEffect(() => {
     let isOpen = true;
@@ -35,12 +31,10 @@ export function CallArguments({ asked }) {
       setForm({ ...form, shown: true });
       throw new Error(complaint(problems));
     }
-    if (!item) return carryOut("edit_call", { call_id: call.id, arguments: value }, "The call is changed.");
-    await act(item.task_id, "approve", { request_id: item.request_id, arguments: value }, "Approved as changed.", { throws: true });
-    return true;
+    return carryOut("edit_call", { call_id: call.id, arguments: value }, "The call is changed.");
   };
   const title = html`Arguments of <span class="mono">${safe(call.name)}</span>`;
-  return html`<${Form} title=${title} label=${item ? "Approve as changed" : "Change"} icon=${item ? "done" : "edit"} submit=${submit}>
+  return html`<${Form} title=${title} label="Change" icon="edit" submit=${submit}>
     <p class="q">The call has not begun. It will run with these, and rules decide about them anew. The journal keeps both.</p>
     <${SchemaForm} form=${form} onForm=${setForm} id="arguments" />
     <${Act} label=${form.text === null ? "As JSON" : "As a form"} onClick=${() => setForm(flipForm(form))} /><//>`;

@@ -1,7 +1,8 @@
 // What all dialogs share: how they close, their forms, their fields, and what the server refuses in them.
 import { useState } from "preact/hooks";
+import { Moved } from "./api.js";
 import { safe } from "./format.js";
-import { Moved, opened } from "./store.js";
+import { opened } from "./store.js";
 import { send } from "./task_verbs.js";
 import { Act, html, Note } from "./ui.js";
 

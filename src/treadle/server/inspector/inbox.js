@@ -35,7 +35,7 @@ function Item({ each, at, isOpen }) {
 }
 
 /** The question as a person reads it. @param {any} open */
-function leadOf(open) {
+export function leadOf(open) {
   if (open.kind === "settlement") return `Did ${open.tool} happen?`;
   if (open.kind === "undo") return `The compensation of ${open.tool} failed`;
   if (open.kind === "question") return open.text;
@@ -44,7 +44,7 @@ function leadOf(open) {
 }
 
 /** Why it is asked. @param {any} open */
-function whyOf(open) {
+export function whyOf(open) {
   if (open.kind === "settlement") return "The call began, and its process ended before the outcome was recorded. Look it up where it would show, under the key below.";
   if (open.kind === "undo") return open.text;
   return open.reason;
@@ -74,7 +74,7 @@ function Arguments({ open }) {
 }
 
 /** Why I may not decide. @param {any} open */
-function notMine(open) {
+export function notMine(open) {
   if (open.kind === "undo") return "Your token may not undo.";
   if (!may("decide")) return "Your token may read, and not decide.";
   if (open.excluded.includes(me.value?.name)) return `You (${safe(me.value.name)}) may not decide this: the rule wants another person.`;
@@ -100,7 +100,7 @@ function Facts({ open }) {
 const SCOPES = [["once", "this call"], ["task", "this task: later calls of the tool too"], ["thread", "this thread: later calls of the tool too"], ["always", "all tasks: later calls of the tool too"]];
 
 /** @param {{open: any}} props */
-function Answers({ open }) {
+export function Answers({ open }) {
   const { text, form, scope } = draft.value, write = (/** @type {any} */ change) => put({ text: change.target.value });
   if (open.kind === "question") return html`<${Answer} open=${open} />`;
   if (open.kind === "undo") {

@@ -19,8 +19,10 @@ export const position = computed(() => {
   const own = inbox.value.findIndex((each) => keyOf(each) === chosen.value.key);
   return own < 0 ? Math.min(chosen.value.position, inbox.value.length - 1) : own;
 });
+/** The request of the selected row in the view of a task. @type {import("@preact/signals").Signal<any>} */
+export const inTask = signal(undefined);
 /** What a person decides now. */
-export const item = computed(() => inbox.value[position.value]);
+export const item = computed(() => (view.value === "t" ? inTask.value : inbox.value[position.value]));
 
 const linkOf = (/** @type {any} */ each) => `#/inbox?request=${encodeURIComponent(keyOf(each))}`;
 
@@ -100,7 +102,7 @@ export async function editItem() {
   const schema = await schemaFor(open);
   if (item.value !== open && (!item.value || keyOf(item.value) !== keyOf(open))) return;
   put({ form: formOf(schema, open.arguments) });
-  const first = open.argument ? `#edit-${CSS.escape(open.argument)}` : ".case .form input, .case .form textarea, .case .form select";
+  const first = open.argument ? `#edit-${CSS.escape(open.argument)}` : ":is(.case, .asked) .form :is(input, textarea, select)";
   setTimeout(() => /** @type {HTMLElement | null} */ (document.querySelector(first))?.focus(), 30);
 }
 
@@ -199,7 +201,7 @@ export function answerByKey(key) {
 
 /** Go to the answer, or to the reason. */
 export function goToAnswer() {
-  const field = document.querySelector(".case .form input, .case .form textarea, .case .form select, .case .form button, .case #answer, .case .answer button");
+  const field = document.querySelector(":is(.case, .asked) :is(.form :is(input, textarea, select, button), #answer, .answer button)");
   /** @type {HTMLElement | null} */ (field)?.focus();
 }
 

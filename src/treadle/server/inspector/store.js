@@ -1,8 +1,9 @@
 // What this page has read: the tasks, what waits, who I am, and the journal of the open task. Signals, kept up to date
 // by one stream.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { call, callExact, command, follow, Refused, taskPath, token } from "./api.js";
+import { call, callExact, command, follow, Moved, Refused, taskPath, token } from "./api.js";
 import { Journal } from "./fold.js";
+import { awaitOwn, withOwn } from "./own_events.js";
 import { taskShown, view } from "./place.js";
 import { NOTHING, withDelta } from "./writing.js";
 
@@ -43,7 +44,8 @@ export const decided = signal(/** @type {Map<string, number>} */ (new Map()));
 /** The name of a request among those of all tasks. @param {any} item */
 export const keyOf = (item) => `${item.task_id}/${item.request_id}`;
 
-const FOR_PEOPLE = ["approval", "question", "settlement", "undo"];
+/** The kinds of requests that people decide. */
+export const FOR_PEOPLE = ["approval", "question", "settlement", "undo"];
 /** When a request was made; an undo has no time of its own. @param {any} item */
 export const askedAt = (item) => item.asked || tasks.value.get(item.task_id)?.updated || 0;
 /** What people decide, oldest first. */
@@ -157,15 +159,6 @@ function refreshTotals() {
   }, TOTALS);
 }
 
-/** The task has events that the person had not seen. */
-export class Moved extends Error {
-  /** @param {number} head  its last event */
-  constructor(head) {
-    super("The task went on meanwhile. Look at what changed, then decide again.");
-    this.head = head;
-  }
-}
-
 /**
  * Carry out a verb of a task, and say so. Return its result; undefined if it was refused.
  * @param {string} id @param {string} verb @param {any} body @param {string | ((result: any) => string)} done
@@ -173,9 +166,12 @@ export class Moved extends Error {
  *   refusal is thrown
  */
 export async function act(id, verb, body, done, { head = 0, wait = 5, throws = false } = {}) {
-  const headers = { Prefer: `wait=${wait}`, ...(head ? { "If-Match": `"${head}"` } : {}) };
+  const { journal } = opened.value, before = journal.head;
+  const seen = head && opened.value.id === id ? await withOwn(journal, head) : head;
+  const headers = { Prefer: `wait=${wait}`, ...(seen ? { "If-Match": `"${seen}"` } : {}) };
   try {
     const result = await command(`${taskPath(id)}/${verb}`, body, headers);
+    if (opened.value.id === id) awaitOwn(journal, before);
     say(typeof done === "function" ? done(result) : done);
     return result ?? null;
   } catch (error) {

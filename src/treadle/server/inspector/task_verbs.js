@@ -29,29 +29,14 @@ const sending = new Set();
  * @param {{head?: number, wait?: number, throws?: boolean}} [how]
  */
 export async function send(path, body, done, how = {}) {
-  const { id, journal } = opened.value, key = `${id}/${path}`;
+  const { id } = opened.value, key = `${id}/${path}`;
   if (sending.has(key)) return undefined;
   sending.add(key);
   try {
-    if (how.head) how = { ...how, head: await withOwn(how.head) };
-    const before = journal.head, result = await act(id, path, body, done, how);
-    if (result !== undefined && journal.head === before) own = { journal, head: before, until: Date.now() + OWN };
-    return result;
+    return await act(id, path, body, done, how);
   } finally {
     sending.delete(key);
   }
-}
-
-/** How long the stream may take for the event of an own verb, in milliseconds. */
-const OWN = 1500;
-let own = { journal: opened.value.journal, head: 0, until: 0 };
-
-/** Return the event after which the person decides, once the event of their verb before is here. @param {number} head */
-async function withOwn(head) {
-  const { journal } = opened.value, isSoon = () => Date.now() < own.until;
-  if (own.journal !== journal || own.head !== head || !isSoon()) return head;
-  while (journal.head === head && isSoon()) await new Promise((done) => setTimeout(done, 20));
-  return journal.head;
 }
 
 /** What to say of a task that is to run. */
