@@ -778,7 +778,8 @@ class TaskFigures:
     is its answer, or the reason of its failure. `text` is a longer piece of both, folded, for searches. `pending` is
     the number of its requests that wait for a person, its caller or a ticket. While the task is driven, and after a
     crash of its driver, None stands for 0. It is also None in rows of versions that did not count them. `model` is the
-    model that was asked last. `fork_changes` are those of a fork, each with its text cut to a line.
+    model that was asked last. `fork_changes` are those of a fork, each with its text cut to a line, and `shared_steps`
+    the number of its steps that it shares. `undos` counts the undos in its events, shared ones included.
     """
 
     steps: int = 0
@@ -794,6 +795,8 @@ class TaskFigures:
     pending: int | None = None
     model: str = ""
     fork_changes: tuple[ForkChange, ...] = ()
+    shared_steps: int = 0
+    undos: int = 0
 
 
 @mutable

@@ -328,6 +328,7 @@ async def test_a_fork_names_its_differences_in_lists_before_and_after_it_is_driv
         forks = (await runner.get_lineage(done.task_id)).forks.items
         assert {row.fork_changes for row in forks} == {expected[name] for name in ("same", "both", "other")}
         assert (rows["same"].steps, rows["same"].input, rows["same"].outcome) == (1, "?", "")
+        assert [rows[name].shared_steps for name in ("same", "both", "other", done.task_id)] == [1, 1, 3, 0]
         assert rows[done.task_id].model == rows["same"].model != ""
         if not is_driven:
             await runner.resume("both", agent=agent)

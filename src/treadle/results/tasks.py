@@ -34,7 +34,8 @@ class Task(Displayed, Generic[OutputT_co]):
     caller or a ticket, without those of its children. `outcome` is the beginning of its answer or its error. `options`
     are the options that it was created with or resumed with, if they were set. `limits` are the limits that apply. If
     this process does not know the agent, they leave out the agent's own. `model` is the model that was asked last, and
-    `fork_changes` are those of a fork after the events that it shares.
+    `fork_changes` are those of a fork after the events that it shares. `shared_steps` of its steps are shared, and
+    `undos` counts the undos in its events.
     """
 
     task_id: str
@@ -62,6 +63,8 @@ class Task(Displayed, Generic[OutputT_co]):
     limits: Limits | None = None
     model: str = ""
     fork_changes: tuple[ForkChange, ...] = ()
+    shared_steps: int = 0
+    undos: int = 0
 
     @property
     def state_text(self) -> str:
@@ -118,7 +121,8 @@ class TaskSummary(Displayed):
     children. `updated` is the time of the last event. `input` and `outcome` are cut after their first characters. The
     outcome is the answer or the error. While a task is driven, these fields may be up to two seconds old. `driver` is
     the process that owns the task. `forked_at` is the last event that it shares with the task it was forked from, and
-    `fork_changes` are its changes after that. `model` is the model that was asked last.
+    `fork_changes` are its changes after that. `model` is the model that was asked last. `shared_steps` and `undos` are
+    as in `Task`.
 
     `pending` is the number of requests that wait for a person, its caller or a ticket, children included. While the
     task is driven, it is None instead of 0. `tenant` owns the task. `deleted` is true only in `changes()`, for a
@@ -149,6 +153,8 @@ class TaskSummary(Displayed):
     deleted: bool = False
     model: str = ""
     fork_changes: tuple[ForkChange, ...] = ()
+    shared_steps: int = 0
+    undos: int = 0
 
     @property
     def state_text(self) -> str:
@@ -212,7 +218,7 @@ def _figures(figures: TaskFigures | None) -> dict[str, Any]:
         return {}
     cost = None if figures.cost is None else as_dollars(figures.cost)
     names = ("steps", "input_tokens", "output_tokens", "updated", "input", "outcome", "pending")
-    names += ("model", "fork_changes")
+    names += ("model", "fork_changes", "shared_steps", "undos")
     return {"cost": cost, **{name: getattr(figures, name) for name in names}}
 
 
@@ -282,4 +288,6 @@ def _task(
         limits=limits,
         model=state.model,
         fork_changes=figures.fork_changes,
+        shared_steps=figures.shared_steps,
+        undos=figures.undos,
     )

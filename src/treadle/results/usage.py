@@ -76,6 +76,8 @@ def figures_of(state: TaskState, events: Sequence[Event] = (), *, at_rest: bool 
         pending,
         state.model,
         changes,
+        state.floor,
+        state.branch,
     )
 
 

@@ -33,6 +33,9 @@ _FIELDS: Final = (
 _CHANGES: Final = "f"
 """The name of `fork_changes` in that column, which only forks have."""
 
+_RARE: Final = (("h", "shared_steps"), ("b", "undos"))
+"""The names of further fields in that column, which are written only where they are not 0."""
+
 
 def position(cursor: str) -> tuple[int, str]:
     """Return the time and the id after which a list continues; raise `ConfigurationError`."""
@@ -72,6 +75,7 @@ def figures_column(figures: TaskFigures | None) -> tuple[str | None, str | None]
     if figures is None:
         return None, None
     document = {key: getattr(figures, name) for key, name in _FIELDS}
+    document |= {key: value for key, name in _RARE if (value := getattr(figures, name))}
     if figures.fork_changes:
         document[_CHANGES] = [[each.kind, each.text, each.tool, each.call] for each in figures.fork_changes]
     return json.dumps(document, separators=(",", ":")), figures.text.replace("\0", "\ufffd")
@@ -82,7 +86,7 @@ def figures_of_column(column: str | None) -> TaskFigures | None:
     if column is None:
         return None
     document = json.loads(column)
-    figures = {name: document[key] for key, name in _FIELDS if key in document}
+    figures = {name: document[key] for key, name in (*_FIELDS, *_RARE) if key in document}
     return TaskFigures(
         **figures, fork_changes=tuple([ForkChange(*each) for each in document.get(_CHANGES, ())])
     )

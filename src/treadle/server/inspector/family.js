@@ -1,12 +1,14 @@
 // Reads the family of a task: the task that all its forks come from, those forks over all levels, undone branches, and
 // the tree of calls of agents.
-import { call, taskPath } from "./api.js";
+import { call, Refused, taskPath } from "./api.js";
 import { branchesOf } from "./family_rows.js";
 
 /** The most tasks of a family, and of a tree of calls. */
 const MOST = 120;
 /** How many requests run at the same time. */
-const AT_ONCE = 6;
+const AT_ONCE = 4;
+/** How long a request waits after the server has refused one too many, in milliseconds; and how often it does. */
+const PAUSE = 400, TRIES = 40;
 
 /** @typedef {import("./family_rows.js").Family} Family */
 /** @typedef {import("./family_rows.js").Member} Member */
@@ -23,10 +25,33 @@ async function each(items, work) {
   await Promise.all(Array.from({ length: AT_ONCE }, next));
 }
 
-const lineageOf = (/** @type {string} */ id) => call(`${taskPath(id)}/lineage?limit=${MOST}`);
+/** Send a request, later again if the server has too many now. @param {string} path @returns {Promise<any>} */
+async function patiently(path) {
+  for (let left = TRIES; ; left -= 1) {
+    try {
+      return await call(path);
+    } catch (error) {
+      if (!(error instanceof Refused && error.status === 429 && left)) throw error;
+    }
+    await new Promise((done) => setTimeout(done, PAUSE * (0.5 + Math.random())));
+  }
+}
 
-/** Read the family of a task. @param {string} id @returns {Promise<Family>} */
-export async function readFamily(id) {
+const lineageOf = (/** @type {string} */ id) => patiently(`${taskPath(id)}/lineage?limit=${MOST}`);
+
+/** Read the undone branches of a task. @param {any} task */
+async function undoneOf(task) {
+  if (!task.undos) return [];
+  const after = task.forked_at || 0;
+  const page = await patiently(`${taskPath(task.task_id)}/events?kinds=rewound&kinds=undo_requested&limit=500&cut=1024&after=${after}`);
+  return branchesOf(page.items);
+}
+
+/**
+ * Read the family of a task. What is known is told while the rest is read.
+ * @param {string} id @param {(family: Family) => void} tell
+ */
+export async function readFamily(id, tell) {
   const own = await lineageOf(id);
   const known = new Map([[id, own]]);
   /** @param {"forked_from" | "parent"} name */
@@ -40,42 +65,47 @@ export async function readFamily(id) {
     return at.task.task_id;
   };
   const root = await highest("forked_from"), top = await highest("parent");
-  const forks = await below(root, "forks", known), calls = await below(top, "children", known);
   const members = /** @type {Map<string, Member>} */ (new Map());
-  for (const task of forks.tasks.values()) members.set(task.task_id, { task, from: 0, undone: [] });
-  await each([...members.values()], async (member) => {
-    const path = taskPath(member.task.task_id), at = member.task.forked_at;
-    const [events, there] = await Promise.all([
-      call(`${path}/events?kinds=rewound&kinds=undo_requested&limit=500&cut=1024&after=${at || 0}`),
-      at === null ? null : call(`${path}?at=${at}`),
-    ]);
-    member.undone = branchesOf(events.items);
-    if (there) member.from = there.steps;
+  /** @param {any} task */
+  const join = async (task) => {
+    const member = { task, from: task.shared_steps, undone: /** @type {import("./family_rows.js").Branch[]} */ ([]) };
+    members.set(task.task_id, member);
+    member.undone = await undoneOf(task);
+  };
+  let forked = false, called = false, calls = new Map();
+  const say = () => tell({ root, members: new Map(members), top, calls, more: forked || called });
+  forked = await below(root, "forks", known, async (tasks) => {
+    await each(tasks, join);
+    say();
   });
-  return { root, members, top, calls: calls.tasks, more: forks.more || calls.more };
+  called = await below(top, "children", known, async (tasks) => {
+    for (const task of tasks) calls = new Map(calls).set(task.task_id, task);
+  });
+  say();
 }
 
 /**
- * Read a task and all tasks below it, level by level.
+ * Read a task and all tasks below it, level by level. Return whether there are more than are read.
  * @param {string} root @param {"forks" | "children"} name @param {Map<string, any>} known
+ * @param {(tasks: any[]) => Promise<void>} take  gets the tasks of a level
  */
-async function below(root, name, known) {
-  /** @type {Map<string, any>} */
-  const tasks = new Map();
-  let level = [root], more = false;
+async function below(root, name, known, take) {
+  if (!known.has(root)) known.set(root, await lineageOf(root));
+  let level = [known.get(root).task], more = false;
+  const seen = new Set([root]);
   while (level.length) {
+    await take(level);
     /** @type {any[]} */
     const next = [];
-    await each(level, async (id) => {
+    await each(level, async ({ task_id: id }) => {
       if (!known.has(id)) known.set(id, await lineageOf(id));
-      const found = known.get(id);
-      tasks.set(id, found.task);
-      next.push(...found[name].items);
-      more ||= found[name].cursor !== null;
+      next.push(...known.get(id)[name].items);
+      more ||= known.get(id)[name].cursor !== null;
     });
-    const left = next.filter((task) => !tasks.has(task.task_id)).sort((a, b) => a.created - b.created);
-    more ||= left.length > MOST - tasks.size;
-    level = left.slice(0, Math.max(0, MOST - tasks.size)).map((task) => task.task_id);
+    const found = next.filter((task) => !seen.has(task.task_id)).sort((a, b) => a.created - b.created);
+    level = found.slice(0, MOST - seen.size);
+    more ||= level.length < found.length;
+    for (const task of level) seen.add(task.task_id);
   }
-  return { tasks, more };
+  return more;
 }

@@ -18,14 +18,26 @@ const chosen = signal(""), marked = signal("");
 
 const isOpen = () => place.value.view === "t" && place.value.part === "lineage";
 
-/** Read the family of a task. @param {string} id */
+/** The task whose family is being read. */
+let loading = "";
+
+/** Read the family of a task; parts of it are shown as long as none is. @param {string} id */
 async function load(id) {
+  const isFirst = !read.peek().family;
+  let whole = read.peek().family;
+  const show = () => void (place.value.task === id && (read.value = { id, family: whole, missing: "" }));
+  loading = id;
   try {
-    const family = await readFamily(id);
-    if (place.value.task === id) read.value = { id, family, missing: "" };
+    await readFamily(id, (family) => {
+      whole = family;
+      if (isFirst) show();
+    });
+    show();
   } catch (error) {
     const missing = /** @type {Error} */ (error).message;
     if (place.value.task === id) read.value = { id, family: read.value.family, missing };
+  } finally {
+    if (loading === id) loading = "";
   }
 }
 
@@ -50,7 +62,7 @@ const relatives = computed(() => {
 effect(() => {
   const listed = relatives.value, { id, family } = read.peek();
   const isNew = (/** @type {string} */ name) => name && !family?.members.has(name) && !family?.calls.has(name);
-  if (family && listed.split(" ").some(isNew)) void load(id);
+  if (family && loading !== id && listed.split(" ").some(isNew)) void load(id);
 });
 
 /** Return a task as the page knows it now. @param {any} task */

@@ -90,7 +90,9 @@ class ListConformance(StoreSubject):
             await send(store, Commit("t", 1, figures=alone))
             assert (await store.row("t")).figures == alone, "a commit of figures alone"
             changes = (ForkChange("input", 'a "line"'), ForkChange("result", "7", "look", "s1-0"))
-            later = TaskFigures(3, 20, 6, 5, 26, 5, 2_000, model="provider:large", fork_changes=changes)
+            later = TaskFigures(
+                3, 20, 6, 5, 26, 5, 2_000, model="provider:large", fork_changes=changes, undos=2
+            )
             await send(store, Commit("t", 1, state="paused", release=True, figures=later))
             assert (await store.row("t")).figures == later
             assert [row.figures for row in await store.rows(TaskFilter(states=("paused",)))] == [later]
