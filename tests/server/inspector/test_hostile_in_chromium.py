@@ -66,7 +66,8 @@ def look_at_everything(browser: Browser, site: Site, tasks: list[str], options: 
     browser.open(site.link())
     until(browser, "document.querySelector('.list .trow')")
     stops, wrong = 0, []
-    for address in views(browser, "#/", *[f"#/t/{task}" for task in tasks], most=len(tasks)):
+    compared = f"#/diff/{tasks[0]}/{tasks[1]}"
+    for address in views(browser, "#/", compared, *[f"#/t/{task}" for task in tasks], most=6):
         dialogs = "fu" if address.startswith("#/t/") else ""
         found = walked(browser, address, CHECK, options=options, dialogs=dialogs)
         stops += len(found["stops"])

@@ -32,16 +32,17 @@ def views(browser: Browser, *first: str, most: int = 1) -> Iterator[str]:
 
     Args:
         browser: it shows the page, signed in.
-        first: the addresses with which the walk begins; by default the list of tasks.
-        most: the most addresses that differ only in an id.
+        first: addresses to which it goes in any case; by default the list of tasks.
+        most: the most other addresses that differ only in an id.
     """
     left = [*first] or ["#/"]
     known, seen = {*left}, Counter[str]()
     while left:
         address = left.pop(0)
-        seen[shape(address)] += 1
-        if seen[shape(address)] > most:
-            continue
+        if address not in first:
+            seen[shape(address)] += 1
+            if seen[shape(address)] > most:
+                continue
         go(browser, address)
         until(
             browser,

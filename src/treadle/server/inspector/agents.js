@@ -123,8 +123,8 @@ function Start({ agent }) {
 export function Agents() {
   useEffect(() => void loadAgents(), []);
   const list = agents.value;
-  if (missing.value) return html`<${Empty} title="The agents cannot be read">${safe(missing.value)}<//>`;
-  if (!list) return html`<${Empty} title="Reading…" />`;
+  if (missing.value) return html`<${Empty} whole title="The agents cannot be read">${safe(missing.value)}<//>`;
+  if (!list) return html`<${Empty} whole title="Reading…" />`;
   return html`<div class="head"><h1>Agents</h1><span class="qq">${list.length ? `${plural(list.length, "agent")} of this server` : ""}</span></div>
     ${!shown.value ? html`<${Empty} title="This server drives no agent">Agents appear here when the server is started with them: <code>treadle serve shop:agent</code>. Other processes may drive agents on the same store.<//>`
       : html`<div class="inbox"><div class="ilist" role="listbox" tabindex="0" aria-label="Agents" aria-activedescendant=${`a-${position.value}`}>

@@ -28,7 +28,7 @@ const VIEWS = [["", "tasks", "Tasks"], ["inbox", "inbox", "Inbox"], ["threads", 
 const PAGES = { "": Tasks, inbox: Inbox, threads: Threads, agents: Agents, cost: Cost, diff: Compare };
 
 function App() {
-  if (door.value === "entering") return html`<main class="signin"><${Empty} title="Signing in…" /></main>`;
+  if (door.value === "entering") return html`<main class="signin"><${Empty} whole title="Signing in…" /></main>`;
   if (!token.value) return html`<${SignIn} />`;
   const { view, task, part } = place.value, isTask = view === "t", Page = isTask ? (part === "lineage" ? Lineage : TaskPage) : PAGES[view];
   return html`<${Rail} view=${isTask || view === "diff" ? "" : view} /><main>${Page ? html`<${Page} key=${isTask ? `${task}/${part}` : view} id=${task} />` : html`<${Empty} title="There is no such view">The address names a view that this version does not have.<//>`}</main>

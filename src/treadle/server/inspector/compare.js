@@ -106,7 +106,7 @@ export function Compare() {
   const { task: a, part: b } = place.value, { diff, tasks, missing, key } = read.value;
   if (!a || !b) {
     const how = html`Choose two of a lineage, or write their ids into the address: <code>#/diff/A/B</code>.`;
-    return html`<${Empty} title="Which two tasks?">${how}<//>`;
+    return html`<${Empty} whole title="Which two tasks?">${how}<//>`;
   }
   const isRead = diff && key === `${a} ${b}`;
   const head = html`<div class="head"><h1>Compare</h1>${isRead && html`<span class="q">${sentence(diff)}</span>`}<span class="fill"></span>

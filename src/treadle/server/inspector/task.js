@@ -18,8 +18,8 @@ import { Act, Empty, html, Icon, Note, State } from "./ui.js";
 /** @param {{id: string}} props */
 export function TaskPage({ id }) {
   const { journal, loading, missing, id: open } = opened.value;
-  if (missing) return html`<${Empty} title="This task cannot be shown">${safe(missing)}<//>`;
-  if (open !== id || (loading && !journal.head)) return html`<${Empty} title="Reading the journal…" />`;
+  if (missing) return html`<${Empty} whole title="This task cannot be shown">${safe(missing)}<//>`;
+  if (open !== id || (loading && !journal.head)) return html`<${Empty} whole title="Reading the journal…" />`;
   return html`<${Header} id=${id} />
     <div class="split"><div class="tl"><${Timeline} /><${Slider} /></div><${Side} id=${id} /></div>`;
 }

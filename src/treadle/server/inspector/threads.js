@@ -143,8 +143,8 @@ const rowOf = (task) => ({
 export function Threads() {
   useEffect(() => void loadThreads(), []);
   const list = rows.value, open = shown.value;
-  if (missing.value) return html`<${Empty} title="The threads cannot be read">${safe(missing.value)}<//>`;
-  if (!threads.value) return html`<${Empty} title="Reading…" />`;
+  if (missing.value) return html`<${Empty} whole title="The threads cannot be read">${safe(missing.value)}<//>`;
+  if (!threads.value) return html`<${Empty} whole title="Reading…" />`;
   const head = html`<div class="head"><h1>Threads</h1>
     <span class="qq">${list.length ? plural(list.length, "conversation") : ""}</span></div>`;
   if (!open) {
@@ -152,7 +152,8 @@ export function Threads() {
       one: <code>runner.run(agent, "And then?", thread_id="maya")</code> continues it.<//>`];
   }
   return [head, html`<div class="inbox">
-    <div class="ilist" role="listbox" tabindex="0" aria-label="Threads" aria-activedescendant=${`h-${open.id}`}>
+    <div class="ilist" role="listbox" tabindex="0" aria-label="Threads"
+      aria-activedescendant=${list.some((row) => row.id === open.id) ? `h-${open.id}` : undefined}>
       ${list.map((row) => html`<${Item} key=${row.id} row=${row} isOpen=${row.id === open.id} />`)}</div>
     <${Thread} key=${open.id} row=${open} /></div>`];
 }
