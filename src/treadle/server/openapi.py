@@ -8,6 +8,7 @@ from typing import Any, Final
 from treadle.core.messages import Json
 from treadle.drivers.arguments import Bounds
 from treadle.results.wire_schema import WireSchema
+from treadle.server.openai_errors import is_openai
 from treadle.server.problems import MEDIA
 from treadle.server.reading import DIGITS, LONGEST_LABEL, MAX_KEY, MAX_WAIT, MOST_LABELS, allowed
 from treadle.verbs.operation import Operation
@@ -28,6 +29,25 @@ _PROBLEM: Final[Schema] = {
             "type": "string",
             "description": "The id of the request, which the server's log names too.",
         },
+    },
+}
+
+_OPENAI_ERROR: Final[Schema] = {
+    "type": "object",
+    "description": "A refusal of the Responses API; it may have further members, such as the `scope` that is missing.",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        },
+        "request_id": {"type": "string"},
     },
 }
 
@@ -61,13 +81,15 @@ def openapi(protocols: tuple[str, ...] = PROTOCOLS) -> dict[str, Json]:
         described = _operation(operation, schemas)
         paths.setdefault(operation.path, {})[operation.method.lower()] = described
     problem = {"description": "A problem.", "content": {MEDIA: {"schema": {"$ref": f"{_REFS}Problem"}}}}
+    error = {"application/json": {"schema": {"$ref": f"{_REFS}OpenAIError"}}}
+    openai_error = {"description": "An error of the Responses API.", "content": error}
     document: dict[str, Json] = {
         "openapi": "3.1.0",
         "info": {"title": "Treadle", "version": treadle.__version__},
         "paths": paths,
         "components": {
-            "schemas": {"Problem": _PROBLEM, **schemas.definitions},
-            "responses": {"Problem": problem},
+            "schemas": {"Problem": _PROBLEM, "OpenAIError": _OPENAI_ERROR, **schemas.definitions},
+            "responses": {"Problem": problem, "OpenAIError": openai_error},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
@@ -167,7 +189,8 @@ def _body(operation: Operation, schemas: WireSchema) -> Schema:
 
 
 def _responses(operation: Operation, schemas: WireSchema) -> Json:
-    refusals = {str(status): {"$ref": "#/components/responses/Problem"} for status in REFUSALS}
+    form = "OpenAIError" if is_openai(operation.path) else "Problem"
+    refusals = {str(status): {"$ref": f"#/components/responses/{form}"} for status in REFUSALS}
     return {str(status): response for status, response in _successes(operation, schemas).items()} | refusals
 
 

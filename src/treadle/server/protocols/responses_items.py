@@ -14,6 +14,9 @@ from treadle.server.protocols.agui import tool_call_id
 from treadle.server.protocols.responses import COMMAND, mark_of
 from treadle.server.protocols.responses_object import Frame, approval_item_id
 
+KINDS: Final = ("task_created", "input_received", "question_answered", "approval_given", "approval_denied")
+"""The kinds of the events that bring input."""
+
 _FIRST: Final = f"{COMMAND}-"
 """The beginning of the commands that the request of a task's first response sends."""
 
@@ -24,7 +27,7 @@ def input_items(
     """Return the items of a response's input, the first one first.
 
     Args:
-        events: all events of the task.
+        events: the events of the task, or those of `KINDS`.
         task_id: the task.
         part: the name of the response's part; empty for the first.
         forked_at: the last event that the task shares with the one that it was forked from; 0 if it is no fork.

@@ -39,7 +39,7 @@ from treadle.server.protocols.decisions import Decision, decision_by
 from treadle.server.protocols.fold_stream import MOST_REQUESTS, FoldStream, read_stop
 from treadle.server.protocols.responses import COMMAND, ResponseFold
 from treadle.server.protocols.responses_input import Asked, mark_for, read_request
-from treadle.server.protocols.responses_items import input_items
+from treadle.server.protocols.responses_items import KINDS, input_items
 from treadle.server.protocols.responses_object import (
     NOT_STORED,
     WITH_THREAD,
@@ -51,7 +51,9 @@ from treadle.server.protocols.responses_object import (
 from treadle.server.protocols.stops import waits_for_client
 from treadle.server.reading import check_content, check_options
 
-_PAGE: Final = 500
+_PAGE: Final = 200
+"""Events that are read at once."""
+
 _MOST_DEPTH: Final = 100
 _DONE: Final = b"data: [DONE]\n\n"
 """The end of a stream."""
@@ -426,6 +428,7 @@ async def _events(runner: TaskRunner, task_id: str) -> AsyncIterator[e.Event]:
         for event in events:
             yield event
         after = events[-1].seq
+        await asyncio.sleep(0)  # a long journal must not block other requests
 
 
 async def _folded(call: Call, part: _Part) -> ResponseFold:
@@ -461,7 +464,8 @@ async def list_input_items(call: Call) -> Answer:
     if (limit := given.get("limit")) is not None and limit < 1:
         raise InvalidField("must be at least 1", field="limit")
     part = await _part(call)
-    events = [event async for event in _events(call.runner, part.task_id)]
+    stored = await call.runner.get_events(part.task_id, limit=_PAGE, kinds=KINDS)
+    events = [event async for event in stored]
     forked_at = (await _facts(call.runner, part.task_id)).forked_at
     items = input_items(events, part.task_id, part.name, forked_at=forked_at)
     if given.get("order", "desc") == "desc":
