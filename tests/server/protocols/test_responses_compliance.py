@@ -25,7 +25,6 @@ NOT_FOR_US: Final = {
     "application/x-www-form-urlencoded": "a form of any page could send it: bodies are JSON",
     "input_file.file_id, input_image.file_id": "the server has no files of clients: send the bytes",
     "input_video": "no message of an agent has videos",
-    "item_reference": "the server has the conversation: name the previous response instead",
     "compaction": "the same as for /v1/responses/compact",
     "web_search, file_search": "an agent brings its own tools",
     "tool_choice.allowed_tools": "a request offers its functions, or leaves them out",
@@ -275,7 +274,6 @@ async def test_an_item_begins_with_its_beginning_and_ends_with_its_end():
 
 
 REFUSED: Final[Mapping[str, Any]] = {
-    "item_reference": {"input": [{"type": "item_reference", "id": "msg_1"}]},
     "compaction": {"input": [{"type": "compaction", "encrypted_content": "x"}]},
     "web_search": {"tools": [{"type": "web_search", "external_web_access": False}]},
     "file_search": {"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]},

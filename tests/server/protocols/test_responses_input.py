@@ -114,6 +114,13 @@ def test_a_history_with_calls_without_results_is_its_texts():
     assert [message.role for message in request.history] == ["user", "assistant", "tool"]
 
 
+def test_references_to_items_continue_their_conversation():
+    before = [{"role": "system", "content": "S"}, USER, {"type": "item_reference", "id": "msg_t1/s1"}, USER]
+    request = asked([*before, {"type": "item_reference", "id": "fc_a/b/s1-0"}, OUTPUT, USER])
+    assert (request.previous, request.history, request.system) == (("a/b", ""), (), ())
+    assert (request.results, request.content) == ({"c1": "done"}, (Text("Hi"),))
+
+
 def test_pictures_and_files_are_bytes():
     data = base64.b64encode(b"abc").decode()
     content = [
@@ -161,7 +168,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model": None}, "model"),
     ({"input": 3}, "input"),
     ({"input": ["x"]}, "input[0]"),
-    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
+    ({"input": [{"type": "compaction", "encrypted_content": "x"}]}, "input[0].type"),
     ({"input": [{"role": "critic", "content": "x"}]}, "input[0].role"),
     ({"input": [{"role": "user", "content": 3}]}, "input[0].content"),
     ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input[0].content[0].type"),

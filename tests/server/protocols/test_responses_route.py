@@ -189,6 +189,17 @@ async def test_a_conversation_goes_on_after_its_last_response():
         assert refused.value.code == "previous_response_not_found"
 
 
+async def test_references_to_items_continue_the_conversation_of_the_last_one():
+    async with site(Agent(ScriptedModel([text("one")]), name="shop")) as shop:
+        asked: list[Any] = [{"role": "user", "content": "A"}]
+        first = await shop.responses.create(model="shop", input=asked)
+        asked += [{"type": "item_reference", "id": first.output[0].id}, {"role": "user", "content": "B"}]
+        second = await shop.responses.create(model="shop", input=asked)
+        assert (second.previous_response_id, second.conversation) == (first.id, first.conversation)
+        said = [message.text for message in await shop.runner.get_thread(first.conversation.id)]
+        assert said == ["A", "one", "B", "one"]
+
+
 async def test_an_earlier_response_of_a_conversation_branches():
     agents = [
         Agent(ScriptedModel([text("one")]), name="shop"),

@@ -6,6 +6,8 @@ Input is text, or a list of items. Without a conversation of the server, a clien
     results    outputs of calls at the end of that: a task may wait for them
     content    the messages after it
 
+A client may refer to items of the server by their ids. Then the conversation of the last one continues.
+
 A member that this server cannot honour is refused by its name. One that is only a hint is ignored.
 """
 
@@ -15,6 +17,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -232,7 +235,10 @@ def read_request(document: Mapping[str, Json], *, allow_urls: bool) -> Asked:
     items = _items(members.value("input"))
     reader = _Reader(allow_urls=allow_urls)
     has_thread = bool(previous[0]) or conversation is not None
-    history, results, later = _parts_of(items, has_thread=has_thread)
+    referred = "" if has_thread else _referred_task(items)
+    if referred:
+        previous, items = (referred, ""), _without_known(items)
+    history, results, later = _parts_of(items, has_thread=has_thread or bool(referred))
     is_stored, in_background = members.flag("store", default=True), members.flag("background")
     if in_background and not is_stored:
         raise InvalidField("a response in the background is stored: leave out `store`", field="background")
@@ -380,8 +386,9 @@ _Placed = tuple[dict[str, Any], str]
 
 _OF_ASSISTANT: Final = (
     *("function_call", "function_call_output", "reasoning", "mcp_call", "mcp_list_tools"),
-    "mcp_approval_request",
+    *("mcp_approval_request", "item_reference"),
 )
+_ITEM: Final = re.compile(r"(?:msg|rs|fc|mcp)_(.+)/[^/]+")
 _KINDS: Final = ("message", "mcp_approval_response", *_OF_ASSISTANT)
 
 
@@ -410,6 +417,24 @@ def _items(value: Json) -> list[_Placed]:
             raise InvalidField("should be user, assistant, system or developer", field=f"{place}.role")
         items.append((each, place))
     return items
+
+
+def _referred_task(items: Sequence[_Placed]) -> str:
+    """Return the task of the last item that a reference names; empty without references."""
+    references = [each for each in items if _kind(each[0]) == "item_reference"]
+    if not references:
+        return ""
+    item, place = references[-1]
+    found = _ITEM.fullmatch(_text_in(item, "id", place))
+    if found is None:
+        raise InvalidField("should be the id of an item of a response", field=f"{place}.id")
+    return found[1]
+
+
+def _without_known(items: Sequence[_Placed]) -> list[_Placed]:
+    """Return the items that are not in the conversation to which references lead."""
+    last = max([number for number, (item, _) in enumerate(items) if _kind(item) == "item_reference"])
+    return list(items[last + 1 :])
 
 
 def _is_of_assistant(item: Mapping[str, Any]) -> bool:
