@@ -66,7 +66,7 @@ function Case({ open }) {
 /** The exact arguments, or a form that changes them. @param {{open: any}} props */
 function Arguments({ open }) {
   const { form } = draft.value, entries = Object.entries(open.arguments), isEdited = open.kind === "approval" && form !== null;
-  const head = html`<h3 class="cap">${safe(open.tool)}, ${isEdited ? "changed" : open.kind === "question" ? "the call that asks" : "exact"} arguments</h3>`;
+  const head = html`<h3 class="cap">${safe(open.tool)}, ${isEdited ? "changed arguments" : open.kind === "question" ? "arguments of the call that asks" : "exact arguments"}</h3>`;
   if (isEdited) return html`<section>${head}<${SchemaForm} form=${form} onForm=${(/** @type {any} */ next) => put({ form: next })} id="edit" /></section>`;
   if (open.kind === "question" && !entries.length) return null;
   if (!entries.length) return html`<section>${head}<p class="qq">It has none.</p></section>`;
