@@ -14,18 +14,27 @@ import { listLink, moveCursor, TASK_KEYS } from "./tasks.js";
 import { moveThread, openTurn, writeTurn } from "./threads.js";
 import { reveal } from "./timeline_view.js";
 
-/** The list of keys, as `?` shows it. @type {[string, string][]} */
+/** The list of keys by views, as `?` shows it. @type {[string, [string, string][]][]} */
 export const KEYS = [
-  ["↑ ↓ j k", "next row"], ["↵", "open, unfold, or go to the answer"], [", .", "one event back, one on"], ["< >", "one step back, one on"],
-  ["g", "rewind to what is selected"], ["0", "back to now"], ["s r p", "step, run or try again, pause"],
-  ["S b P", "skip the failed step, run to a place, stop now"], ["m w x z", "message, next input, cancel, finalize"],
-  ["u f", "undo with its preview, fork here"], ["o", "all actions"],
-  ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"],
-  ["1 y", "choose an answer"], ["r S", "try a stopped undo again, undo without the call"],
-  ["/ f", "search, filter"], ["Space *", "mark a task, mark all; Shift with ↑ ↓ marks too"],
-  ["x Del", "cancel or delete the marked tasks"], ["→ ←", "the tree of a task, and back"],
-  ["l d", "lineage, compare"], ["x", "swap the two sides of a comparison"], ["1 2", "open one of two tasks"],
-  ["b [ ]", "cost by something else, other periods"], ["t i v n c", "tasks, inbox, threads, a new task, cost"], ["Esc", "close"], ["?", "this list"],
+  ["Everywhere", [
+    ["t i v", "tasks, inbox, threads"], ["n c", "new task, cost"], ["/", "search"], ["↑ ↓ j k", "next row"], ["↵", "open, unfold, answer"],
+    ["Esc", "close"], ["?", "this list"],
+  ]],
+  ["A task", [
+    [", .", "one event back, one on"], ["< >", "one step back, one on"], ["g 0", "rewind to the selection, back to now"],
+    ["s r p", "step, run or try again, pause"], ["b P", "run to a place, stop now"], ["m w", "message, next input"],
+    ["u f", "undo with its preview, fork here"], ["S z x", "skip the failed step, finalize, cancel"], ["o", "all actions"],
+    ["l d", "lineage, compare"],
+  ]],
+  ["A decision", [
+    ["a d e", "approve, deny, change the arguments"], ["h n", "it happened, it did not"], ["1 y", "choose an answer"],
+    ["r S", "try a stopped undo again, or without the call"],
+  ]],
+  ["Lists", [
+    ["f", "filter"], ["Space *", "mark a task, mark all"], ["x Del", "cancel or delete the marked tasks"],
+    ["→ ←", "the tree of a task, and back"],
+  ]],
+  ["Compare, cost", [["x", "swap the sides"], ["1 2", "open a side"], ["b [ ]", "other sums, other periods"]]],
 ];
 
 /** @type {Record<string, () => void>} */
