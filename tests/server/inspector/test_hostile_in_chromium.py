@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.docs.browser import Browser
-from tests.server.inspector.chromium import go, needs_chromium, until
+from tests.server.inspector.chromium import go, needs_chromium, press, until
 from tests.server.inspector.hostile_texts import TEXTS, attack, hostile_texts
 from tests.server.inspector.outside import Outside
 from tests.server.inspector.site import Site
@@ -20,6 +20,9 @@ pytestmark = needs_chromium
 
 ON_GUARD = """
 window.faults = [];
+window.broken = [];
+addEventListener("error", (event) => broken.push(event.message));
+addEventListener("unhandledrejection", (event) => broken.push(String(event.reason)));
 window.alert = window.confirm = window.prompt = () => void faults.push("a dialog was opened");
 addEventListener("securitypolicyviolation", (event) => faults.push(`the policy refused ${event.blockedURI}`));
 """
@@ -126,6 +129,11 @@ def test_hostile_addresses_open_nothing(page: Browser, outside: Outside) -> None
             go(page, address)
             assert page.run(f"({CHECK})()") == [], address
         until(page, "document.querySelector('main').textContent.length")
+        for name in ("constructor", "__proto__", "toString"):
+            go(page, f"#/{name}")
+            until(page, "document.querySelector('main h1')?.textContent === 'There is no such view'")
+            press(page, "j", "Enter")
+            assert page.run("broken") == [], name
         page.open("about:blank")
         page.open(f"{site.url}/#token={quote(TEXTS[0])}")
         until(page, "document.querySelector('.signin')")

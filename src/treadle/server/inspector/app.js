@@ -12,7 +12,7 @@ import { count, safe } from "./format.js";
 import { Inbox } from "./inbox.js";
 import { listen } from "./keys.js";
 import { Lineage } from "./lineage.js";
-import { place } from "./place.js";
+import { ownOf, place } from "./place.js";
 import { inbox, live, me, opened, start, toast, totals } from "./store.js";
 import { dialog, word } from "./task_state.js";
 import { TaskPage } from "./task.js";
@@ -30,8 +30,8 @@ const PAGES = { "": Tasks, inbox: Inbox, threads: Threads, agents: Agents, cost:
 function App() {
   if (door.value === "entering") return html`<main class="signin"><${Empty} whole title="Signing in…" /></main>`;
   if (!token.value) return html`<${SignIn} />`;
-  const { view, task, part } = place.value, isTask = view === "t", Page = isTask ? (part === "lineage" ? Lineage : TaskPage) : PAGES[view];
-  return html`<${Rail} view=${isTask || view === "diff" ? "" : view} /><main>${Page ? html`<${Page} key=${isTask ? `${task}/${part}` : view} id=${task} />` : html`<${Empty} title="There is no such view">The address names a view that this version does not have.<//>`}</main>
+  const { view, task, part } = place.value, isTask = view === "t", Page = isTask ? (part === "lineage" ? Lineage : TaskPage) : ownOf(PAGES, view);
+  return html`<${Rail} view=${isTask || view === "diff" ? "" : view} /><main>${Page ? html`<${Page} key=${isTask ? `${task}/${part}` : view} id=${task} />` : html`<${Empty} whole title="There is no such view">The address names a view that this version does not have.<//>`}</main>
     <${Dialog} />${toast.value && html`<div class=${`toast ${toast.value.bad ? "bad" : ""}`} role=${toast.value.bad ? "alert" : "status"}>${safe(toast.value.text)}</div>`}
     <div class="sr" role="status">${view === "t" && opened.value.version ? `The task is ${word.value}.` : ""}</div>`;
 }

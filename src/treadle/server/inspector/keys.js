@@ -5,7 +5,7 @@ import { leaveComparison, moveDifference, openSide, swapSides } from "./compare.
 import { clearFilters, moveBar, movePeriod, narrowBar, nextGroup } from "./cost.js";
 import { answerByKey, INBOX_KEYS, moveItem } from "./inbox_state.js";
 import { compareRelative, leaveLineage, markRelative, moveRelative, openRelative } from "./lineage.js";
-import { go, place, taskShown } from "./place.js";
+import { go, ownOf, place, taskShown } from "./place.js";
 import { enterSide, leaveSide } from "./side.js";
 import { editCall } from "./side_call.js";
 import { current, dialog, follow, look, move, rewind, seek, seekStep, toggle } from "./task_state.js";
@@ -96,7 +96,7 @@ function pressed(event) {
   }
   if (key === " " && target.closest("button, summary")) return;
   if (key === "Enter" && target.closest("button, a, summary, [role=tabpanel]")) return;
-  const { view, part } = place.value, here = VIEWS[view === "t" && part === "lineage" ? part : view];
+  const { view, part } = place.value, here = ownOf(VIEWS, view === "t" && part === "lineage" ? part : view);
   const by = MOVES[key] || LEAPS[key] || 0;
   const isRange = /** @type {any} */ (target).type === "range";
   const act = here?.keys[key] || EVERYWHERE[key];

@@ -45,3 +45,10 @@ export function rename(hash) {
   history.replaceState(null, "", hash);
   address.value = hash;
 }
+
+/**
+ * Return what a table has under a name of an address: no name leads to what all objects have.
+ * @template T
+ * @param {Record<string, T>} table @param {string} name
+ */
+export const ownOf = (table, name) => (Object.hasOwn(table, name) ? table[name] : undefined);
