@@ -101,6 +101,10 @@ def test_a_line_narrows_the_sums_and_escape_takes_it_back(chromium_window: Brows
     until(browser, "document.querySelector('.cost').innerText.includes('in 3 tasks,')")
     press(browser, "b", "Enter")
     assert "agent=planner" in browser.run("location.hash"), "a model is not a filter"
+    browser.run("document.querySelector('.sums .link').focus()")
+    press(browser, "Enter")
+    until(browser, "location.hash === '#/?agent=planner'")
+    until(browser, "document.querySelectorAll('.list .trow').length === 3")
 
 
 def test_the_period_stands_in_the_address(chromium_window: Browser, site: Site) -> None:

@@ -5,6 +5,7 @@ import { call } from "./api.js";
 import { count, money, plural, safe } from "./format.js";
 import { go, place } from "./place.js";
 import { now, tasks } from "./store.js";
+import { filterLink } from "./task_rows.js";
 import { Empty, html, Icon, Note } from "./ui.js";
 import { barsOf, groupOf, labelOf, PERIODS, periodOf, usageQuery } from "./usage_query.js";
 
@@ -111,6 +112,10 @@ function Nothing() {
   return html`<${Empty} title="No tasks yet">Tokens and cost of each task appear here as soon as an agent is run.<//>`;
 }
 
+/** Return the address of the tasks of a filter. @param {string | null} agent @param {[string, string] | null} label */
+const tasksLink = (agent, label) =>
+  filterLink({ states: [], agent: agent || "", labels: label ? [label] : [], words: "", tree: "" });
+
 /** A button that is pressed or not. @param {{name: string, on: boolean, onClick: () => void}} props */
 const Chip = ({ name, on, onClick }) =>
   html`<button type="button" class="chip" aria-pressed=${on} onClick=${onClick}>${safe(name)}</button>`;
@@ -139,7 +144,8 @@ function Filters() {
       <${Day} name="to" title="Last day, UTC" value=${named ? "" : to} /></div>
     ${(agent || label) && html`<div class="row" role="group" aria-label="Only"><span class="cap">Only</span>
       ${agent && html`<${Only} name="agent" text=${`agent ${agent}`} />`}
-      ${label && html`<${Only} name="label" text=${label.join(" ")} />`}</div>`}</div>`;
+      ${label && html`<${Only} name="label" text=${label.join(" ")} />`}
+      <a class="link" href=${tasksLink(agent, label)}>Show the tasks</a></div>`}</div>`;
 }
 
 /** A filter that a press takes back. @param {{name: string, text: string}} props */
