@@ -205,7 +205,7 @@ def _successes(operation: Operation, schemas: WireSchema) -> dict[int, Json]:
     anything = {"application/json": {"schema": {"type": "object"}}}
     if operation.status == 201:
         responses[200] = {"description": "It was there, or is done.", "content": anything}
-    if operation.waits is not None:
+    if operation.waits is not None and not operation.protocol:
         location = {"Location": {"schema": {"type": "string"}}}
         described = "Not done yet: `Location` names where the result will be."
         responses[202] = {"description": described, "headers": location, "content": anything}

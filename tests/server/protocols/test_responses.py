@@ -7,6 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from openai import omit
+from openai._models import construct_type
+from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
@@ -562,6 +565,20 @@ def test_a_queued_response_is_in_progress_once_its_first_step_begins():
     ]
     again = ResponseFold("t", FACTS, since=1)
     assert [frame["type"] for frame in again.feed(numbered(created())[0])] == ["response.in_progress"]
+
+
+def test_the_official_stream_of_a_void_answer_ends_with_the_true_text():
+    items, _ = TABLE["an attempt that a crash cut off"]
+    fold, frames = fold_of(*numbered(created(), *items, e.TaskEnded("completed", "Hello")))
+    frames += fold.end(Stop("completed"))
+    state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
+    told = [
+        event.type
+        for frame in frames
+        for event in state.handle_event(construct_type(type_=ResponseStreamEvent, value=frame))
+    ]
+    assert told == [frame["type"] for frame in frames]
+    assert state._completed_response.output_text == "Hello"
 
 
 def test_numbers_are_safe_in_json():
