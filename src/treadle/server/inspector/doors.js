@@ -35,5 +35,5 @@ export function NoAgents() {
 export function NoCode() {
   const { agent } = shown.value.state;
   if (hasCode(agent) || !(offered.value.has("run") || word.value === "waiting")) return null;
-  return html`<${Note} icon="eye">This server lacks the code of <b>${safe(agent)}</b>: a decision and “Run” wait here for a process that has it, such as <code>treadle inspect module:agent</code>.<//>`;
+  return html`<${Note} icon="eye">This server lacks the code of <span class="mono">${safe(agent)}</span>. Decisions and “Run” are recorded. They take effect in a process with that code: <code>treadle inspect module:agent</code>.<//>`;
 }
