@@ -122,7 +122,7 @@ def test_pages_without_asyncio_go_over_all_pages() -> None:
     assert sync.usage().total.tasks == 1
 
 
-async def test_usage_is_summed_up_by_agent_day_and_label(runner: Runner) -> None:
+async def test_usage_is_summed_up_by_agent_day_model_and_label(runner: Runner) -> None:
     def labelled(**labels: str) -> RunOptions:
         return RunOptions(labels=labels)
 
@@ -143,12 +143,13 @@ async def test_usage_is_summed_up_by_agent_day_and_label(runner: Runner) -> None
         "red": tokens[red.task_id],
         None: tokens[rest.task_id],
     }
+    assert [(line.key, line.tasks) for line in (await runner.usage(by="model")).lines] == [("scripted", 3)]
     created = (await runner.get_task(rest.task_id)).created
     (day,) = (await runner.usage(by="day", labels={"team": "red"})).lines
     assert (day.key, day.tasks) == (datetime.fromtimestamp(created / 1e6, UTC).date().isoformat(), 1)
     assert (await runner.usage(since=created)).total.tasks == 1
     assert (await runner.usage(until=created, agent="two")).total.tokens == tokens[red.task_id]
-    with pytest.raises(ConfigurationError, match="by must be 'agent', 'day' or 'label:NAME', got 'week'"):
+    with pytest.raises(ConfigurationError, match="by must be 'agent', 'day', 'model' or 'label:NAME', got"):
         await runner.usage(by="week")
 
 

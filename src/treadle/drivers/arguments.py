@@ -600,7 +600,7 @@ _BOUNDS: Final[dict[Callable[..., object], Bounds]] = {
     count: {"integer": {"minimum": 1}},
     page: {"integer": {"minimum": 1, "maximum": MAX_PAGE}},
     seconds: {"number": {"type": "number", "minimum": 0}},
-    usage_key: {"string": {"maxLength": MAX_TEXT, "pattern": "^(agent|day|label:[\\s\\S]+)$"}},
+    usage_key: {"string": {"maxLength": MAX_TEXT, "pattern": "^(agent|day|model|label:[\\s\\S]+)$"}},
     _state_or_states: _STATE,
     task_states: _STATE,
     argument_names: {"items": {"minLength": 1}},
