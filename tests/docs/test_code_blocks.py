@@ -26,6 +26,7 @@ REASONS = {
     "make local-model installs them",
     "make local-model runs it",
     "make protocols runs it",
+    "needs Claude Code",
     "needs a Langfuse project",
     "needs a fresh clone",
     "needs a provider key",
