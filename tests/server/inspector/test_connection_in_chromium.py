@@ -21,7 +21,7 @@ from treadle import Agent, Limits, ModelRequest, Runner, ScriptedModel, tool
 from treadle.llm.scripted import Turn, call, text, turn
 from treadle.server.serving import tcp_socket
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.sampled(2)]
 
 
 @tool(read_only=True)
@@ -184,6 +184,7 @@ def test_a_token_that_is_refused_is_asked_for_and_the_page_goes_on_with_a_new_on
 ANSWERS = Agent(ScriptedModel([text("It is answered.")] * 20), name="desk")
 
 
+@pytest.mark.full
 def test_seven_tabs_of_one_server_work_though_a_browser_opens_six_connections(
     chromium_window: Browser,
 ) -> None:

@@ -16,7 +16,7 @@ from tests.server.inspector.site import Site
 from tests.server.inspector.walking import views, walked
 from treadle import Runner
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.sampled(2)]
 
 ON_GUARD = """
 window.faults = [];
@@ -99,6 +99,7 @@ def test_the_check_sees_a_text_that_is_taken_for_markup(page: Browser) -> None:
         site.close()
 
 
+@pytest.mark.full
 def test_all_hostile_texts_at_once_stay_text_in_every_place(page: Browser, outside: Outside) -> None:
     site, tasks = attacked(["\n".join(hostile_texts(outside.address))])
     try:

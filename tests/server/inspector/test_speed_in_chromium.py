@@ -14,7 +14,7 @@ from tests.server.inspector.speed import MEASURE, SLIDER, fast
 from treadle import Agent, Limits, ModelRequest, Runner, ScriptedModel, tool
 from treadle.llm.scripted import Turn, call, text, turn
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.sampled(2)]
 
 SHORT, LONG = 400, 4_000
 """Events of two tasks; what is seen of them costs the same."""
