@@ -109,14 +109,15 @@ def test_all_hostile_texts_at_once_stay_text_in_every_place(page: Browser, outsi
 
 
 @pytest.mark.full
-def test_each_hostile_text_stays_text_in_every_place(page: Browser, outside: Outside) -> None:
-    site, tasks = attacked(hostile_texts(outside.address))
+@pytest.mark.parametrize("group", range(9))
+def test_each_hostile_text_stays_text_in_every_place(page: Browser, outside: Outside, group: int) -> None:
+    site, tasks = attacked(hostile_texts(outside.address)[group::9])
     try:
         stops = look_at_everything(page, site, tasks, options=9)
     finally:
         site.close()
     print(f"{len(tasks)} tasks with hostile texts, looked at in {stops} places")
-    assert stops > 45 * 20
+    assert stops > 5 * 20
 
 
 def test_hostile_addresses_open_nothing(page: Browser, outside: Outside) -> None:
