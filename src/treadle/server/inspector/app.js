@@ -16,7 +16,7 @@ import { ownOf, place } from "./place.js";
 import { inbox, live, me, opened, start, toast, totals } from "./store.js";
 import { dialog, word } from "./task_state.js";
 import { TaskPage } from "./task.js";
-import { listLink, Tasks } from "./tasks.js";
+import { Tasks } from "./tasks.js";
 import { Threads } from "./threads.js";
 import { Empty, html, Icon } from "./ui.js";
 
@@ -40,7 +40,7 @@ function App() {
 function Rail({ view }) {
   const counts = /** @type {Record<string, [number, string]>} */ ({ "": [totals.value?.tasks || 0, "count"], inbox: [inbox.value.length, "count hot"] });
   return html`<nav aria-label="Views"><div class="brand"><${Mark} />Treadle</div>
-    ${VIEWS.map(([name, icon, label]) => html`<a key=${name} href=${name || view === "" ? `#/${name}` : listLink()} aria-current=${view === name ? "page" : undefined}><${Icon} name=${icon} /><span>${label}</span>${counts[name]?.[0] ? html`<span class=${counts[name][1]}>${count(counts[name][0])}</span>` : null}</a>`)}
+    ${VIEWS.map(([name, icon, label]) => html`<a key=${name} href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}><${Icon} name=${icon} /><span>${label}</span>${counts[name]?.[0] ? html`<span class=${counts[name][1]}>${count(counts[name][0])}</span>` : null}</a>`)}
     <div class="foot cap"><div class="row"><span class=${`dot ${live.value === "live" ? "" : "off"}`}></span><span role="status">${live.value}</span>${me.value ? html`<span>as ${safe(me.value.name)}</span>` : ""}</div>
       <button type="button" class="row" aria-keyshortcuts="?" onClick=${() => (dialog.value = "keys")}><kbd>?</kbd> keys</button></div></nav>`;
 }

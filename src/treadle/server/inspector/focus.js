@@ -1,4 +1,4 @@
-// The focus of a person, kept when the element that has it goes away: the browser would forget it.
+// The focus of a person: kept when the element that has it goes away, and brought into a view that a key opens.
 
 /** The ancestors of the element that had the focus last, itself first. @type {Element[]} */
 let trail = [];
@@ -13,9 +13,31 @@ function ancestorsOf(element) {
   return found;
 }
 
+/** What gets the focus as soon as the page has drawn it, and the element that has the focus until then. */
+let wanted = "", from = /** @type {Element | null} */ (null);
+
+/** Give the focus to an element as soon as the page has drawn it, unless the person moves it before. @param {string} id */
+export function focusSoon(id) {
+  wanted = id;
+  from = document.activeElement;
+  grant();
+}
+
+/** Whether an element waits for the focus. @param {string} id */
+export const isAwaited = (id) => wanted === id;
+
+function grant() {
+  const element = wanted ? document.getElementById(wanted) : null, at = document.activeElement;
+  if (at !== from && at && at !== document.body) wanted = "";
+  if (!element || !wanted) return;
+  wanted = "";
+  element.focus({ preventScroll: true });
+}
+
 /** Give the focus to what is nearest to the place of an element that has gone. */
 function restore() {
-  if (!trail.length || trail[0].isConnected || document.querySelector("dialog[open]")) return;
+  grant();
+  if (wanted || !trail.length || trail[0].isConnected || document.querySelector("dialog[open]")) return;
   const places = trail.filter((each) => each.isConnected);
   trail = [];
   if (document.activeElement && document.activeElement !== document.body) return;
@@ -32,6 +54,9 @@ export function keepFocus() {
   addEventListener("focusin", (event) => {
     trail = ancestorsOf(/** @type {Element} */ (event.target));
   });
-  addEventListener("pointerdown", () => (trail = [])); // a click beside the element gives the focus away
+  addEventListener("pointerdown", () => {
+    trail = []; // a click beside the element gives the focus away
+    wanted = "";
+  });
   new MutationObserver(restore).observe(document.body, { childList: true, subtree: true });
 }

@@ -5,12 +5,13 @@ import { leaveComparison, moveDifference, openSide, swapSides } from "./compare.
 import { clearFilters, moveBar, movePeriod, narrowBar, nextGroup } from "./cost.js";
 import { answerByKey, INBOX_KEYS, moveItem } from "./inbox_state.js";
 import { compareRelative, leaveLineage, markRelative, moveRelative, openRelative } from "./lineage.js";
+import { focusSoon } from "./focus.js";
 import { go, ownOf, place, taskShown } from "./place.js";
 import { enterSide, leaveSide } from "./side.js";
 import { editCall } from "./side_call.js";
 import { current, dialog, follow, look, move, rewind, seek, seekStep, toggle } from "./task_state.js";
 import { actByKey, offered } from "./task_verbs.js";
-import { listLink, moveCursor, TASK_KEYS } from "./tasks.js";
+import { moveCursor, TASK_KEYS } from "./tasks.js";
 import { moveThread, openTurn, writeTurn } from "./threads.js";
 import { reveal } from "./timeline_view.js";
 
@@ -39,11 +40,11 @@ export const KEYS = [
 
 /** @type {Record<string, () => void>} */
 const EVERYWHERE = {
-  "?": () => (dialog.value = "keys"), t: () => go(place.value.view === "" ? "#/" : listLink()), i: () => go("#/inbox"), n: () => go("#/agents"),
+  "?": () => (dialog.value = "keys"), t: () => go("#/"), i: () => go("#/inbox"), n: () => go("#/agents"),
   v: () => go("#/threads"), c: () => go("#/cost"),
   "/": () => {
-    if (place.value.view !== "") go(listLink());
-    setTimeout(() => document.getElementById("search")?.focus(), 50);
+    if (place.value.view !== "") go("#/");
+    focusSoon("search");
   },
 };
 

@@ -3,7 +3,7 @@ import { batch, computed, effect, signal } from "@preact/signals";
 import { call, taskPath, token } from "./api.js";
 import { go, place, rename } from "./place.js";
 import { complain, reloads, tasks, totals, withPage } from "./store.js";
-import { filterLink, filterQuery, inOrderOf, isFiltered, readFilter, rowsOf, treeRows } from "./task_rows.js";
+import { filterLink, filterQuery, inOrderOf, isFiltered, readFilter, rowsOf, says, takes, treeRows } from "./task_rows.js";
 import { textOf } from "./fold_state.js";
 
 const PAGE = 200;
@@ -20,8 +20,6 @@ effect(() => {
 
 /** The filter of the list. */
 export const filter = computed(() => readFilter(new URLSearchParams(query.value)));
-/** The address of the list with its filter. */
-export const listLink = () => filterLink(filter.value);
 
 /** Filter the list; the address changes. @param {Partial<import("./task_rows.js").Filter>} changes */
 export const setFilter = (changes) => go(filterLink({ ...filter.value, tree: "", ...changes }));
@@ -36,12 +34,12 @@ let typing = 0;
 /**
  * What was read for the filter: the pages with their tasks, the ids that the server found, the next page and the totals.
  * @type {import("@preact/signals").Signal<{pages: import("./task_rows.js").Pages, known: Set<string>, count: number, cursor: string | null,
- *   sums: any, isReading: boolean, isRead: boolean, tree: string[], oldest: number}>}
+ *   sums: any, shownSums: any, isReading: boolean, isRead: boolean, tree: string[], oldest: number}>}
  */
 export const list = signal(fresh());
 
 function fresh() {
-  return { pages: new Map(), known: new Set(), count: 0, cursor: null, sums: null, isReading: false, isRead: false, tree: [], oldest: 0 };
+  return { pages: new Map(), known: new Set(), count: 0, cursor: null, sums: null, shownSums: null, isReading: false, isRead: false, tree: [], oldest: 0 };
 }
 
 /** Remember in which page the server listed tasks. @param {any[]} items @param {number} page */
@@ -54,10 +52,15 @@ function note(items, page) {
 }
 
 /** Add tasks to those that are known. @param {any[]} items */
-function add(items) {
+function keep(items) {
   const rows = new Map(tasks.value);
   for (const task of items) if ((rows.get(task.task_id)?.updated || 0) <= (task.updated || 0)) rows.set(task.task_id, task);
   tasks.value = rows;
+}
+
+/** Add tasks that the server found for the filter. @param {any[]} items */
+function add(items) {
+  keep(items);
   note(items, 0);
 }
 
@@ -75,17 +78,19 @@ let reading = 0;
 async function readList(pages) {
   const asked = filter.peek(), turn = ++reading;
   const wanted = asked.states.length ? filterQuery(asked, asked.states) : filterQuery(asked);
-  list.value = { ...fresh(), sums: pages > 1 ? list.peek().sums : null, isReading: true };
+  const before = pages > 1 ? { sums: list.peek().sums, shownSums: list.peek().shownSums } : {};
+  list.value = { ...fresh(), ...before, isReading: true };
   try {
     if (asked.tree) await readTree(asked.tree, turn);
     else {
       const first = asked.states.length ? null : call(`tasks?limit=${PAGE}&${filterQuery(asked, ["waiting", "running"])}`);
-      const [page, lives, sums, named] = await Promise.all([call(`tasks?limit=${PAGE}&${wanted}`), first, call(`totals?${filterQuery(asked)}`), taskNamed(asked.words.trim())]);
+      const [page, lives, sums, named] = await Promise.all([call(`tasks?limit=${PAGE}&${wanted}`), first, readSums(asked), taskNamed(asked.words.trim())]);
       if (turn !== reading) return;
       batch(() => {
         takePage(page, 0, !isFiltered(asked));
-        add([...(lives?.items || []), ...named]);
-        list.value = { ...list.value, sums };
+        add(lives?.items || []);
+        keep(named);
+        list.value = { ...list.value, ...sums };
       });
       while (list.value.count < pages && turn === reading && (await more()));
     }
@@ -93,6 +98,13 @@ async function readList(pages) {
     if (turn === reading) list.value = { ...list.value, isReading: false, isRead: true };
     complain(error);
   }
+}
+
+/** Read the totals of a filter: of all states, and of its own. @param {import("./task_rows.js").Filter} asked */
+async function readSums(asked) {
+  const { states } = asked, own = states.length ? call(`totals?${filterQuery(asked, states)}`) : null;
+  const [sums, shownSums] = await Promise.all([call(`totals?${filterQuery(asked)}`), own]);
+  return { sums, shownSums: shownSums || sums };
 }
 
 /** Read the next page; return whether there was one. */
@@ -166,8 +178,8 @@ effect(() => {
 // The totals of a filter are read again when those of all tasks were.
 effect(() => {
   const sums = totals.value, asked = filter.peek(), turn = reading;
-  if (!sums || place.peek().view !== "" || asked.tree || !isFiltered({ ...asked, states: [] }) || !list.peek().isRead) return;
-  void call(`totals?${filterQuery(asked)}`).then((own) => turn === reading && (list.value = { ...list.peek(), sums: own }), () => {});
+  if (!sums || place.peek().view !== "" || asked.tree || !isFiltered(asked) || !list.peek().isRead) return;
+  void readSums(asked).then((own) => turn === reading && (list.value = { ...list.peek(), ...own }), () => {});
 });
 
 // ---------------------------------------------------------------------------------------------- rows
@@ -192,15 +204,29 @@ export const size = computed(() => {
   return isWhole.value || !list.value.sums ? shown : Math.max(shown, countOf(filter.value.states));
 });
 
+/** The tasks that match by their ids alone: the server counts those whose texts match. */
+const byId = computed(() => {
+  const asked = filter.value, { known } = list.value;
+  if (!asked.words.trim()) return [];
+  return [...tasks.value.values()].filter((task) => !known.has(task.task_id) && !says(task, asked.words) && takes(task, { ...asked, states: [] }, known));
+});
+
 /** The number of tasks by state: of the filter without its states. @type {import("@preact/signals").ReadonlySignal<Record<string, number>>} */
 export const states = computed(() => {
   const sums = isFiltered({ ...filter.value, states: [] }) ? list.value.sums : totals.value || list.value.sums;
   if (!sums) return {};
   const { running = 0, ...rest } = sums.states, driven = Math.min(running, sums.driven);
-  return { ...rest, running: driven, "between steps": running - driven };
+  const found = { ...rest, running: driven, "between steps": running - driven };
+  for (const task of byId.value) found[task.state_text] = (found[task.state_text] || 0) + 1;
+  return found;
 });
 
 /** @param {string[]} wanted */
 const countOf = (wanted) => Object.entries(states.value).reduce((sum, [state, number]) => sum + (!wanted.length || wanted.includes(state) ? number : 0), 0);
 /** The number of tasks of the filter without its states. */
 export const all = computed(() => countOf([]));
+/** The number of tasks of the filter, and their totals: null where some match by their ids alone. */
+export const shown = computed(() => {
+  const { states: on } = filter.value, sums = isFiltered(filter.value) ? list.value.shownSums : totals.value || list.value.sums;
+  return { number: countOf(on), sums: byId.value.some((task) => !on.length || on.includes(task.state_text)) ? null : sums };
+});

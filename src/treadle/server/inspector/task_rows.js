@@ -44,8 +44,13 @@ export function takes(task, { states, agent, labels, words }, known) {
   if (agent && task.agent !== agent) return false;
   if (!labels.every(([name, value]) => task.labels[name] === value)) return false;
   const text = words.trim().toLowerCase();
-  if (!text || known.has(task.task_id)) return true;
-  return [task.task_id, task.input, task.outcome].some((part) => (part || "").toLowerCase().includes(text));
+  return !text || known.has(task.task_id) || task.task_id.toLowerCase().includes(text) || says(task, text);
+}
+
+/** Whether the shown texts of a task contain words. @param {any} task @param {string} words */
+export function says(task, words) {
+  const text = words.trim().toLowerCase();
+  return [task.input, task.outcome].some((part) => (part || "").toLowerCase().includes(text));
 }
 
 const RANK = /** @type {Record<string, number>} */ ({ waiting: 0, running: 1 });

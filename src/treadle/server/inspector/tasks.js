@@ -8,7 +8,7 @@ import { ago, count, money, plural, safe } from "./format.js";
 import { STATES } from "./icons.js";
 import { go, rename, taskLink } from "./place.js";
 import { loaded, may, now, pending, tasks, totals } from "./store.js";
-import { all, drawn, filter, held, list, listed, listLink, more, setFilter, setWords, size, states } from "./task_list.js";
+import { all, drawn, filter, held, list, listed, more, setFilter, setWords, shown, size, states } from "./task_list.js";
 import { filterLink, isFiltered, offsetsOf, rowAt } from "./task_rows.js";
 import { Act, Empty, html, Icon, State, toneOf } from "./ui.js";
 
@@ -81,7 +81,7 @@ export function Tasks() {
 }
 
 function Head() {
-  const { tree, words } = filter.value, own = list.value.sums, sums = isFiltered(filter.value) ? own : totals.value || own;
+  const { tree, words, states: on } = filter.value, { number, sums } = shown.value, isCounted = !isFiltered(filter.value) || list.value.sums;
   const [typed, setTyped] = useState(words), written = useRef(words);
   useEffect(() => {
     if (words !== written.current.trim() && document.activeElement?.id !== "search") setTyped(words);
@@ -96,9 +96,10 @@ function Head() {
     document.getElementById("task-list")?.focus();
     if (!taskRows().some((row) => row.key === cursor.value)) moveCursor(0);
   };
-  const facts = sums && !tree && `${plural(all.value, "task")} · ${count(sums.tokens)} tokens · ${money(sums.cost)}${sums.unpriced ? ` and ${count(sums.unpriced)} without a price` : ""}`;
+  const spent = sums && ` · ${count(sums.tokens)} tokens · ${money(sums.cost)}${sums.unpriced ? ` and ${count(sums.unpriced)} without a price` : ""}`;
+  const facts = isCounted && (sums || number > 0) && `${plural(number, "task")}${spent || ""}`;
   return html`<div class="head"><h1>${tree ? "Tree of a task" : "Tasks"}</h1><span class="qq">${tree ? html`<span class="mono">${safe(tree)}</span>` : facts}</span><span class="fill"></span><${Filters} />
-    <input id="search" class="field find" type="search" placeholder="Search words, ids   /" aria-label="Search" aria-keyshortcuts="/" value=${typed} onInput=${type} onKeyDown=${press} />
+    <input id="search" class="field find" type="search" placeholder=${on.length ? `Search ${on.join(", ")}   /` : "Search words, ids   /"} aria-label="Search" aria-keyshortcuts="/" value=${typed} onInput=${type} onKeyDown=${press} />
     ${may("run") && html`<${Act} icon="play" label="New" keyName="n" href="#/agents" title="Start a task" />`}</div>`;
 }
 
@@ -146,8 +147,17 @@ function Marked() {
 function Nothing() {
   const { tree } = filter.value;
   if (tree) return html`<${Empty} title="This tree cannot be shown">There may be no task <span class="mono">${safe(tree)}</span> any more.<//>`;
-  if (isFiltered(filter.value)) return html`<${Empty} title="No task matches">Tasks appear here when they match the filter. <a class="link" href="#/">Clear it</a>, or choose another state.<//>`;
+  if (isFiltered(filter.value)) return html`<${NoMatch} />`;
   return html`<${Empty} title="No tasks yet">A task appears here as soon as an agent runs on this store: with <code>runner.run</code>, <code>treadle run</code>, over HTTP, or <a class="link" href="#/agents">started here</a>.<//>`;
+}
+
+/** Which filters hold while no task matches, and the way out of them. */
+function NoMatch() {
+  const { states: on, agent, labels, words } = filter.value, isOne = !agent && !labels.length && !words;
+  const parts = [agent && `of the agent ${agent}`, ...labels.map((label) => `with the label ${label.join(": ")}`), words && `with the words “${words}”`];
+  const title = on.length ? `No task that is ${on.join(" or ")} matches` : "No task matches";
+  return html`<${Empty} title=${title}>The list shows tasks ${safe([on.length && `that are ${on.join(" or ")}`, ...parts].filter(Boolean).join(", "))}.${" "}
+    ${on.length > 0 && !isOne && html`<a class="link" href=${filterLink({ ...filter.value, states: [] })}>Show all states${list.value.sums ? ` (${count(all.value)})` : ""}</a>, or${" "}`}<a class="link" href="#/">${on.length > 0 && !isOne ? "clear all filters" : "Clear all filters"}</a>.<//>`;
 }
 
 // --------------------------------------------------------------------------------------------- list
@@ -230,5 +240,3 @@ function Row({ task, depth, place, size, top }) {
     <span class="agent-cell wide"><span class="cut q">${safe(task.agent)}</span><span class="cut tags">${Object.entries(task.labels).map(([name, value]) => html`<span key=${name} title=${safe(`${name}: ${value}`)}>${safe(value)}</span>`)}</span></span>
     <span class="num q wide">${count(task.steps)}</span><span class="num q wide">${count(tokens)}</span><span class="num q wide">${money(task.cost)}</span><span class="num qq">${ago(task.updated || task.created, now.value)}</span><span class="mark" aria-hidden="true">${isMarked && html`<${Icon} name="done" />`}</span></a>`;
 }
-
-export { listLink };
