@@ -215,6 +215,9 @@ def test_an_approval_is_changed_denied_and_given_in_the_task(browser: Browser, s
     press(browser, "Escape", "a")
     until_state(browser, "completed")
     assert event(site, "approve-2", "approval_given").arguments == {"order": "A-17", "cents": 15}
+    until_text(browser, ".r.said", "refund was approved with changes by ann: cents 4000 → 15")
+    look_at(browser, "approve-2", "?sel=s2-0")
+    until_text(browser, ".side-b .note", "Approved with changes by ann: cents 4000 → 15")
     look_at(browser, "approve-3")
     until_text(browser, ".asked .lead", "Run refund?")
     browser.run("document.querySelector('.rows').focus()")

@@ -1,5 +1,6 @@
 // Rules of what a task waits for before and while a call runs: approvals, questions, sleeps and tickets.
 // They follow `core/rules/approvals.py`, `answers.py`, `sleeps.py` and `deferring.py`.
+import { approvedWith } from "./argument_changes.js";
 import { asText, endOf, ownCall, ownStep, takeBack, underWay } from "./fold_state.js";
 import { setCheck, settleCheck } from "./fold_checks.js";
 
@@ -48,14 +49,16 @@ function decided(state, event, changes) {
   const permit = { ...call.permit, by: event.by, decided: event.seq, ...changes.permit };
   const now = decide(state, event.call, { ...changes, permit });
   if (state.checks.has(event.call)) settleCheck(state, now);
-  note(state, event, changes.permit.status === "denied" ? "no" : "done", event.description + (event.reason ? `: ${event.reason}` : ""));
+  const { status, previous } = changes.permit;
+  if (status === "edited") note(state, event, "edit", `${event.tool || now.name} was ${approvedWith(event.by, previous, event.arguments)}`, "");
+  else note(state, event, status === "denied" ? "no" : "done", event.description + (event.reason ? `: ${event.reason}` : ""));
 }
 
 /** @param {State} state @param {Event} event */
 function approvalGiven(state, event) {
   const edited = event.arguments !== null;
   decided(state, event, {
-    permit: { status: edited ? "edited" : "approved" },
+    permit: edited ? { status: "edited", previous: event.previous } : { status: "approved" },
     ...(edited ? { arguments: event.arguments, previous: event.previous } : {}),
   });
 }

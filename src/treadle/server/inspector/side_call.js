@@ -1,4 +1,5 @@
 // A call in the side panel: what it waits for, its arguments, its result, and what else it could have returned.
+import { approvedWith } from "./argument_changes.js";
 import { duration, line, moment, safe } from "./format.js";
 import { plain } from "./fold_state.js";
 import { Asked } from "./asked.js";
@@ -17,6 +18,9 @@ function effectOf(call) {
   return `${words[call.effect] || "not known yet"}${call.undo ? ", can be undone" : ""}`;
 }
 
+/** Return a text with a capital. @param {string} text */
+const sentence = (text) => text[0].toUpperCase() + text.slice(1);
+
 /** Open the dialog that changes the arguments of a call. @param {any} call */
 export function editCall(call) {
   if (may("edit") && !past.value && isEditable(shown.value.state, word.value, call)) dialog.value = { name: "call", call };
@@ -27,6 +31,7 @@ export function CallDetail({ id, call, row }) {
   const { permit } = call, settled = !waiting(call);
   return html`<${Asked} step=${call.step} call=${call} /><${Waits} call=${call} />
     ${permit?.status === "denied" && html`<${Note} icon="no">Denied${permit.by ? ` by ${safe(permit.by)}` : ""}${permit.reason ? `: ${safe(permit.reason)}` : ""}<//>`}
+    ${permit?.previous && html`<${Note} icon="edit">${sentence(approvedWith(permit.by, permit.previous, call.arguments))}<//>`}
     <section><h3 class="cap">Arguments${call.by ? `, edited by ${safe(call.by)}` : ""}</h3>
       <${Recorded} value=${call.arguments} id=${id} seq=${answerSeq(call)} pick=${argumentsOf(call)} /></section>
     ${call.rewritten && html`<section><h3 class="cap">Arguments as ${safe(call.rewrittenBy?.join(", ") || "middleware")} changed them</h3>
