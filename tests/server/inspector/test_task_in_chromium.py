@@ -277,6 +277,8 @@ def test_an_undo_shows_first_what_it_would_do(browser: Browser, site: Site) -> N
     press(browser, "k", "k", "k", "u")
     until_open(browser, "Undo")
     assert browser.run("document.querySelector('dialog select').value") == "s2"
+    until_text(browser, "dialog .q", "It would take back steps 2, 3 and 4.")
+    until_text(browser, "dialog .q", "The task is unfinished afterwards, and can run on.")
     until_text(browser, "dialog .args", "would be compensated")
     until_text(browser, "dialog .args", "would stay")
     assert browser.run("document.querySelector('dialog .main').disabled")

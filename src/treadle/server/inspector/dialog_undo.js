@@ -36,7 +36,7 @@ export function Undo() {
   return html`<${Form} title=${state.undo ? "Finish the undo" : "Undo"} label=${label} icon="undo" submit=${undo} disabled=${of !== key || !number || (!plan.complete && !isForced)}>
     ${steps.length > 1 && html`<${Choice} label="From which step on" value=${from} set=${setFrom} focus
       of=${steps.map((step, place) => [step.id, `step ${step.index}${step.name ? `, ${step.name}` : ""}${place ? "" : ", the last"}`])} />`}
-    <${Plan} plan=${plan} />
+    <${Plan} plan=${plan} state=${state} />
     ${staying.length > 0 && html`<label class="check"><input type="checkbox" checked=${isForced}
       onChange=${(/** @type {any} */ change) => setForced(change.target.checked)} />
       Take the steps back although ${staying.length === 1 ? "this call stays" : "these calls stay"} in the world</label>`}
@@ -59,13 +59,20 @@ function saidOf(report) {
   return report.complete ? `${plural(report.steps.length, "step")} undone.` : "The undo stopped: a compensation failed.";
 }
 
-/** What an undo would do. @param {{plan: any}} props */
-function Plan({ plan }) {
+/** Return the steps of a plan by their numbers. @param {any} state @param {string[]} ids */
+function stepWords(state, ids) {
+  const numbers = [...new Set(ids.map((id) => state.steps.get(id)?.index ?? safe(id)))];
+  if (numbers.length === 1) return `step ${numbers[0]}`;
+  return `steps ${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}`;
+}
+
+/** What an undo would do. @param {{plan: any, state: any}} props */
+function Plan({ plan, state }) {
   if (!plan) return html`<p class="qq" role="status">Looking what it would take back…</p>`;
   if (plan.refused) return html`<${Note} icon="no">${safe(plan.refused)}<//>`;
   if (!plan.steps.length) return html`<p class="q">There is nothing to take back.</p>`;
-  return html`<p class="q">It would take back ${plan.steps.length === 1 ? "step" : "steps"} ${safe(plan.steps.join(", "))}. Nothing is deleted: the journal grows by one branch.
-      Spent tokens stay spent.</p>
+  return html`<p class="q">It would take back ${stepWords(state, plan.steps)}. Nothing is deleted: the journal grows by one branch.
+      Spent tokens stay spent.${(state.ended || state.answered) && html` <b>The task is unfinished afterwards</b>, and can run on.`}</p>
     ${plan.calls.length > 0 && html`<${Verdicts} calls=${plan.calls} planned=${true} />`}
     ${plan.problem && html`<${Note} tone="wait" icon="degraded">${safe(plan.problem)}<//>`}`;
 }
