@@ -298,7 +298,7 @@ def test_a_task_is_forked_with_words_instructions_and_a_model(browser: Browser, 
     look_at(browser, "forked")
     until_state(browser, "completed")
     press(browser, "<", "<", "f")
-    until_open(browser, "Fork at event")
+    until_open(browser, "Fork at event 8, in step 2")
     write(browser, "Look at B-4 alone.")
     press(browser, "Tab")
     write(browser, "Be brief.")
@@ -309,6 +309,20 @@ def test_a_task_is_forked_with_words_instructions_and_a_model(browser: Browser, 
     first = event(site, fork, "task_forked")
     assert (first.override.instructions, first.override.model) == ("Be brief.", "openai:gpt-5.2-mini")
     until_text(browser, ".r.said", "Look at B-4 alone.")
+
+
+def test_a_task_is_forked_after_the_selected_step(browser: Browser, site: Site) -> None:
+    site.run(lambda runner: runner.run(CLERK, "Which orders?", task_id="fork-here"))
+    look_at(browser, "fork-here", "?sel=s1-0")
+    until_state(browser, "completed")
+    press(browser, "f")
+    until_open(browser, "Fork")
+    until_text(browser, "dialog select", "after step 1, which is selected")
+    assert browser.run("document.querySelector('dialog select').value") == "s1"
+    press(browser, "Control+Enter")
+    until_text(browser, ".crumb", "fork of")
+    fork = browser.run("location.hash").split("/")[2].split("?")[0]
+    assert [each.step.step_id for each in site.run(lambda runner: runner.get_completed_steps(fork))] == ["s1"]
 
 
 def test_a_task_is_forked_with_another_result_of_a_call(browser: Browser, site: Site) -> None:
