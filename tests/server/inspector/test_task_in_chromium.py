@@ -198,6 +198,7 @@ def test_an_approval_is_changed_denied_and_given_in_the_task(browser: Browser, s
         site.run(lambda runner, name=name: runner.run(DESK, "Order A-17", task_id=name))
     look_at(browser, "approve-1")
     until_text(browser, ".asked .lead", "Run refund?")
+    until_text(browser, ".side-b .kv", "Effectnone yet")
     press(browser, "a")
     until_state(browser, "completed")
     look_at(browser, "approve-2")
@@ -225,6 +226,12 @@ def test_an_approval_is_changed_denied_and_given_in_the_task(browser: Browser, s
     press(browser, "d")
     until_text(browser, ".r.said", "denied")
     assert event(site, "approve-3", "approval_denied").by == "ann"
+    until_state(browser, "completed")
+    until_text(browser, ".r.call .st.c-bad", "denied")
+    until_text(browser, ".facts .c-bad", "1 denied")
+    look_at(browser, "approve-3", "?sel=s2-0")
+    until_text(browser, ".side-b .kv", "Effectnone: it was not run")
+    assert text_of(browser, ".side-b").lower().count("denied") == 1
 
 
 def test_a_question_is_answered_in_the_task(browser: Browser, site: Site) -> None:

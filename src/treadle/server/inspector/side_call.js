@@ -15,7 +15,9 @@ import { Act, html, Json, Note, State } from "./ui.js";
 /** How a call may be repeated and undone. @param {any} call */
 function effectOf(call) {
   const words = /** @type {Record<string, string>} */ ({ read: "reads", write: "writes", idempotent: "writes, may be repeated" });
-  return `${words[call.effect] || "not known yet"}${call.undo ? ", can be undone" : ""}`;
+  if (!call.runs.length && call.outcome === null) return "none yet";
+  if (!call.runs.length && call.outcome !== "ok") return "none: it was not run";
+  return `${words[call.effect] || "not known"}${call.undo ? ", can be undone" : ""}`;
 }
 
 /** Return a text with a capital. @param {string} text */
@@ -28,15 +30,15 @@ export function editCall(call) {
 
 /** @param {{id: string, call: any, row: any}} props */
 export function CallDetail({ id, call, row }) {
-  const { permit } = call, settled = !waiting(call);
+  const { permit } = call, settled = !waiting(call), isDenied = permit?.status === "denied";
   return html`<${Asked} step=${call.step} call=${call} /><${Waits} call=${call} />
-    ${permit?.status === "denied" && html`<${Note} icon="no">Denied${permit.by ? ` by ${safe(permit.by)}` : ""}${permit.reason ? `: ${safe(permit.reason)}` : ""}<//>`}
+    ${isDenied && html`<${Note} tone="bad" icon="no">Denied${permit.by ? ` by ${safe(permit.by)}` : ""}${permit.reason ? `: ${safe(permit.reason)}` : ""}<//>`}
     ${permit?.previous && html`<${Note} icon="edit">${sentence(approvedWith(permit.by, permit.previous, call.arguments))}<//>`}
     <section><h3 class="cap">Arguments${call.by ? `, edited by ${safe(call.by)}` : ""}</h3>
       <${Recorded} value=${call.arguments} id=${id} seq=${answerSeq(call)} pick=${argumentsOf(call)} /></section>
     ${call.rewritten && html`<section><h3 class="cap">Arguments as ${safe(call.rewrittenBy?.join(", ") || "middleware")} changed them</h3>
       <${Recorded} value=${call.rewritten} id=${id} seq=${call.seq} pick=${(/** @type {any} */ event) => event.arguments} /></section>`}
-    ${settled && call.error && html`<section><h3 class="cap">Error</h3>
+    ${settled && call.error && !isDenied && html`<section><h3 class="cap">Error</h3>
       <${Note} tone="bad" icon="failed">${call.error.kind !== "unknown" && html`<b>${safe(call.error.kind)}</b>`} ${safe(plain(call.error.message))}<//></section>`}
     ${settled && !call.error && call.outcome && html`<section><h3 class="cap">Result${call.replaced ? ", replaced in this fork" : ""}</h3>
       <${Recorded} value=${call.output} id=${id} seq=${call.lastSeq} pick=${(/** @type {any} */ event) => event.output} /></section>`}

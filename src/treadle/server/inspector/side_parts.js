@@ -18,6 +18,7 @@ export function iconOf(call) {
   if (waits === "unknown") return ["unknown", "odd"];
   if (waits === "sleeps") return ["timer", ""];
   if (waits) return ["ask", "wait"];
+  if (call.outcome === "denied") return ["no", "bad"];
   if (isBad(call)) return ["failed", "bad"];
   if (isCutOff(call)) return ["interrupted", "odd"];
   return call.outcome ? ["done", "ok"] : ["play", "run"];

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { call, taskPath } from "./api.js";
 import { count, duration, money, plural, safe } from "./format.js";
-import { reasonsOf, spending, stepsOf } from "./fold_view.js";
+import { callsOf, reasonsOf, spending, stepsOf } from "./fold_view.js";
 import { textOf } from "./fold_state.js";
 import { NoCode } from "./doors.js";
 import { taskLink } from "./place.js";
@@ -78,15 +78,16 @@ function useLimits(id, options) {
 function Facts({ id, state }) {
   const spent = spending(state), limits = useLimits(id, state.options);
   const undone = state.undone.reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + group.steps.length, 0);
+  const denied = callsOf(state).filter(({ call }) => call.outcome === "denied").length;
   const until = isLive.value ? Math.max(state.time, now.value * 1e3) : state.time;
   const begins = stepsOf(state)[0]?.began || state.created;
   const driver = !past.value && driven.value && summary.value?.driver;
   const of = (/** @type {string} */ name, write = count) => (limits[name] || limits[name] === 0 ? `of ${write(limits[name])}` : "");
   const both = (/** @type {string[]} */ ...texts) => texts.filter(Boolean).join(" · ");
-  /** @type {[string, string, string][]} */
+  /** @type {[string, string, any][]} */
   const facts = [
     ["Steps", count(state.order.length), both(of("steps"), undone ? `${count(undone)} undone` : "")],
-    ["Calls", count(spent.toolCalls), of("tool_calls")],
+    ["Calls", count(spent.toolCalls), denied ? html`${of("tool_calls")} <span class="st c-bad">${count(denied)} denied</span>` : of("tool_calls")],
     ["Models", duration(state.modelTime / 1e3), both(plural(spent.modelCalls, "request"), of("model_calls"))],
     ["Tools", duration(state.toolTime / 1e3), ""],
     ["Elapsed", duration((until - begins) / 1e3), of("seconds", (value) => duration(Number(value) * 1e3))],
@@ -102,7 +103,7 @@ function Facts({ id, state }) {
     html`<div key=${name}><dt class="cap">${name}</dt><dd class="v">${value} <span class="u">${unit}</span></dd></div>`)}</dl>`;
 }
 
-/** Return the figures of the list as long as the journal is read. @param {[string, string, string][]} facts */
+/** Return the figures of the list as long as the journal is read. @param {[string, string, any][]} facts */
 function whileReading(facts) {
   if (!opened.value.loading || past.value) return facts;
   const row = summary.value;

@@ -163,7 +163,7 @@ function Took({ row, until }) {
   const tone = waits === "unknown" ? "odd" : waits === "sleeps" ? "" : "wait";
   if (waits) return html`<span class=${`st c-${tone}`}>${waits}</span>`;
   if (isCutOff(call)) return html`<span class="st c-odd">cut off</span>`;
-  if (!call.runs.length) return call.outcome ? html`<span class="st">${call.outcome}</span>` : null;
+  if (!call.runs.length) return call.outcome ? html`<span class=${`st ${call.outcome === "denied" ? "c-bad" : ""}`}>${call.outcome}</span>` : null;
   return html`${duration(busyTime(call.runs, until) / 1e3)}`;
 }
 
