@@ -233,6 +233,7 @@ def test_why_a_task_is_degraded_stands_below_its_title(browser: Browser, site: S
     site.run(lambda runner: runner.run(PRICES, "What does it cost?", task_id="prices", options=options))
     look_at(browser, "prices")
     until_state(browser, "degraded")
+    until_text(browser, ".task-head .note.c-wait", "Degraded, a best-effort answer:")
     until_text(browser, ".task-head .note.c-wait", "limit reached: steps")
     until_text(browser, ".facts", "2 of 2")
 

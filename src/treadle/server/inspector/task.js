@@ -58,7 +58,7 @@ function Reasons({ state }) {
   const reasons = [...new Set(reasonsOf(state))], stopped = STOPPED.has(word.value) && (state.stopReason || state.limitDetail);
   return html`
     ${state.error && html`<${Note} tone="bad" icon="failed">${state.error.kind !== "unknown" && html`<b>${safe(state.error.kind)}</b>`} ${safe(state.error.message)}<//>`}
-    ${reasons.length > 0 && html`<${Note} tone="wait" icon="degraded">${safe(reasons.join("; "))}<//>`}
+    ${reasons.length > 0 && html`<${Note} tone="wait" icon="degraded"><b>${state.ended ? "Degraded, a best-effort answer:" : "Degraded so far:"}</b> ${safe(reasons.join("; "))}<//>`}
     ${stopped && html`<${Note} icon=${word.value}>${safe(stopped)}<//>`}
     ${state.undo && html`<${Note} tone="wait" icon="undo">An undo has begun and not ended. The task goes on after it.<//>`}`;
 }
