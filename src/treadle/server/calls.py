@@ -18,7 +18,8 @@ from starlette.responses import Response
 from treadle.agents.agent import Agent
 from treadle.core.data import mutable
 from treadle.engine.options import RunOptions
-from treadle.errors import AgentUnknown, TreadleError
+from treadle.errors import AgentUnknown, TaskNotFound, TreadleError
+from treadle.results.tasks import Task
 from treadle.runner.runner import TaskRunner
 from treadle.runner.scope import both
 from treadle.runner.views import driver_of
@@ -28,7 +29,7 @@ from treadle.server.holding import Holds
 from treadle.server.limits import ServerLimits, TaskQuota, WaitQuota
 from treadle.server.metrics import Metrics
 from treadle.server.principals import Principal
-from treadle.server.problems import AGENTS_LISTED, log
+from treadle.server.problems import AGENTS_LISTED, Problem, log
 from treadle.server.streams import Streams
 from treadle.verbs.operation import Operation, Scope
 
@@ -295,6 +296,20 @@ def agent_of(runner: TaskRunner, name: str) -> Agent[Any]:
 def no_agent(name: str) -> AgentUnknown:
     """Return the error for a name that no agent of the server has."""
     return AgentUnknown(f"this server was not given an agent {name!r:.80}: {AGENTS_LISTED}")
+
+
+def check_scope(call: Call, scope: Scope, why: str) -> None:
+    """Raise a `Problem` unless the principal of a call has a scope; `why` says what needs it."""
+    if scope not in call.scopes:
+        raise Problem(403, "ScopeMissing", f"{why}: that needs `{scope}`", scope=scope)
+
+
+async def find_task(runner: TaskRunner, task_id: str) -> Task[Any] | None:
+    """Return a task; None if the runner's tenant has no such task."""
+    try:
+        return await runner.get_task(task_id)
+    except TaskNotFound:
+        return None
 
 
 async def at_rest(call: Call, task_id: str, *, until: Callable[[], Awaitable[bool]]) -> bool:

@@ -20,14 +20,12 @@ from treadle.errors import (
     InvalidField,
     StepFailed,
     StepNotFound,
-    TaskNotFound,
     ThreadNotFound,
 )
 from treadle.results.tasks import Task
 from treadle.results.threads import ThreadSummary
-from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
-from treadle.server.calls import Answer, Call, agent_of, at_rest, never, no_agent, page_link
+from treadle.server.calls import Answer, Call, agent_of, at_rest, find_task, never, no_agent, page_link
 from treadle.server.live import get_events, get_metrics, get_stream
 from treadle.server.problems import Problem
 from treadle.server.reading import SEQ, check_content, check_labels, check_model, check_options, is_known
@@ -179,7 +177,7 @@ async def create_task(call: Call) -> Answer:
     if labels:
         options = options or RunOptions()
         options = replace(options, labels={**options.labels, **labels})
-    existed = task_id is not None and await _exists(runner, task_id)
+    existed = task_id is not None and await find_task(runner, task_id) is not None
     if not existed:
         await call.service.quota.check(runner, call.tenant)
     runs = parameters.get("run", False)
@@ -203,14 +201,6 @@ async def create_task(call: Call) -> Answer:
     answer.status = 200 if existed else 201
     answer.headers |= location
     return answer
-
-
-async def _exists(runner: TaskRunner, task_id: str) -> bool:
-    try:
-        await runner.get_task(task_id)
-    except TaskNotFound:
-        return False
-    return True
 
 
 async def run_step(call: Call) -> Answer:
@@ -264,7 +254,7 @@ async def fork(call: Call) -> Answer:
     parameters["agent"] = None if name is None else agent_of(runner, name)
     if (task_id := call.new_task_id()) is not None:
         parameters["task_id"] = task_id
-    existed = task_id is not None and await _exists(runner, task_id)
+    existed = task_id is not None and await find_task(runner, task_id) is not None
     if not existed:
         await call.service.quota.check(runner, call.tenant)
     task: Task[Any] = await call.done(lambda: runner.fork(**parameters, **call.extras()))

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, NoReturn, cast
 
 from treadle.core.messages import Json
+from treadle.errors import ToolArgumentsInvalid
 
 MAX_DESCRIPTION: Final = 8_000
 """Most characters of a description that a model sees."""
@@ -122,6 +123,16 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,),
     "null": (type(None),),
 }
+
+
+MOST_PROBLEMS: Final = 8
+"""Maximum number of problems that a model is told of one call."""
+
+
+def check_arguments(arguments: Mapping[str, Json], schema: Any) -> None:
+    """Raise `ToolArgumentsInvalid` if a call's arguments do not fit the top level of its schema."""
+    if problems := problems_of(arguments, schema):
+        raise ToolArgumentsInvalid("; ".join(problems[:MOST_PROBLEMS]))
 
 
 def problems_of(arguments: Mapping[str, Json], schema: Any) -> list[str]:

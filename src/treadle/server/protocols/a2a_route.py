@@ -45,7 +45,7 @@ from treadle.results.wire import from_wire, wire_bytes
 from treadle.runner.runner import TaskRunner
 from treadle.runner.views import driver_of
 from treadle.server.audience import Waker
-from treadle.server.calls import Answer, Call, agent_of, no_agent
+from treadle.server.calls import Answer, Call, agent_of, check_scope, find_task, no_agent
 from treadle.server.event_stream import Stream, Why
 from treadle.server.feed import Reader, rests
 from treadle.server.limits import ServerLimits
@@ -167,7 +167,7 @@ async def run_a2a(call: Call) -> Answer:
             )
         method, scopes = METHODS[rpc.method]
         for scope in scopes:
-            _check_scope(call, scope, f"{rpc.method} needs the scope `{scope}`")
+            check_scope(call, scope, f"a call of {rpc.method}")
         result = await method(call, agent, rpc)
         return result if isinstance(result, Answer) else _responded(call, rpc.request_id, result=result)
     except (A2aError, TreadleError) as error:
@@ -175,11 +175,6 @@ async def run_a2a(call: Call) -> Answer:
         if refusal is None:
             raise
         return _responded(call, request_id_of(call.arguments), error=refusal)
-
-
-def _check_scope(call: Call, scope: Scope, detail: str) -> None:
-    if scope not in call.scopes:
-        raise Problem(403, "ScopeMissing", detail, scope=scope)
 
 
 def _responded(call: Call, request_id: Json, *, result: Json = None, error: A2aError | None = None) -> Answer:
@@ -354,11 +349,8 @@ async def _begun(call: Call, agent: Any, received: Received) -> _Delivered:
     parts = (agent.name, call.principal.name, received.context_id or "", received.message_id)
     task_id = f"m{digest(*parts)}"
     runner = call.runner
-    is_new = False
-    try:
-        await runner.get_task(task_id)
-    except TaskNotFound:
-        is_new = True
+    is_new = await find_task(runner, task_id) is None
+    if is_new:
         await call.service.quota.check(runner, call.tenant)
     options = _options(received)
     # The id of a conversation that the client does not name is that of its first task.
@@ -406,7 +398,7 @@ async def _continued(call: Call, agent: Any, received: Received, task_id: str) -
             await call.done(lambda: runner.resume(task_id, drive=False))
         return _Delivered(task_id, after=standing.task.head)
     decisions = decisions_of(received, items)
-    _check_scope(call, "decide", "an answer to an open request is a decision: that needs `decide`")
+    check_scope(call, "decide", "an answer to an open request is a decision")
     for number, each in enumerate(decisions):
         check_content(
             f"message.parts[{number}]", each.arguments.get("value"), allow_urls=call.service.allow_urls

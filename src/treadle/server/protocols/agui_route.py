@@ -20,13 +20,13 @@ from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
-from treadle.errors import InvalidField, TaskConflict, TaskNotFound, TreadleError
+from treadle.errors import InvalidField, TaskConflict
 from treadle.results.pending import FOR_PEOPLE, Pending
 from treadle.results.tasks import Task
 from treadle.results.wire import from_wire, wire_bytes
 from treadle.runner.runner import TaskRunner
 from treadle.server.audience import Waker
-from treadle.server.calls import Answer, Call, agent_of
+from treadle.server.calls import Answer, Call, agent_of, check_scope, find_task
 from treadle.server.event_stream import Stream, Why
 from treadle.server.feed import Reader
 from treadle.server.limits import ServerLimits
@@ -91,7 +91,7 @@ async def run_agui(call: Call) -> Answer:
     arguments.identifier("threadId", asked.thread_id)
     arguments.identifier("runId", asked.run_id)
     agent = agent_of(call.runner, call.arguments["agent"])
-    _check_scope(call, "read", "a run streams the events of its task")
+    check_scope(call, "read", "a run streams the events of its task")
     thread = await call.runner.get_thread(asked.thread_id)
     own = await _own_tasks(call.runner, asked)
     news = news_of(
@@ -108,25 +108,11 @@ async def run_agui(call: Call) -> Answer:
     return Answer(response=await _stream(call, asked, part))
 
 
-def _check_scope(call: Call, scope: Any, why: str) -> None:
-    if scope not in call.scopes:
-        raise Problem(403, "ScopeMissing", f"{why}: that needs `{scope}`", scope=scope)
-
-
-async def _task(runner: TaskRunner, task_id: str) -> Task[Any] | None:
-    try:
-        return await runner.get_task(task_id)
-    except TreadleError as error:
-        if isinstance(error, TaskNotFound):
-            return None
-        raise
-
-
 async def _own_tasks(runner: TaskRunner, asked: RunAgentInput) -> list[str]:
     """Return the tasks of the thread whose messages the request has."""
     found: list[str] = []
     for task_id in task_ids_in([each.id for each in asked.messages])[:_MOST_LOOKED_UP]:
-        task = await _task(runner, task_id)
+        task = await find_task(runner, task_id)
         if task is not None and task.thread_id == asked.thread_id:
             found.append(task_id)
     return found
@@ -137,7 +123,7 @@ async def _own_tasks(runner: TaskRunner, asked: RunAgentInput) -> list[str]:
 
 async def _existing(call: Call, asked: RunAgentInput) -> _Part | None:
     """Return the part of a task that has the id of the run; None if there is no such task."""
-    task = await _task(call.runner, asked.run_id)
+    task = await find_task(call.runner, asked.run_id)
     if task is None:
         return None
     if task.thread_id != asked.thread_id:
@@ -156,7 +142,7 @@ async def _begun(call: Call, asked: RunAgentInput, agent: Any, news: News) -> _P
     check_content("messages", (*news.history, *news.content), allow_urls=call.service.allow_urls)
     await call.service.quota.check(runner, call.tenant)
     if news.history:
-        _check_scope(call, "edit", "the messages of other assistants are imported into the thread")
+        check_scope(call, "edit", "the messages of other assistants are imported into the thread")
         key = command_id(thread_id, "history")
         await call.done(lambda: runner.import_thread(thread_id, news.history, command_id=key))
     given: Any = asked.state
@@ -212,9 +198,9 @@ async def _continued(call: Call, asked: RunAgentInput, news: News) -> _Part | No
     decisions = _decisions(asked, news, root, page.items)
     if not decisions:
         return _Part(root.task_id, again=True)
-    _check_scope(call, "decide", "answers to open requests are decisions")
+    check_scope(call, "decide", "answers to open requests are decisions")
     if any(each.verb == "cancel" for each in decisions):
-        _check_scope(call, "control", "an abandoned question cancels its task")
+        check_scope(call, "control", "an abandoned question cancels its task")
     for number, each in enumerate(decisions):
         check_content(f"resume[{number}]", each.arguments.get("value"), allow_urls=call.service.allow_urls)
     for each in decisions:
@@ -235,11 +221,11 @@ async def _root_of(runner: TaskRunner, asked: RunAgentInput, news: News) -> Task
     ids = [request_of(entry.interrupt_id)[0] for entry in asked.resume or ()]
     ids += task_ids_in([message.tool_call_id for message in news.results])[:_MOST_LOOKED_UP]
     for task_id in filter(None, ids):
-        task = await _task(runner, task_id)
+        task = await find_task(runner, task_id)
         for _ in range(_MOST_DEPTH):
             if task is None or task.parent is None:
                 break
-            task = await _task(runner, task.parent)
+            task = await find_task(runner, task.parent)
         if task is not None and task.thread_id == asked.thread_id:
             return task
     return None

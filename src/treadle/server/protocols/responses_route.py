@@ -21,7 +21,7 @@ from treadle.core import events as e
 from treadle.core.data import frozen
 from treadle.drivers import arguments
 from treadle.engine.options import RunOptions
-from treadle.errors import InvalidField, TaskNotFound, ThreadNotFound, TreadleError
+from treadle.errors import InvalidField, ThreadNotFound, TreadleError
 from treadle.results.pending import FOR_PEOPLE, Pending
 from treadle.results.tasks import Task
 from treadle.results.wire import wire_bytes
@@ -29,7 +29,7 @@ from treadle.runner.runner import TaskRunner
 from treadle.runner.stored_events import events_of_records
 from treadle.runner.views import driver_of
 from treadle.server.audience import Waker
-from treadle.server.calls import Answer, Call, agent_of
+from treadle.server.calls import Answer, Call, agent_of, check_scope, find_task
 from treadle.server.event_stream import Stream, Why, Write
 from treadle.server.feed import Reader, rests
 from treadle.server.limits import ServerLimits
@@ -92,7 +92,7 @@ class _Part:
 async def create_response(call: Call) -> Answer:
     """Begin a task, or answer one, and return its response: whole, as a stream, or at once for the background."""
     asked = read_request(call.arguments, allow_urls=call.service.allow_urls)
-    _check_scope(call, "read", "a response shows the events of its task")
+    check_scope(call, "read", "a response shows the events of its task")
     agent = agent_of(call.runner, asked.agent)
     await _check_format(call, asked)
     previous = await _previous(call, asked)
@@ -109,20 +109,6 @@ async def create_response(call: Call) -> Answer:
     finally:
         if forgets:
             _forget_at_end(call, part.task_id)
-
-
-def _check_scope(call: Call, scope: Any, why: str) -> None:
-    if scope not in call.scopes:
-        raise Problem(403, "ScopeMissing", f"{why}: that needs `{scope}`", scope=scope)
-
-
-async def _task(runner: TaskRunner, task_id: str) -> Task[Any] | None:
-    try:
-        return await runner.get_task(task_id)
-    except TreadleError as error:
-        if isinstance(error, TaskNotFound):
-            return None
-        raise
 
 
 def _command(mark: str, subject: str) -> str:
@@ -171,7 +157,7 @@ async def _previous(call: Call, asked: Asked) -> Task[Any] | None:
     task_id = asked.previous[0]
     if not task_id:
         return None
-    task = await _task(call.runner, task_id)
+    task = await find_task(call.runner, task_id)
     if task is None:
         raise Problem(
             400,
@@ -194,7 +180,7 @@ async def _begun(call: Call, asked: Asked, agent: Any, previous: Task[Any] | Non
     if not asked.content:
         raise InvalidField("has no new message of the user", field="input")
     task_id = call.new_task_id() or uuid.uuid4().hex
-    existing = await _task(runner, task_id)
+    existing = await find_task(runner, task_id)
     options = asked.options()
     check_options(options)
     check_content("input", (*asked.history, *asked.content), allow_urls=call.service.allow_urls)
@@ -250,7 +236,7 @@ async def _branches(call: Call, previous: Task[Any]) -> bool:
         raise Problem(400, "RequestsOpen", detail, field="previous_response_id")
     page = await runner.list_tasks(thread_id=previous.thread_id, roots=True, limit=1)
     if page.items and page.items[0].task_id != previous.task_id:
-        _check_scope(call, "edit", "an earlier response of a conversation is continued by a fork")
+        check_scope(call, "edit", "an earlier response of a conversation is continued by a fork")
         return True
     return False
 
@@ -265,7 +251,7 @@ async def _with_history(
 ) -> str:
     """Import the messages of a conversation from elsewhere into a thread, and return it."""
     runner, history = call.runner, asked.history
-    _check_scope(call, "edit", "the messages of other assistants are imported into a conversation")
+    check_scope(call, "edit", "the messages of other assistants are imported into a conversation")
     thread = thread_id or f"{task_id}-history"
     if is_new and thread_id is not None and await _has_messages(runner, thread):
         problem = "has messages of assistants, and the conversation has its own: send only new messages"
@@ -324,7 +310,7 @@ async def _continued(call: Call, asked: Asked, previous: Task[Any] | None) -> _P
     _check_complete(asked, page.items)
     _keep(call, root.task_id)
     if decisions:
-        _check_scope(call, "decide", "answers to open requests are decisions")
+        check_scope(call, "decide", "answers to open requests are decisions")
         await _send_system_words(call, root.task_id, _system_words(asked, mark))
         if asked.content:
             check_content("input", asked.content, allow_urls=call.service.allow_urls)
@@ -343,11 +329,11 @@ async def _root_of(runner: TaskRunner, asked: Asked, previous: Task[Any] | None)
         return previous
     ids = [each.rpartition("/")[0] for each in asked.results] + [each.task_id for each in asked.approvals]
     for task_id in filter(None, ids):
-        task = await _task(runner, task_id)
+        task = await find_task(runner, task_id)
         for _ in range(_MOST_DEPTH):
             if task is None or task.parent is None:
                 break
-            task = await _task(runner, task.parent)
+            task = await find_task(runner, task.parent)
         if task is not None:
             return task
     return None
@@ -404,7 +390,7 @@ async def _part(call: Call) -> _Part:
     """Return the part that the path of a request names; raise a `Problem` if there is none."""
     identifier: str = call.arguments["response_id"]
     task_id, name = part_in(identifier)
-    if task_id and await _task(call.runner, task_id) is not None:
+    if task_id and await find_task(call.runner, task_id) is not None:
         part = _Part(task_id, name)
         if not name or (await _folded(call, part)).is_open:
             return part

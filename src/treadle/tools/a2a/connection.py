@@ -12,7 +12,6 @@ from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import ToolSpec, Unknown, Verdict
 from treadle.errors import (
     QuestionUnanswered,
-    ToolArgumentsInvalid,
     ToolError,
     ToolOutcomeUnknown,
     ToolsetUnavailable,
@@ -41,7 +40,7 @@ from treadle.tools.a2a.remote_task import (
     text_of,
 )
 from treadle.tools.a2a.rpc import NOT_FOUND, AnswerLost, NotSent, Refused, RemoteServer
-from treadle.tools.definitions import problems_of
+from treadle.tools.definitions import check_arguments
 
 T = TypeVar("T")
 
@@ -136,9 +135,7 @@ class RemoteAgentTool:
         return self._spec
 
     def validate(self, arguments: dict[str, Json]) -> dict[str, Json]:
-        problems = problems_of(arguments, self._spec.parameters)
-        if problems:
-            raise ToolArgumentsInvalid("; ".join(problems[:8]))
+        check_arguments(arguments, self._spec.parameters)
         return arguments
 
     async def call(self, arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:

@@ -14,7 +14,7 @@ from treadle.core.unknown_names import explains_call
 from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError, ToolError
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.approval import code_digest
-from treadle.tools.definitions import problems_of
+from treadle.tools.definitions import check_arguments
 from treadle.tools.foreign.tool import (
     ForeignTool,
     Terms,
@@ -85,8 +85,8 @@ def _foreign_tool(tool: Any, terms: Terms) -> ForeignTool:
     def validate(arguments: dict[str, Json]) -> dict[str, Json]:
         if model is not None:
             validated(model, arguments, list(properties))
-        elif problems := problems_of(arguments, schema):
-            raise ToolArgumentsInvalid("; ".join(problems[:8]))
+        else:
+            check_arguments(arguments, schema)
         is_open = bool(schema.get("additionalProperties"))
         if unseen := [key for key in arguments if key in unseen_names or not (is_open or key in properties)]:
             raise ToolArgumentsInvalid(f"{', '.join(unseen)}: there is no such argument")

@@ -11,10 +11,10 @@ from typing import Any, Final, cast
 
 from treadle.core.messages import Content, Image, Json, Text
 from treadle.core.unknown_names import explains_call
-from treadle.errors import ToolArgumentsInvalid, ToolDefinitionError, ToolError
+from treadle.errors import ToolDefinitionError, ToolError
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.approval import code_digest
-from treadle.tools.definitions import problems_of
+from treadle.tools.definitions import check_arguments
 from treadle.tools.foreign.tool import (
     ForeignTool,
     Terms,
@@ -89,8 +89,7 @@ def _foreign_tool(tool: Any, terms: Terms) -> ForeignTool:
     def validate(arguments: dict[str, Json]) -> dict[str, Json]:
         if model is not None:
             validated(model, arguments, names)
-        if problems := problems_of(arguments, {**schema, "additionalProperties": False}):
-            raise ToolArgumentsInvalid("; ".join(problems[:8]))
+        check_arguments(arguments, {**schema, "additionalProperties": False})
         return arguments
 
     async def call(arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from treadle.core.data import frozen
 from treadle.core.messages import Json
 from treadle.errors import ToolArgumentsInvalid
-from treadle.tools.definitions import problems_of
+from treadle.tools.definitions import MOST_PROBLEMS, problems_of
 from treadle.tools.foreign.openapi_operations import FORM_TYPE, TEXT_TYPE, Operation, Parameter
 
 _LEAVES_SEGMENT: Final = re.compile(r"[/\\\x00-\x1f\x7f]")
@@ -43,7 +43,7 @@ def prepared(operation: Operation, arguments: Mapping[str, Json]) -> Prepared:
     """Return the request for a call's arguments; raises `ToolArgumentsInvalid` with all problems."""
     problems = _problems(operation, arguments)
     if problems:
-        raise ToolArgumentsInvalid("; ".join(problems[:8]))
+        raise ToolArgumentsInvalid("; ".join(problems[:MOST_PROBLEMS]))
     path = _path(operation, arguments)
     path, _, fixed = path.partition("?")  # a few documents write a query into their paths
     query = [fixed] if fixed else list[str]()

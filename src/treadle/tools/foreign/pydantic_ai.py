@@ -40,7 +40,7 @@ from treadle.errors import (
 )
 from treadle.ports import Tool, ToolContext, ToolOutput
 from treadle.tools.approval import code_digest
-from treadle.tools.definitions import problems_of
+from treadle.tools.definitions import check_arguments
 from treadle.tools.foreign.tool import ForeignTool, Terms, in_tool_thread, is_of
 from treadle.tools.observe import to_output
 
@@ -273,8 +273,7 @@ class _OneTool:
         accepted_schema = (
             schema if validated is arguments else {**schema, "properties": dict.fromkeys(properties)}
         )
-        if problems := problems_of(arguments, {"additionalProperties": False, **accepted_schema}):
-            raise ToolArgumentsInvalid("; ".join(problems[:8]))
+        check_arguments(arguments, {"additionalProperties": False, **accepted_schema})
         return validated
 
     def _context(self, ctx: ToolContext[Any], **more: Any) -> Any:

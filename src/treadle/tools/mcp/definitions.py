@@ -15,17 +15,17 @@ from typing import Any, Final, cast
 from treadle.core.data import frozen
 from treadle.core.messages import Json, ToolCall
 from treadle.core.tools import ToolSpec, Unknown, Verdict
-from treadle.errors import ToolArgumentsInvalid, ToolError
+from treadle.errors import ToolError
 from treadle.ports import ToolContext, ToolOutput
 from treadle.tools.definitions import (
     FLAGS,
     MAX_SCHEMA,
+    check_arguments,
     clean,
     cleaned,
     described,
     effects_of,
     plain_name,
-    problems_of,
 )
 
 MAX_TOOLS: Final = 1_000
@@ -253,9 +253,7 @@ class MCPTool:
         return self._spec
 
     def validate(self, arguments: dict[str, Json]) -> dict[str, Json]:
-        problems = problems_of(arguments, self._spec.parameters)
-        if problems:
-            raise ToolArgumentsInvalid("; ".join(problems[:8]))
+        check_arguments(arguments, self._spec.parameters)
         return arguments
 
     async def call(self, arguments: dict[str, Json], ctx: ToolContext[Any]) -> ToolOutput:
