@@ -46,7 +46,7 @@ def post(kind: Literal["accrual", "reversal"], lines: list[Line], memo: str = ""
     return f"{kind} {sum(line.cents for line in lines)} {memo}".strip()
 
 
-@tool
+@tool(preview=lambda cents: f"Count {cents} cents.")
 def count(cents: int) -> str:
     return str(cents)
 
@@ -108,6 +108,7 @@ POSTER = agent(
     policy=RULES,
 )
 LONG = agent("long", call("count", cents=9007199254740993), text("Counted."), tools=[count], policy=RULES)
+SHORT = agent("short", call("count", cents=4000), text("Counted."), tools=[count], policy=RULES)
 ASKERS = {
     what: agent(f"asks-{what}", call("ask", what=what), text("Thanks."), tools=[ask])
     for what in ("delivery", "sure", "who", "tins", "words")
@@ -118,7 +119,7 @@ DEBITER = agent("debiter", call("debit", cents=49), text("Taken."), tools=[debit
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    opened = Site([POSTER, LONG, *ASKERS.values(), PAYER, DEBITER])
+    opened = Site([POSTER, LONG, SHORT, *ASKERS.values(), PAYER, DEBITER])
     yield opened
     opened.close()
 
@@ -208,10 +209,14 @@ def test_an_approval_tells_who_asks_why_and_after_what(chromium_window: Browser,
     show(browser, site, "seen")
     press(browser, "Enter")
     until(browser, "document.activeElement.id === 'answer'")
+    press(browser, "Enter")
+    assert "Enter denies with this reason" in browser.run(
+        "document.getElementById('answer-about').textContent"
+    )
     write(browser, "not this month")
-    press(browser, "Escape")
-    press(browser, "d")
-    until_toast(browser, "Denied.")
+    press(browser, "Enter")
+    until_toast(browser, "Denied. post in Do seen")
+    assert browser.run("document.querySelector('.toast a').hash") == "#/t/seen"
     assert (decided(site, "seen", "approval_denied").reason, decided(site, "seen", "approval_denied").by) == (
         "not this month",
         "ann",
@@ -225,7 +230,7 @@ def test_arguments_are_changed_in_a_form_by_their_schema(chromium_window: Browse
     press(browser, "e")
     until(browser, "document.activeElement.id === 'edit-kind'")
     press(browser, "r")
-    until(browser, "document.querySelector('.f-was')?.textContent === 'was accrual'")
+    until(browser, "document.querySelector('.f-was:not(.off)')?.textContent === 'was accrual'")
     tab_to(browser, "at.id === 'edit-lines-0-cents'")
     write(browser, "20000")
     tab_to(browser, "at.id === 'edit-lines'")
@@ -426,6 +431,26 @@ def test_a_late_decision_is_told_and_the_next_request_is_selected(
     press(browser, "d")
     until(browser, "document.querySelector('.empty')?.textContent.includes('appear here')")
     assert "approval_denied" in site.kinds("late-2")
+
+
+def test_the_answers_stay_and_the_headline_is_as_asked_while_arguments_change(
+    chromium_window: Browser, site: Site
+) -> None:
+    browser = chromium_window
+    begin(site, SHORT, "short")
+    show(browser, site, "short")
+    until_lead(browser, "Count 4000 cents.")
+    press(browser, "e")
+    until(browser, "document.activeElement.id === 'edit-cents'")
+    until_lead(browser, "As asked: Count 4000 cents.")
+    place = "document.querySelector('.case .sticky').getBoundingClientRect().top"
+    before = browser.run(place)
+    write(browser, "2000")
+    until(browser, "document.querySelector('.f-was:not(.off)')?.textContent === 'was 4000'")
+    assert browser.run(place) == before
+    press(browser, "Escape", "a")
+    until_toast(browser, "Approved. count in Do short")
+    until_text(site, "short", "2000")
 
 
 def test_a_long_number_is_shown_to_its_last_digit(chromium_window: Browser, site: Site) -> None:

@@ -12,8 +12,8 @@ import { count, safe } from "./format.js";
 import { Inbox } from "./inbox.js";
 import { listen } from "./keys.js";
 import { Lineage } from "./lineage.js";
-import { ownOf, place } from "./place.js";
-import { inbox, live, me, opened, start, toast, totals } from "./store.js";
+import { ownOf, place, taskLink } from "./place.js";
+import { inbox, live, me, opened, start, tasks, toast, totals } from "./store.js";
 import { dialog, word } from "./task_state.js";
 import { TaskPage } from "./task.js";
 import { Tasks } from "./tasks.js";
@@ -32,8 +32,15 @@ function App() {
   if (!token.value) return html`<${SignIn} />`;
   const { view, task, part } = place.value, isTask = view === "t", Page = isTask ? (part === "lineage" ? Lineage : TaskPage) : ownOf(PAGES, view);
   return html`<${Rail} view=${isTask || view === "diff" ? "" : view} /><main>${Page ? html`<${Page} key=${isTask ? `${task}/${part}` : view} id=${task} />` : html`<${Empty} whole title="There is no such view">The address names a view that this version does not have.<//>`}</main>
-    <${Dialog} />${toast.value && html`<div class=${`toast ${toast.value.bad ? "bad" : ""}`} role=${toast.value.bad ? "alert" : "status"}>${safe(toast.value.text)}</div>`}
+    <${Dialog} /><${Toast} />
     <div class="sr" role="status">${view === "t" && opened.value.version ? `The task is ${word.value}.` : ""}</div>`;
+}
+
+function Toast() {
+  if (!toast.value) return null;
+  const { text, bad, about } = toast.value, name = about && (tasks.value.get(about.task)?.input || about.task);
+  return html`<div class=${`toast ${bad ? "bad" : ""}`} role=${bad ? "alert" : "status"}>${safe(text)}${about && html` <span class="mono">${safe(about.tool)}</span>${" in "}
+    <a href=${taskLink(about.task)}>${safe(name.length > 60 ? `${name.slice(0, 59)}…` : name)}</a>`}</div>`;
 }
 
 /** @param {{view: string}} props */

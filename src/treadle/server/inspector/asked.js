@@ -120,10 +120,10 @@ function Request({ item }) {
   const tone = { settlement: "odd", undo: "bad" }[/** @type {string} */ (item.kind)] || "wait", { form } = draft.value;
   const isElsewhere = item.task_id !== opened.value.id, isEdited = item.kind === "approval" && form !== null;
   const then = item.has_default ? `, then the answer is ${asText(item.default)}` : item.kind === "approval" ? ", then it is denied" : "";
-  return html`<section class=${`asked c-${tone}`} aria-label="It waits for you"><p class="lead">${safe(leadOf(item))}</p>
+  return html`<section class=${`asked c-${tone}`} aria-label="It waits for you"><p class="lead">${safe(leadOf(item, isEdited))}</p>
     ${(whyOf(item) || item.rule) && html`<p class="q">${safe(whyOf(item))}
       ${item.rule && html`<span> <span class="tag">rule ${safe(item.rule)}</span></span>`}</p>`}
-    ${item.preview && typeof item.preview !== "string" && html`<${Table} of=${item.preview} />`}
+    ${item.preview && typeof item.preview !== "string" && html`${isEdited && html`<p class="cap">As asked</p>`}<${Table} of=${item.preview} />`}
     ${isElsewhere && html`<p class="q">In <a class="mono" href=${taskLink(item.task_id)}>${safe(item.task_id)}</a></p>`}
     ${isElsewhere && item.tool && !isEdited && html`<${Table} of=${item.arguments} />`}
     ${item.idempotency_key && html`<p class="q">Key <span class="mono">${safe(item.idempotency_key)}</span></p>`}

@@ -34,12 +34,12 @@ function Item({ each, at, isOpen }) {
     <span class="s cut">${text}</span><span class="s cut qq">${safe(askerOf(each))} · ${safe(tasks.value.get(each.task_id)?.input || each.task_id)}</span></div>`;
 }
 
-/** The question as a person reads it. @param {any} open */
-export function leadOf(open) {
+/** The question as a person reads it. @param {any} open @param {boolean} [isEdited]  whether a person changes the arguments */
+export function leadOf(open, isEdited = false) {
   if (open.kind === "settlement") return `Did ${open.tool} happen?`;
   if (open.kind === "undo") return `The compensation of ${open.tool} failed`;
   if (open.kind === "question") return open.text;
-  if (typeof open.preview === "string" && open.preview) return open.preview;
+  if (typeof open.preview === "string" && open.preview) return isEdited ? `As asked: ${open.preview}` : open.preview;
   return open.tool.startsWith("the ") ? `Let ${open.tool} pass?` : `Run ${open.tool}?`;
 }
 
@@ -52,11 +52,11 @@ export function whyOf(open) {
 
 /** @param {{open: any}} props */
 function Case({ open }) {
-  const [icon, tone, kind] = KINDS[open.kind], age = ago(askedAt(open), now.value);
+  const [icon, tone, kind] = KINDS[open.kind], age = ago(askedAt(open), now.value), isEdited = open.kind === "approval" && draft.value.form !== null;
   return html`<article class="case" aria-labelledby="case-lead"><p class=${`st c-${tone}`}><${Icon} name=${icon} tone=${tone} />${kind}<span class="qq">${safe(askerOf(open))}${open.kind === "undo" || open.kind === "settlement" ? "," : " asked"} ${age === "now" || !age ? "now" : `${age} ago`}</span></p>
-    <h2 class="lead" id="case-lead">${safe(leadOf(open))}</h2>
+    <h2 class="lead" id="case-lead">${safe(leadOf(open, isEdited))}</h2>
     ${(whyOf(open) || open.rule) && html`<p class="q">${safe(whyOf(open))}${open.rule ? html` <span class="tag">rule ${safe(open.rule)}</span>` : ""}</p>`}
-    ${open.preview && typeof open.preview !== "string" && html`<${Table} of=${open.preview} />`}
+    ${open.preview && typeof open.preview !== "string" && html`${isEdited && html`<p class="cap">As asked</p>`}<${Table} of=${open.preview} />`}
     ${open.tool && html`<${Arguments} open=${open} />`}
     ${open.untrusted.length > 0 && html`<${Note} tone="wait" icon="degraded">These arguments follow untrusted content: the model had read ${safe(open.untrusted.join(", "))} before it asked.<//>`}
     ${isMine(open) ? html`<${Answers} open=${open} />` : html`<${Note} icon="no">${notMine(open)}<//>`}
@@ -102,6 +102,11 @@ const SCOPES = [["once", "this call"], ["task", "this task: later calls of the t
 /** @param {{open: any}} props */
 export function Answers({ open }) {
   const { text, form, scope } = draft.value, write = (/** @type {any} */ change) => put({ text: change.target.value });
+  const press = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Enter" || event.isComposing || event.ctrlKey || event.metaKey || !text.trim()) return;
+    event.preventDefault();
+    void decide("deny");
+  };
   if (open.kind === "question") return html`<${Answer} open=${open} />`;
   if (open.kind === "undo") {
     return html`${!hasCode(open.agent) && html`<${Note} icon="eye">This server lacks the code of <b>${safe(open.agent)}</b>, which compensates the call.<//>`}
@@ -114,7 +119,7 @@ export function Answers({ open }) {
       <p class="qq">If it did not, the call runs when the task goes on.</p>`;
   }
   return html`${open.argument && html`<p class="q">Fill in <span class="mono">${safe(open.argument)}</span>: the rule asks for it.</p>`}
-    <div class="pairs"><label><span class="cap">Reason, if you deny it: the model reads it</span><input class="field" id="answer" autocomplete="off" value=${text} onInput=${write} /></label>
+    <div class="pairs"><label><span class="cap">Reason, if you deny it: the model reads it</span><input class="field" id="answer" autocomplete="off" aria-describedby="answer-about" value=${text} onInput=${write} onKeyDown=${press} /><span class="f-about" id="answer-about">Enter denies with this reason</span></label>
       ${!open.every_call && html`<label><span class="cap">An approval holds for</span><select class="field" value=${scope} onChange=${(/** @type {any} */ change) => put({ scope: change.target.value })}>${SCOPES.map(([value, words]) => html`<option key=${value} value=${value}>${words}</option>`)}</select></label>`}</div>
     ${scope === "task" && open.same.length > 0 && html`<p class="qq">Later calls need the same ${safe(open.same.join(", "))}.</p>`}
     <div class="answer sticky"><${Act} main label=${form ? "Approve as changed" : "Approve"} keyName="a" onClick=${() => decide("approve")} /><${Act} label="Deny" keyName="d" onClick=${() => decide("deny")} /><${Act} label=${form ? "As asked" : "Change arguments"} keyName="e" onClick=${editItem} />

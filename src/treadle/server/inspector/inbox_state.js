@@ -174,21 +174,21 @@ async function send(open, path, body, done) {
   sending = key;
   toast.value = null; // what was said about an earlier attempt
   const whole = isUndo ? body : { request_id: open.request_id, ...body };
-  const sent = await act(open.task_id, path, whole, isUndo ? "" : done, { head: isUndo || path === "settle" ? open.head : 0, wait: isUndo ? 20 : 5 });
+  const sent = await act(open.task_id, path, whole, "", { head: isUndo || path === "settle" ? open.head : 0, wait: isUndo ? 20 : 5 });
   if (isUndo && !sent?.complete) await readWaits();
   sending = "";
   if (sent === undefined) return;
-  if (isUndo && !tellUndo(sent, done)) return;
+  if (isUndo && !tellUndo(sent)) return;
+  say(done, false, { tool: open.tool || "the question", task: open.task_id });
   if (keyOf(item.value || {}) === key) chosen.value = { key: "", position: here };
   decided.value = new Map(decided.value).set(key, open.head);
   if (document.activeElement?.closest(".case")) document.getElementById("inbox-list")?.focus();
 }
 
-/** Say how an undo ended; return whether it is complete. @param {any} report  of the undo, or the task while it goes on @param {string} done */
-function tellUndo(report, done) {
+/** Return whether an undo is complete; say so if not. @param {any} report  of the undo, or the task while it goes on */
+function tellUndo(report) {
   if (report?.complete === undefined) say("The undo goes on.");
-  else if (report.complete) say(done);
-  else say(`The undo has stopped again: ${safe(report.problem || "its task says why")}`, true);
+  else if (!report.complete) say(`The undo has stopped again: ${safe(report.problem || "its task says why")}`, true);
   return Boolean(report?.complete);
 }
 

@@ -79,10 +79,10 @@ function Field(props) {
   const field = fieldOf(schema, form.schema), { title, description } = field.schema, isNew = form.before === undefined;
   const was = isNew ? undefined : valueAt(form.before, path), now = readDraft(draft, field, form.schema, false).value;
   const isPlain = ["text", "number", "boolean", "choice", "json"].includes(field.kind) || isJson(draft);
-  const isChanged = isPlain && was !== undefined && JSON.stringify(was) !== JSON.stringify(now);
+  const before = typeof was === "string" ? was : JSON.stringify(was), isChanged = isPlain && was !== undefined && JSON.stringify(was) !== JSON.stringify(now);
   const about = `${id}-about`, more = { field, about, wrong: wrong[path] }, called = isNew && title ? title : name;
   const told = html`<span class="f-about" id=${about}>${safe(description)}
-    ${isChanged && html`<span class="f-was">was <span class="mono">${safe(typeof was === "string" ? was : JSON.stringify(was))}</span></span>`}
+    ${isPlain && was !== undefined && html`<span class=${`f-was cut ${isChanged ? "" : "off"}`} title=${safe(before)}>was <span class="mono">${safe(before)}</span></span>`}
     ${wrong[path] && html`<span class="f-bad">It ${safe(wrong[path])}.</span>`}</span>`;
   const drop = !required && canDrop && html`<button type="button" class="btn only-icon" aria-label=${`Leave out ${safe(called)}`} title="Leave it out" onClick=${() => set(undefined)}><${Icon} name="no" /></button>`;
   if (isPlain) return html`<div class="f"><label class="f-name" for=${id}>${safe(called)}</label><span><span class="f-row"><${Control} ...${props} ...${more} />${drop}</span>${told}</span></div>`;

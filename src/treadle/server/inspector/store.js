@@ -15,8 +15,8 @@ export const totals = signal(/** @type {any} */ (null));
 /** @type {import("@preact/signals").Signal<any[]>} */
 export const pending = signal([]);
 export const me = signal(/** @type {any} */ (null));
-/** One sentence about the last act, for a moment. */
-export const toast = signal(/** @type {{text: string, bad: boolean} | null} */ (null));
+/** One sentence about the last act, for a moment, and what it was about. */
+export const toast = signal(/** @type {{text: string, bad: boolean, about?: {tool: string, task: string}} | null} */ (null));
 /** Whether the first list has been read. */
 export const loaded = signal(false);
 /** The time in milliseconds, for ages and for what runs; it ticks once a second. */
@@ -52,13 +52,16 @@ export const askedAt = (item) => item.asked || tasks.value.get(item.task_id)?.up
 export const inbox = computed(() =>
   pending.value.filter((item) => FOR_PEOPLE.includes(item.kind) && !(item.head <= (decided.value.get(keyOf(item)) ?? -1))).sort((a, b) => askedAt(a) - askedAt(b)));
 
-/** Say something about an act. @param {string} text @param {boolean} [bad] */
-export function say(text, bad = false) {
+/**
+ * Say something about an act.
+ * @param {string} text @param {boolean} [bad] @param {{tool: string, task: string}} [about]  the call and the id of its task
+ */
+export function say(text, bad = false, about) {
   if (!text) return;
   if (toast.value?.bad && !bad) return; // a refusal stays until it is read
-  toast.value = { text, bad };
+  toast.value = { text, bad, about };
   clearTimeout(saying);
-  saying = window.setTimeout(() => (toast.value = null), bad ? 8000 : 4000);
+  saying = window.setTimeout(() => (toast.value = null), bad || about ? 8000 : 4000);
 }
 let saying = 0;
 
