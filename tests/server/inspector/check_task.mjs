@@ -7,6 +7,7 @@ import { pathToFileURL } from "node:url";
 const page = (name) => import(pathToFileURL(`${process.argv[2]}/${name}`).href);
 const { fold } = await page("fold.js");
 const { isEditable, nextInput, offers, SCOPES } = await page("offers.js");
+const { workTime } = await page("timeline.js");
 const { withDelta } = await page("writing.js");
 
 const ALL = ["read", "run", "control", "decide", "edit", "delete"];
@@ -60,6 +61,15 @@ const checks = {
     assert.ok(isEditable(before, "paused", before.calls.get("s1-0")));
     assert.ok(!isEditable(before, "running", before.calls.get("s1-0")));
     assert.ok(!isEditable(after, "paused", after.calls.get("s1-0")));
+  },
+  "an undo that comes days later is no time of work"() {
+    const day = 864e8, asked = { seq: 3, time: 10, kind: "model_started", step: "s1", model: "m", attempt: 1 };
+    const parts = text("done"), usage = { input_tokens: 1, output_tokens: 1, cached_tokens: 0, cache_write_tokens: 0, reasoning_tokens: 0 };
+    const said = { seq: 4, time: 40, kind: "model_returned", step: "s1", message: { role: "assistant", parts }, usage, cost: "0", typed: null, also: [] };
+    const undo = { seq: 6, time: day, kind: "undo_requested", to: 0, calls: [], steps: ["s1"], by: "ann" };
+    const rewound = { seq: 7, time: day, kind: "rewound", to: 0, branch: 1, calls: [], steps: ["s1"] };
+    assert.equal(workTime(fold([CREATED, STARTED, asked]), 25), 15);
+    assert.equal(workTime(fold([CREATED, STARTED, asked, said, ended(5, "completed"), undo, rewound]), day), 30);
   },
   "deltas become texts by channel, each once"() {
     const delta = (channel, words, at, more = {}) => ({ step: "s1", channel, text: words, at, ...more });

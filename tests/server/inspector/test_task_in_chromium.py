@@ -86,6 +86,19 @@ def test_a_task_is_stepped_and_run(browser: Browser) -> None:
     assert count(browser, ".r.step") == 3
 
 
+def test_what_is_said_of_a_run_is_still_true(browser: Browser, site: Site) -> None:
+    for agent, name, said in (
+        (DESK, "said-waits", "The task waits."),
+        (CLERK, "said-ends", "The task has ended."),
+    ):
+        site.run(lambda runner, agent=agent, name=name: runner.create_task(agent, "Go", task_id=name))
+        look_at(browser, name)
+        until_state(browser, "created")
+        press(browser, "r")
+        until_text(browser, ".toast", said)
+    until(browser, "document.querySelector('.facts [title*=\" from \"]')")
+
+
 def test_a_task_runs_to_a_step_and_to_a_tool(browser: Browser, site: Site) -> None:
     site.run(lambda runner: runner.create_task(BOOKER, "Book the rent", task_id="run-to"))
     look_at(browser, "run-to")

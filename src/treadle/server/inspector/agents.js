@@ -89,7 +89,7 @@ async function begin(run) {
   try {
     const made = await command("tasks", { agent, run, ...rest, ...options }, { "Idempotency-Key": key });
     start.value = { agent: "", form: formOf({}, null), key: "", busy: false };
-    say(run ? "The task runs." : "The task is created. It runs when you let it.");
+    say(run ? "The task is started." : "The task is created. It runs when you let it.");
     go(taskLink(made.task_id));
   } catch (error) {
     const isNew = error instanceof Refused; // it was read and refused: the next request is another one

@@ -11,7 +11,10 @@ function short(value) {
   return text.length > VALUE ? `${text.slice(0, VALUE)}…` : text;
 }
 
-/** Return the changed arguments, each with its value before and after: `cents 4000 → 3000`. @param {any} before @param {any} after */
+/**
+ * Return the changed arguments, each with its value before and after: `cents 4000 → 3000`.
+ * @param {any} before @param {any} after
+ */
 export function changedArguments(before, after) {
   if (!before || !after || typeof before !== "object" || typeof after !== "object") return "";
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];

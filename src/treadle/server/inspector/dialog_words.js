@@ -44,7 +44,7 @@ export function RunTo() {
   const submit = () => {
     const others = (state.options?.break_on || []).filter((/** @type {any} */ each) => !each.after_step);
     const options = { break_on: [...others, breakpoint(place, value.trim())] };
-    return carryOut("resume", { options }, "The task runs to there.", { wait: 0 });
+    return carryOut("resume", { options }, "The task pauses there at the latest.", { wait: 0 });
   };
   const names = /** @type {Record<string, string>} */ ({ step: "Number of the step", tool: "Tool, or a pattern such as write_*", cost: "US dollars" });
   return html`<${Form} title="Run to" label="Run" icon="until" submit=${submit} disabled=${!value.trim()}>

@@ -1,7 +1,7 @@
 // One task: its header, its facts, and the split into timeline, slider and side panel.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { call, taskPath } from "./api.js";
-import { count, duration, money, plural, safe } from "./format.js";
+import { count, duration, moment, money, plural, safe } from "./format.js";
 import { callsOf, reasonsOf, spending, stepsOf } from "./fold_view.js";
 import { textOf } from "./fold_state.js";
 import { NoCode } from "./doors.js";
@@ -12,6 +12,7 @@ import { driven, now, opened } from "./store.js";
 import { dialog, isLive, past, shown, summary, word } from "./task_state.js";
 import { goToAsked, hasAsked, isAskedShown } from "./asked.js";
 import { beside, offered } from "./task_verbs.js";
+import { workTime } from "./timeline.js";
 import { Timeline } from "./timeline_view.js";
 import { Act, Empty, html, Icon, Note, State } from "./ui.js";
 
@@ -76,21 +77,25 @@ function useLimits(id, options) {
 
 /** The figures of the task at the event that the page looks at. @param {{id: string, state: any}} props */
 function Facts({ id, state }) {
-  const spent = spending(state), limits = useLimits(id, state.options);
+  const spent = spending(state), { version } = shown.value, limits = useLimits(id, state.options);
   const undone = state.undone.reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + group.steps.length, 0);
   const denied = callsOf(state).filter(({ call }) => call.outcome === "denied").length;
   const until = isLive.value ? Math.max(state.time, now.value * 1e3) : state.time;
+  const worked = useMemo(() => workTime(state, until), [state, version, until]);
   const begins = stepsOf(state)[0]?.began || state.created;
   const driver = !past.value && driven.value && summary.value?.driver;
   const of = (/** @type {string} */ name, write = count) => (limits[name] || limits[name] === 0 ? `of ${write(limits[name])}` : "");
   const both = (/** @type {string[]} */ ...texts) => texts.filter(Boolean).join(" · ");
-  /** @type {[string, string, any][]} */
+  /** @type {[string, any, any][]} */
   const facts = [
     ["Steps", count(state.order.length), both(of("steps"), undone ? `${count(undone)} undone` : "")],
     ["Calls", count(spent.toolCalls), denied ? html`${of("tool_calls")} <span class="st c-bad">${count(denied)} denied</span>` : of("tool_calls")],
     ["Models", duration(state.modelTime / 1e3), both(plural(spent.modelCalls, "request"), of("model_calls"))],
     ["Tools", duration(state.toolTime / 1e3), ""],
-    ["Elapsed", duration((until - begins) / 1e3), of("seconds", (value) => duration(Number(value) * 1e3))],
+    [
+      "Elapsed", html`<span title=${`${duration((until - begins) / 1e3)} from ${moment(begins)} to ${moment(until)}`}>${duration(worked / 1e3)}</span>`,
+      of("seconds", (value) => duration(Number(value) * 1e3)),
+    ],
     ["Tokens", count(spent.tokensIn + spent.tokensOut), of("tokens") || `${count(spent.tokensIn)} in, ${count(spent.tokensOut)} out`],
     [
       "Cost", spent.cost === null ? "–" : money(spent.cost),
@@ -103,7 +108,7 @@ function Facts({ id, state }) {
     html`<div key=${name}><dt class="cap">${name}</dt><dd class="v">${value} <span class="u">${unit}</span></dd></div>`)}</dl>`;
 }
 
-/** Return the figures of the list as long as the journal is read. @param {[string, string, any][]} facts */
+/** Return the figures of the list as long as the journal is read. @param {[string, any, any][]} facts */
 function whileReading(facts) {
   if (!opened.value.loading || past.value) return facts;
   const row = summary.value;

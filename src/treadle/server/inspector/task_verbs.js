@@ -1,8 +1,8 @@
 // The verbs of the open task: the key, the meaning and the request of each. What the task does not take now, or the
 // person may not do, is neither shown nor bound to its key.
-import { computed } from "@preact/signals";
+import { computed, effect } from "@preact/signals";
 import { offers } from "./offers.js";
-import { act, me, opened } from "./store.js";
+import { act, me, opened, toast } from "./store.js";
 import { dialog, hasAgent, past, shown, word } from "./task_state.js";
 
 /** @typedef {import("./offers.js").Verb} Verb */
@@ -39,12 +39,33 @@ export async function send(path, body, done, how = {}) {
   }
 }
 
-/** What to say of a task that is to run. */
-const saidOfRun = () => (hasAgent.value ? "The task runs." : "The task waits for a process that has its agent.");
+const RUNS = "The task runs.";
+
+/** What to say of a task that has stopped soon after it began to run. @type {Record<string, string>} */
+const AT_REST = {
+  waiting: "The task waits.", paused: "The task has paused.", answered: "The task has answered.",
+  failed: "The task has failed.", completed: "The task has ended.", degraded: "The task has ended, degraded.",
+  cancelled: "The task is cancelled.",
+};
+
+/** What to say of a task that is to run. @param {any} result  the task, or its result if it is at rest by now */
+function saidOfRun(result) {
+  if (!hasAgent.value) return "The task waits for a process that has its agent.";
+  return (!result?.driven && AT_REST[result?.state]) || RUNS;
+}
+
+let ran = false;
+// Nothing says that a task runs after it has stopped.
+effect(() => {
+  const runs = word.value === "running";
+  if (ran && !runs && toast.peek()?.text === RUNS) toast.value = null;
+  ran = runs;
+});
 
 /** What to say of a step. @param {any} result */
 function saidOfStep(result) {
   const status = result?.step?.status;
+  if (result?.state === "waiting") return AT_REST.waiting;
   if (status === "failed") return "The step failed.";
   return status ? "One step ran." : "The step runs.";
 }
@@ -66,7 +87,7 @@ const ask = (name) => () => void (dialog.value = name);
 export const VERBS = [
   {
     name: "run", key: "r", icon: "play", label: "Run", says: "Goes on until the task ends, waits or is paused.",
-    act: () => void send("resume", {}, saidOfRun(), { ...seen(), wait: 0 }),
+    act: () => void send("resume", {}, saidOfRun, { ...seen(), wait: hasAgent.value ? 1 : 0 }),
   },
   {
     name: "step", key: "s", icon: "next", label: "Step", says: "Asks the model once, and runs its calls.",

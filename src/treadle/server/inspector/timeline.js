@@ -54,6 +54,12 @@ export function partsOf(state, step) {
   return [...step.sends, ...calls.flatMap((/** @type {any} */ call) => call.runs)];
 }
 
+/** Return how long any request or call of a task ran, in microseconds. @param {State} state @param {number} until */
+export function workTime(state, until) {
+  const sends = [...state.steps.values()].flatMap((step) => step.sends);
+  return busyTime([...sends, ...[...state.calls.values()].flatMap((call) => call.runs)], until);
+}
+
 /** When the newest part of something ended; null while it runs. @param {{began: number, ended: number | null}[]} runs */
 const lastEnd = (runs) => (runs.length ? /** @type {any} */ (runs.at(-1)).ended : null);
 
