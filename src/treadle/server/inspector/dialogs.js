@@ -34,7 +34,7 @@ export function Dialog() {
 }
 
 function Keys() {
-  return html`<h2 class="dialog-t" id="dialog-t">Keys</h2>
+  return html`<h2 class="dialog-t" id="dialog-t" tabindex="-1" autofocus>Keys</h2>
     <div class="keys">${KEYS.map(([title, rows]) => html`<section key=${title}><h3 class="cap">${title}</h3><dl>
       ${rows.map(([keys, text]) => html`<dt key=${text}>${keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${text}</dd>`)}
     </dl></section>`)}</div>
