@@ -48,8 +48,10 @@ def show(browser: Browser, site: Site, who: str = "ann") -> None:
     """Sign a person in, and open the agents by their key."""
     browser.open("about:blank")
     browser.open(site.link(who))
-    until(browser, "document.querySelector('.head h1')")
+    until(browser, f"document.querySelector('nav .foot')?.textContent.includes('as {who}')")
     press(browser, "n")
+    until(browser, f"document.activeElement.id === '{'agent-list' if who == 'ron' else 'start-input'}'")
+    press(browser, "Escape")
     until(browser, "document.querySelector('.case .lead')")
 
 
@@ -123,6 +125,43 @@ def test_a_task_is_started_by_the_form_and_shown(chromium_window: Browser, site:
     task = site.run(created)
     assert (task.agent, task.thread_id, task.labels) == ("desk", "ann", {"team": "shop"})
     assert (task.limits.steps, task.limits.seconds) == (7, 60.5)
+
+
+def test_letters_after_the_key_of_a_new_task_are_no_commands(chromium_window: Browser, site: Site) -> None:
+    browser = chromium_window
+    browser.open("about:blank")
+    browser.open(site.link())
+    until(browser, "document.querySelector('.head h1')")
+    browser.run(
+        "void (window.held = new Promise((go) => (window.letGo = go)), window.own = fetch, "
+        "window.fetch = async (url, how) => { "
+        "if (String(url).endsWith('/agents')) await window.held; return own(url, how); })"
+    )
+    press(browser, "i", "n", *"cat")
+    assert browser.run("location.hash") == "#/agents"
+    browser.run("void letGo()")
+    until(browser, "document.activeElement.id === 'start-input'")
+    press(browser, *"cat")
+    until(browser, "document.getElementById('start-input').value === 'cat'")
+    press(browser, "Escape", "t")
+    until(browser, "location.hash === '#/'")
+    show(browser, site)
+    tab_to(browser, "at.id === 'start-labels-add'")
+    assert browser.run("document.activeElement.title").endswith("rules may need them")
+
+
+def test_the_list_of_keys_opens_at_its_top(chromium_window: Browser, site: Site) -> None:
+    browser = chromium_window
+    browser.show(1440, 500)
+    try:
+        show(browser, site)
+        press(browser, "?")
+        until(browser, "document.querySelector('dialog[open]') && document.activeElement.id === 'dialog-t'")
+        box = "document.querySelector('dialog')"
+        assert browser.run(f"[{box}.scrollTop, {box}.scrollHeight > {box}.clientHeight]") == [0, True]
+        press(browser, "Escape")
+    finally:
+        browser.show(1440, 900)
 
 
 def test_a_task_is_created_without_running_from_json(chromium_window: Browser, site: Site) -> None:

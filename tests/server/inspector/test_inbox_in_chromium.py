@@ -142,7 +142,7 @@ def show(browser: Browser, site: Site, task: str, who: str = "ann") -> None:
     browser.open(site.link(who))
     until(browser, "document.querySelector('.head h1')")
     press(browser, "i")
-    until(browser, "document.querySelector('.case')")
+    until(browser, "document.querySelector('.case') && document.activeElement.id === 'inbox-list'")
     for _ in range(20):
         if browser.run(f"location.hash.startsWith('#/inbox?request={task}%2F')"):
             return
@@ -440,6 +440,11 @@ def test_the_answers_stay_and_the_headline_is_as_asked_while_arguments_change(
     begin(site, SHORT, "short")
     show(browser, site, "short")
     until_lead(browser, "Count 4000 cents.")
+    press(browser, "n")
+    until(browser, "location.hash === '#/agents' && document.activeElement.id === 'start-input'")
+    press(browser, *"ad", "Escape")
+    assert not {"approval_given", "approval_denied"} & {*site.kinds("short")}
+    show(browser, site, "short")
     press(browser, "e")
     until(browser, "document.activeElement.id === 'edit-cents'")
     until_lead(browser, "As asked: Count 4000 cents.")

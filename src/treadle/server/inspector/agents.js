@@ -28,6 +28,9 @@ const position = computed(() => Math.max(0, (agents.value || []).findIndex((agen
 /** The selected agent. */
 const shown = computed(() => agents.value?.[position.value]);
 
+/** Whether the agents are not here yet, and so no form. */
+export const isReading = () => agents.value === null && !missing.value;
+
 /** Select the next or the last agent. @param {number} by */
 export function moveAgent(by) {
   const list = agents.value || [], agent = list[Math.max(0, Math.min(list.length - 1, position.value + by))];
@@ -59,7 +62,7 @@ function startSchema(agent) {
       input: text("Message", "", { lines: 3, placeholder: "What shall it do?" }),
       thread_id: text("Thread", "The conversation to continue", { placeholder: "a new one" }),
       task_id: text("Id", "An id of your own: a task with this id starts once", { placeholder: "a new one" }),
-      labels: { type: "object", title: "Labels", description: "Short texts to find the task by", additionalProperties: { type: "string", title: "Value" } },
+      labels: { type: "object", title: "Labels", description: "Short texts to find the task by; rules may need them", additionalProperties: { type: "string", title: "Value" } },
       limits: { type: "object", title: "Limits", open: true, description: "Of several limits the smallest counts", properties: Object.fromEntries(LIMITS.map(limit)) },
       extra_state: { type: "object", title: "State", description: "Data by name for its tools and instructions, as JSON" },
     },
@@ -127,7 +130,7 @@ export function Agents() {
   if (!list) return html`<${Empty} whole title="Reading…" />`;
   return html`<div class="head"><h1>Agents</h1><span class="qq">${list.length ? `${plural(list.length, "agent")} of this server` : ""}</span></div>
     ${!shown.value ? html`<${Empty} title="This server drives no agent">Agents appear here when the server is started with them: <code>treadle serve shop:agent</code>. Other processes may drive agents on the same store.<//>`
-      : html`<div class="inbox"><div class="ilist" role="listbox" tabindex="0" aria-label="Agents" aria-activedescendant=${`a-${position.value}`}>
+      : html`<div class="inbox"><div class="ilist" id="agent-list" role="listbox" tabindex="0" aria-label="Agents" aria-activedescendant=${`a-${position.value}`}>
           ${list.map((agent, at) => html`<${Item} key=${agent.name} agent=${agent} at=${at} />`)}</div><${Card} key=${shown.value.name} agent=${shown.value} /></div>`}`;
 }
 

@@ -171,7 +171,7 @@ function Report({ report }) {
     <div class="brow th cap" aria-hidden="true"><span>${safe(title)}</span>
       <span>${hasCost ? "" : "by tokens: nothing has a price"}</span><span class="num">Cost</span>
       <span class="num wide"></span><span class="num wide">Tokens</span><span class="num wide">Tasks</span></div>
-    <div class="bars" role="listbox" tabindex="0" aria-label=${`Cost by ${title}`}
+    <div class="bars" id="cost-list" role="listbox" tabindex="0" aria-label=${`Cost by ${title}`}
       aria-activedescendant=${list.length ? `b-${chosen.value}` : undefined}>
       ${list.map((each, at) => html`<${Bar} key=${each.line.key ?? ""} each=${each} at=${at} />`)}</div>
     <p class="qq last">Days are those on which tasks were created, UTC. Steps that forks share count in each of them.</p></div>`;

@@ -18,6 +18,8 @@ let wanted = "", from = /** @type {Element | null} */ (null);
 
 /** Give the focus to an element as soon as the page has drawn it, unless the person moves it before. @param {string} id */
 export function focusSoon(id) {
+  const at = /** @type {HTMLElement | null} */ (document.activeElement);
+  if (at?.closest("nav")) at.blur(); // it leads to another view
   wanted = id;
   from = document.activeElement;
   grant();

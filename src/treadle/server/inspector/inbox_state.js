@@ -199,6 +199,9 @@ export function answerByKey(key) {
   return Boolean(choice);
 }
 
+/** Whether a key is one of the inbox now: `n` is about an unknown outcome. @param {string} key */
+export const isInboxKey = (key) => key !== "n" || (item.value?.kind === "settlement" && isMine(item.value));
+
 /** Go to the answer, or to the reason. */
 export function goToAnswer() {
   const field = document.querySelector(":is(.case, .asked) :is(.form :is(input, textarea, select, button), #answer, .answer button)");

@@ -1,11 +1,11 @@
 // Keys. Letters are off in fields; no key decides anything outside of its view; what cannot be taken back asks first.
-import { moveAgent, writeMessage } from "./agents.js";
+import { isReading, moveAgent, writeMessage } from "./agents.js";
 import { decideByKey } from "./asked.js";
 import { leaveComparison, moveDifference, openSide, swapSides } from "./compare.js";
 import { clearFilters, moveBar, movePeriod, narrowBar, nextGroup } from "./cost.js";
-import { answerByKey, INBOX_KEYS, moveItem } from "./inbox_state.js";
+import { answerByKey, INBOX_KEYS, isInboxKey, moveItem } from "./inbox_state.js";
 import { compareRelative, leaveLineage, markRelative, moveRelative, openRelative } from "./lineage.js";
-import { focusSoon } from "./focus.js";
+import { focusSoon, isAwaited } from "./focus.js";
 import { go, ownOf, place, taskShown } from "./place.js";
 import { enterSide, leaveSide } from "./side.js";
 import { editCall } from "./side_call.js";
@@ -13,6 +13,7 @@ import { current, dialog, follow, look, move, rewind, seek, seekStep, toggle } f
 import { actByKey, offered } from "./task_verbs.js";
 import { moveCursor, TASK_KEYS } from "./tasks.js";
 import { moveThread, openTurn, writeTurn } from "./threads.js";
+import { may, me } from "./store.js";
 import { reveal } from "./timeline_view.js";
 
 /** The list of keys by views, as `?` shows it. @type {[string, [string, string][]][]} */
@@ -38,10 +39,17 @@ export const KEYS = [
   ["Compare, cost", [["x", "swap the sides"], ["1 2", "open a side"], ["b [ ]", "other sums, other periods"]]],
 ];
 
+/** Open a view, with the focus in its list or its field. @param {string} hash @param {string} id */
+function open(hash, id) {
+  go(hash);
+  focusSoon(id);
+}
+
 /** @type {Record<string, () => void>} */
 const EVERYWHERE = {
-  "?": () => (dialog.value = "keys"), t: () => go("#/"), i: () => go("#/inbox"), n: () => go("#/agents"),
-  v: () => go("#/threads"), c: () => go("#/cost"),
+  "?": () => (dialog.value = "keys"), t: () => open("#/", "task-list"), i: () => open("#/inbox", "inbox-list"),
+  n: () => open("#/agents", me.value && !may("run") ? "agent-list" : "start-input"),
+  v: () => open("#/threads", "thread-list"), c: () => open("#/cost", "cost-list"),
   "/": () => {
     if (place.value.view !== "") go("#/");
     focusSoon("search");
@@ -70,10 +78,11 @@ function actInTask(key) {
   return true;
 }
 
-/** @type {Record<string, {keys: Record<string, () => void>, move: (by: number, marks: boolean) => void, act?: (key: string) => boolean}>} */
+/** @type {Record<string, {keys: Record<string, () => void>, move: (by: number, marks: boolean) => void, act?: (key: string) => boolean,
+ *   isOwn?: (key: string) => boolean}>} */
 const VIEWS = {
   "": { keys: TASK_KEYS, move: moveCursor },
-  inbox: { keys: INBOX_KEYS, move: moveItem, act: answerByKey },
+  inbox: { keys: INBOX_KEYS, move: moveItem, act: answerByKey, isOwn: isInboxKey },
   agents: { keys: { Enter: writeMessage }, move: moveAgent },
   threads: { keys: { Enter: writeTurn, o: openTurn }, move: moveThread },
   cost: { keys: { Enter: narrowBar, b: nextGroup, "[": () => movePeriod(-1), "]": () => movePeriod(1), Escape: clearFilters }, move: moveBar },
@@ -97,10 +106,11 @@ function pressed(event) {
   }
   if (key === " " && target.closest("button, summary")) return;
   if (key === "Enter" && target.closest("button, a, summary, [role=tabpanel]")) return;
+  if (key.length === 1 && isAwaited("start-input") && isReading()) return; // it is a letter of the message
   const { view, part } = place.value, here = ownOf(VIEWS, view === "t" && part === "lineage" ? part : view);
   const by = MOVES[key] || LEAPS[key] || 0;
   const isRange = /** @type {any} */ (target).type === "range";
-  const act = here?.keys[key] || EVERYWHERE[key];
+  const act = (here?.isOwn?.(key) !== false && here?.keys[key]) || EVERYWHERE[key];
   if (by && here && !isRange && !target.closest("[role=tabpanel]")) {
     event.preventDefault();
     here.move(by, event.shiftKey);

@@ -152,7 +152,7 @@ export function Threads() {
       one: <code>runner.run(agent, "And then?", thread_id="maya")</code> continues it.<//>`];
   }
   return [head, html`<div class="inbox">
-    <div class="ilist" role="listbox" tabindex="0" aria-label="Threads"
+    <div class="ilist" id="thread-list" role="listbox" tabindex="0" aria-label="Threads"
       aria-activedescendant=${list.some((row) => row.id === open.id) ? `h-${open.id}` : undefined}>
       ${list.map((row) => html`<${Item} key=${row.id} row=${row} isOpen=${row.id === open.id} />`)}</div>
     <${Thread} key=${open.id} row=${open} /></div>`];
