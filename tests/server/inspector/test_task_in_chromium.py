@@ -346,7 +346,8 @@ def test_a_task_is_forked_after_the_selected_step(browser: Browser, site: Site) 
 
 
 def test_a_task_is_forked_with_another_result_of_a_call(browser: Browser, site: Site) -> None:
-    look_at(browser, "forked", "?sel=s1-0")
+    site.run(lambda runner: runner.run(CLERK, "Which orders?", task_id="other-result"))
+    look_at(browser, "other-result", "?sel=s1-0")
     until_text(browser, ".side-t", "look_up")
     press(browser, "Enter")
     until(browser, "document.activeElement.id === 'side-b'")
