@@ -59,7 +59,7 @@ def test_the_policy_refuses_what_a_text_would_load_or_run(
     guard = browser.call("Page.addScriptToEvaluateOnNewDocument", source=ON_GUARD)["identifier"]
     browser.open("about:blank")
     browser.open(site.link())
-    until(browser, "document.querySelector('.list .trow')")
+    until(browser, "document.querySelector('nav [role=status]')?.textContent === 'live'")
     for markup, directive in (
         ("<img src='http://OUTSIDE/x'>", "img-src"),
         ("<img src=x onerror='1'>", "script-src-attr"),
