@@ -21,7 +21,7 @@ from tests.server.protocols.test_mcp_server import HANDLES, answering, ask, begu
 from treadle.cli.mcp_serving import served_agents
 from treadle.errors import ConfigurationError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.sampled(4)]
 
 SHOP = '''
 import asyncio, subprocess, sys

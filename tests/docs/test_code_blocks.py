@@ -113,7 +113,7 @@ def run_page(document: Path, tmp_path: Path, environment: dict[str, str], pages)
     assert status == "0\n", output.read_text()
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if any(b.is_run for b in blocks(d))], ids=name)
 def test_code_blocks_run(document: Path, tmp_path: Path, provider_addresses: dict[str, str], pages):
     run_page(document, tmp_path, provider_addresses, pages)

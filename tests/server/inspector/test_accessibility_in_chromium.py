@@ -23,7 +23,7 @@ from treadle import Agent, Runner, ScriptedModel
 from treadle.errors import TaskConflict
 from treadle.llm.scripted import text
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 HOME = Path(os.environ.get("TREADLE_AXE") or Path.home() / ".cache" / "treadle-browser")
 AXE = HOME / "node_modules" / "axe-core" / "axe.min.js"
@@ -120,6 +120,7 @@ def test_no_task_breaks_a_rule(chromium_window: Browser, site: Site, screen: str
     assert faults(signed_in(chromium_window, site, screen), tasks, options=1) == []
 
 
+@pytest.mark.full
 def test_what_cannot_be_shown_breaks_no_rule(chromium_window: Browser, site: Site) -> None:
     absent = [
         "#/t/absent",

@@ -14,7 +14,7 @@ from tests.server.inspector.site import Site
 from treadle import Agent, Limits, RunOptions, ScriptedModel, tool
 from treadle.llm.scripted import call, text
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 
 def give_back(done: Any, ctx: Any) -> None:

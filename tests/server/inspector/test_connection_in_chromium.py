@@ -21,7 +21,7 @@ from treadle import Agent, Limits, ModelRequest, Runner, ScriptedModel, tool
 from treadle.llm.scripted import Turn, call, text, turn
 from treadle.server.serving import tcp_socket
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 
 @tool(read_only=True)

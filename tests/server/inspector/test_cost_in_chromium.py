@@ -15,7 +15,7 @@ from treadle import Agent, Runner, RunOptions, ScriptedModel
 from treadle.llm.prices import Price
 from treadle.llm.scripted import text
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 
 def agent(name: str, model: str) -> Agent[None]:

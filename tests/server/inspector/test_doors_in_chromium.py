@@ -13,7 +13,7 @@ from tests.server.inspector.chromium import needs_chromium, press, serving, unti
 from treadle import Agent, Runner, ScriptedModel
 from treadle.server.entrance import code_of
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 WORDS = "document.body.innerText"
 

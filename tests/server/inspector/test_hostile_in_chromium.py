@@ -16,7 +16,7 @@ from tests.server.inspector.site import Site
 from tests.server.inspector.walking import views, walked
 from treadle import Runner
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 ON_GUARD = """
 window.faults = [];
@@ -120,6 +120,7 @@ def test_each_hostile_text_stays_text_in_every_place(page: Browser, outside: Out
     assert stops > 5 * 20
 
 
+@pytest.mark.full
 def test_hostile_addresses_open_nothing(page: Browser, outside: Outside) -> None:
     site, _ = attacked([])
     try:

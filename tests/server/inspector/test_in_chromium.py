@@ -15,7 +15,7 @@ from tests.server.inspector.chromium import go, needs_chromium, press, serving, 
 from treadle import Agent, Policy, Rule, Runner, RunOptions, ScriptedModel, tool
 from treadle.llm.scripted import call, text
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"> \u202egnp.exe "

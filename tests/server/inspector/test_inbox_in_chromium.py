@@ -17,7 +17,7 @@ from tests.server.inspector.site import Site
 from treadle import Agent, Policy, Rule, Runner, RunOptions, ScriptedModel, ToolContext, tool
 from treadle.llm.scripted import call, text
 
-pytestmark = [needs_chromium, pytest.mark.sampled(4)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 
 class Line(BaseModel):

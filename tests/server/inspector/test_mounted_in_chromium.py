@@ -13,7 +13,7 @@ from tests.server.inspector.site import Site
 from treadle import Agent, ScriptedModel
 from treadle.llm.scripted import text
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 DESK = Agent(ScriptedModel([text("It is answered.")] * 4), name="desk")
 

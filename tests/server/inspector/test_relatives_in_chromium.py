@@ -14,7 +14,7 @@ from tests.server.inspector.site import Site
 from treadle import Agent, Runner, ScriptedModel, tool
 from treadle.llm.scripted import call, text
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 LONG = 16
 """The steps of the task whose fork shares more of them than the view shows."""

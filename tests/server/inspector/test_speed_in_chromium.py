@@ -14,7 +14,7 @@ from tests.server.inspector.speed import MEASURE, SLIDER, fast
 from treadle import Agent, Limits, ModelRequest, Runner, ScriptedModel, tool
 from treadle.llm.scripted import Turn, call, text, turn
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 SHORT, LONG = 400, 4_000
 """Events of two tasks; what is seen of them costs the same."""
@@ -85,6 +85,7 @@ COUNTED = """
 """
 
 
+@pytest.mark.full
 def test_a_position_of_the_slider_costs_the_same_in_a_long_task_and_draws_no_mark_again(
     page: Browser,
 ) -> None:

@@ -32,7 +32,7 @@ from tests.server.inspector.task_page import (
 )
 from treadle import Breakpoint, RunOptions
 
-pytestmark = [needs_chromium, pytest.mark.sampled(4)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 HELD, STOPPED = Gate(), Gate()
 HOLDER, STOPPER = waiter(HELD, "holder"), waiter(STOPPED, "stopper", writes=True)

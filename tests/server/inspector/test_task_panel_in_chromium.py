@@ -29,7 +29,7 @@ from tests.server.inspector.task_page import (
 from treadle import Agent, FailurePolicy, Limits, RunOptions, ScriptedModel, tool
 from treadle.llm.scripted import call, text, turn
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 HALF = Gate()
 POET = Agent(Writer(HALF), name="poet")

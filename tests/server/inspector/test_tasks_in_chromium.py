@@ -16,7 +16,7 @@ from treadle import Agent, Limits, Policy, Rule, Runner, RunOptions, ScriptedMod
 from treadle.errors import TaskNotFound
 from treadle.llm.scripted import call, text, turn
 
-pytestmark = [needs_chromium, pytest.mark.sampled(4)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 MAY_END = Event()
 

@@ -13,7 +13,7 @@ from tests.server.inspector.site import Site
 from treadle import Agent, Policy, Rule, Runner, ScriptedModel, tool
 from treadle.llm.scripted import call, text
 
-pytestmark = [needs_chromium, pytest.mark.sampled(2)]
+pytestmark = [needs_chromium, pytest.mark.sampled(1)]
 
 
 @tool(read_only=True)

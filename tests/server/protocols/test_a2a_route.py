@@ -330,6 +330,11 @@ async def test_a_task_at_work_is_watched_messaged_and_cancelled():
         async with server.open("SubscribeToTask", id=task_id) as items:
             first = await anext(items)
             assert first["task"]["id"] == task_id
+            seen = [first]
+            while first["task"]["status"]["state"] == "TASK_STATE_SUBMITTED" and "WORKING" not in states(
+                seen
+            ):
+                seen.append(await anext(items))
             steered = await server.rpc(
                 "SendMessage",
                 message=said("Hurry", "m2", taskId=task_id),
