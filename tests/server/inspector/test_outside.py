@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.docs.browser import Browser
-from tests.server.inspector.chromium import PROGRAM, needs_chromium
+from tests.server.inspector.chromium import PROGRAM, needs_chromium, until
 from tests.server.inspector.outside import Outside, strays
 
 pytestmark = needs_chromium
@@ -48,6 +48,7 @@ def test_a_request_to_another_server_is_seen(
 ) -> None:
     home, outside = servers
     browser.open(f"http://{home.address}/")
+    until(browser, "document.body")
     browser.requests.clear()
     outside.asked.clear()
     browser.run(f"void ({ATTEMPTS[attempt].replace('OUTSIDE', outside.address)})")

@@ -159,7 +159,7 @@ async def test_a_cancelled_task_cancels_the_remote_one_and_an_interrupted_one_do
                         while [task.state for task in await shop.tasks()] != ["cancelled"]:  # noqa: ASYNC110
                             await asyncio.sleep(0.02)
                     else:
-                        assert [task.state for task in await shop.tasks()] == ["running"]
+                        assert [task.state for task in await shop.tasks()] != ["cancelled"]
                         gate.set()
                         result = await runner.resume(handle.task_id)
                         assert result.tool_executions[0].output["answer"] == "done"
