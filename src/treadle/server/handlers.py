@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
+from importlib import import_module
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, Final, TypeAlias, cast
 from urllib.parse import quote
@@ -324,51 +325,6 @@ async def get_me(call: Call) -> Answer:
     )
 
 
-async def run_agui(call: Call) -> Answer:
-    """Begin or continue a run of AG-UI, and return the stream of its events."""
-    run = await asyncio.to_thread(_agui)  # its package takes long to import
-    return await run(call)
-
-
-def _agui() -> Handler:
-    from treadle.server.protocols.agui_route import run_agui as run
-
-    return run
-
-
-async def call_mcp(call: Call) -> Answer:
-    """Answer a request of MCP."""
-    answer = await asyncio.to_thread(_mcp)  # its package takes long to import
-    return await answer(call)
-
-
-def _mcp() -> Handler:
-    from treadle.server.protocols.mcp_route import call_mcp as answer
-
-    return answer
-
-
-async def run_a2a(call: Call) -> Answer:
-    """Carry out a method of A2A."""
-    from treadle.server.protocols import a2a_route
-
-    return await a2a_route.run_a2a(call)
-
-
-async def get_a2a_card(call: Call) -> Answer:
-    """Return the card of an agent, for clients of A2A."""
-    from treadle.server.protocols import a2a_route
-
-    return await a2a_route.get_a2a_card(call)
-
-
-async def get_a2a_server_card(call: Call) -> Answer:
-    """Return the card of the server's only agent, for clients of A2A."""
-    from treadle.server.protocols import a2a_route
-
-    return await a2a_route.get_a2a_server_card(call)
-
-
 def body_refusal(operation: str, error: Exception) -> Response | None:
     """Return the response of a protocol to a body that it cannot read; None for a problem as of all operations."""
     if operation != "run_a2a":
@@ -378,16 +334,30 @@ def body_refusal(operation: str, error: Exception) -> Response | None:
     return a2a_route.body_refusal(error)
 
 
-def _of_responses(name: str) -> Handler:
-    """Return the handler of an operation of the Responses API, which is imported on its first use."""
+def _of_protocol(module: str, name: str) -> Handler:
+    """Return the handler of an operation of a protocol. Its first call imports it, since its package may take long."""
+    loaded: list[Handler] = []
 
     async def handle(call: Call) -> Answer:
-        from treadle.server.protocols import responses_route
-
-        return await getattr(responses_route, name)(call)
+        if not loaded:
+            home = await asyncio.to_thread(import_module, f"treadle.server.protocols.{module}")
+            loaded.append(getattr(home, name))
+        return await loaded[0](call)
 
     handle.__name__ = name
     return handle
+
+
+_PROTOCOL_HANDLERS: Final = {
+    "agui_route": ("run_agui",),
+    "mcp_route": ("call_mcp",),
+    "a2a_route": ("run_a2a", "get_a2a_card", "get_a2a_server_card"),
+    "responses_route": (
+        *("create_response", "get_response", "delete_response"),
+        *("cancel_response", "list_input_items"),
+    ),
+}
+"""The handlers of the protocols' operations, by their modules in `protocols`."""
 
 
 async def get_openapi(call: Call) -> Answer:
@@ -416,10 +386,8 @@ HANDLERS: Final[dict[str, Handler]] = {
     for handler in (
         *(deny, compact_thread, get_thread_summary, get_request, get_events, get_stream, get_metrics),
         *(get_agent, get_event, export_task, get_task, get_result, get_step, get_artifact, create_task),
-        *(run_step, resume, fork, get_me, run_agui, call_mcp, run_a2a, get_a2a_card, get_a2a_server_card),
-        *(_of_responses("create_response"), _of_responses("get_response"), _of_responses("delete_response")),
-        *(_of_responses("cancel_response"), _of_responses("list_input_items")),
-        *(get_openapi, get_health, get_ready),
+        *(run_step, resume, fork, get_me, get_openapi, get_health, get_ready),
+        *[_of_protocol(module, name) for module, names in _PROTOCOL_HANDLERS.items() for name in names],
     )
 }
 """The handlers of operations that do more than call a verb."""
