@@ -3,6 +3,7 @@
 //     node check_modules.mjs FOLDER-OF-THE-PAGE
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
+import { run } from "./run_checks.mjs";
 
 const page = (name) => import(pathToFileURL(`${process.argv[2]}/${name}`).href);
 const { ago, count, duration, exact, line, mark, money, safe } = await page("format.js");
@@ -99,11 +100,4 @@ const checks = {
   },
 };
 
-for (const [name, check] of Object.entries(checks)) {
-  try {
-    check();
-  } catch (error) {
-    console.error(`${name}\n${error.stack}`);
-    process.exitCode = 1;
-  }
-}
+run(checks);

@@ -3,6 +3,7 @@
 //     node check_rows.mjs FOLDER-OF-THE-PAGE
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
+import { run } from "./run_checks.mjs";
 
 const { filterLink, filterQuery, inOrderOf, offsetsOf, readFilter, rowAt, rowsOf, takes, treeRows } = await import(pathToFileURL(`${process.argv[2]}/task_rows.js`).href);
 
@@ -56,11 +57,4 @@ const checks = {
   },
 };
 
-for (const [name, check] of Object.entries(checks)) {
-  try {
-    check();
-  } catch (error) {
-    console.error(`${name}\n${error.stack}`);
-    process.exitCode = 1;
-  }
-}
+run(checks);

@@ -3,6 +3,7 @@
 //     node check_schema.mjs FOLDER-OF-THE-PAGE
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
+import { run } from "./run_checks.mjs";
 
 const { draftOf, fieldOf, readDraft, resolved, schemaOf } = await import(pathToFileURL(`${process.argv[2]}/schema.js`).href);
 
@@ -78,11 +79,4 @@ const checks = {
   },
 };
 
-for (const [name, check] of Object.entries(checks)) {
-  try {
-    check();
-  } catch (error) {
-    console.error(`${name}\n${error.stack}`);
-    process.exitCode = 1;
-  }
-}
+run(checks);

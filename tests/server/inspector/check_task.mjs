@@ -3,6 +3,7 @@
 //     node check_task.mjs FOLDER-OF-THE-PAGE
 import assert from "node:assert/strict";
 import { pathToFileURL } from "node:url";
+import { run } from "./run_checks.mjs";
 
 const page = (name) => import(pathToFileURL(`${process.argv[2]}/${name}`).href);
 const { fold } = await page("fold.js");
@@ -84,11 +85,4 @@ const checks = {
   },
 };
 
-for (const [name, check] of Object.entries(checks)) {
-  try {
-    check();
-  } catch (error) {
-    console.error(`${name}\n${error.stack}`);
-    process.exitCode = 1;
-  }
-}
+run(checks);

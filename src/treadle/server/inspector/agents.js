@@ -51,7 +51,7 @@ const LIMITS = [
 
 const limitText = (/** @type {any} */ value) => (value === null || value === undefined ? "no limit" : `agent: ${value}`);
 
-/** Return the schema of what starts a task of an agent. @param {any} agent */
+/** Return the schema of a request that starts a task of an agent. @param {any} agent */
 function startSchema(agent) {
   const text = (/** @type {string} */ title, /** @type {string} */ description, more = {}) => ({ type: "string", title, description, minLength: 1, ...more });
   const limit = (/** @type {[string, string, string]} */ [name, title, description]) =>
@@ -145,7 +145,7 @@ function Item({ agent, at }) {
     <span class="s cut qq">${safe([agent.model || agent.worker, ...has(agent)].join(" · "))}</span></div>`;
 }
 
-/** What an agent has, in numbers. @param {any} agent */
+/** The numbers of an agent's tools, toolsets, subagents and handoffs. @param {any} agent */
 function has(agent) {
   const parts = /** @type {[any[], string][]} */ ([[agent.tools, "tool"], [agent.toolsets, "toolset"], [agent.subagents, "subagent"], [agent.handoffs, "handoff"]]);
   return parts.filter(([list]) => list.length).map(([list, noun]) => plural(list.length, noun));

@@ -5,7 +5,7 @@ import { exact } from "./format.js";
 const BASE = new URL("v1/", new URL(".", location.href)).pathname;
 const TOKEN = "treadle-token";
 
-/** What became of the link that opened this page: `entering`, `refused`, `spent` for a code, or nothing. */
+/** The state of the link that opened this page: `entering`, `refused`, `spent` for a code, or nothing. */
 export const door = signal("");
 
 /** The token of this tab. The link that opens the page has it, or a one-time code for it; both leave the address at once. */
@@ -72,10 +72,10 @@ export class Moved extends Error {
  */
 export const call = (path, body, headers = {}) => send(body === undefined ? "GET" : "POST", path, body, headers);
 
-/** Return JSON in which each number that JavaScript would round is its text: what people decide about is exact. @param {string} path  below `/v1/` */
+/** Return JSON in which each number that JavaScript would round is its text: people decide about exact numbers. @param {string} path  below `/v1/` */
 export const callExact = (path) => send("GET", path, undefined, {}, exact);
 
-/** Delete what a path names. @param {string} path  below `/v1/` */
+/** Delete the resource of a path. @param {string} path  below `/v1/` */
 export const remove = (path) => send("DELETE", path, undefined, {});
 
 /** @param {string} method @param {string} path @param {any} body @param {Record<string, string>} headers @param {any} [reviver]  of the JSON */

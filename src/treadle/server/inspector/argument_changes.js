@@ -1,4 +1,4 @@
-// What a person changed in the arguments of a call, in a few words. Pure.
+// The changes of a person in the arguments of a call, in a few words. Pure.
 import { line, safe } from "./format.js";
 
 /** The most characters of a value. */

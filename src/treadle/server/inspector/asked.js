@@ -1,4 +1,4 @@
-// What the open task asks a person, decided in the task itself, as in the inbox.
+// The requests of the open task to a person, decided in the task itself, as in the inbox.
 import { computed, effect, signal } from "@preact/signals";
 import { callExact, taskPath } from "./api.js";
 import { duration, safe } from "./format.js";
@@ -18,7 +18,7 @@ const listed = signal([]);
 const items = computed(() =>
   listed.value.filter((item) => FOR_PEOPLE.includes(item.kind) && !(item.head <= (decided.value.get(keyOf(item)) ?? -1))));
 
-/** The ids of what the journal says that the task waits for: another list asks the server again. */
+/** The ids of the open requests by the journal: another list asks the server again. */
 const waits = computed(() => {
   const { id, journal, loading } = opened.value;
   if (!id || loading) return "";
@@ -80,7 +80,7 @@ effect(() => void (inTask.value = asked.value || undefined));
 export const hasAsked = computed(() => !past.value && items.value.length > 0);
 export const isAskedShown = computed(() => asked.value !== null);
 
-/** Select what waits, and go to its answer. */
+/** Select the row of the open request, and go to its answer. */
 export function goToAsked() {
   const item = items.value[0], { id, journal } = opened.value;
   if (!item) return;
@@ -107,7 +107,7 @@ export function decideByKey(key) {
 
 // ---------------------------------------------------------------------------------------------- view
 
-/** What waits in a step, or in one of its calls: the first request with its answers. @param {{step: string, call?: any}} props */
+/** The first open request of a step, or of one of its calls, with its answers. @param {{step: string, call?: any}} props */
 export function Asked({ step, call }) {
   const [first, ...more] = askedOf(step, call);
   if (!first) return null;

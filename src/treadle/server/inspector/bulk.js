@@ -1,4 +1,4 @@
-// Several tasks at once: their marks, and dialogs that say what a cancellation or a deletion means before it happens.
+// Several tasks at once: their marks, and dialogs that tell the effect of a cancellation or a deletion before it happens.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { command, Refused, remove, taskPath } from "./api.js";
@@ -10,7 +10,7 @@ import { html, Note, State } from "./ui.js";
 export const marked = signal(new Set());
 /** Whether a tap marks a task instead of opening it. */
 export const marking = signal(false);
-/** The dialog that is open: what happens to which tasks. */
+/** The open dialog: the action and its tasks. */
 export const asked = signal(/** @type {{verb: "cancel" | "delete", ids: string[]} | null} */ (null));
 
 /** Mark a task, or take the mark away. @param {string} id @param {boolean} [on] */

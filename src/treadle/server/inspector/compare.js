@@ -22,7 +22,7 @@ const AGAIN = 500;
 const idle = {
   key: "", diff: /** @type {any} */ (null), tasks: /** @type {any[]} */ ([]), steps: [new Map(), new Map()], missing: "",
 };
-/** What has been read for the address. */
+/** The comparison of the address. */
 const read = signal(idle);
 /** The selected row. */
 const chosen = signal(0);
@@ -39,7 +39,7 @@ async function stepsOf(id, after, upto) {
   return steps;
 }
 
-/** Read two tasks; with `again` the page goes on showing what it has. @param {string} a @param {string} b */
+/** Read two tasks; with `again` the page keeps the old comparison meanwhile. @param {string} a @param {string} b */
 async function load(a, b, again = false) {
   const key = `${a} ${b}`;
   if (!again) {
@@ -121,7 +121,7 @@ export function Compare() {
     <${Ends} tasks=${tasks} diff=${diff} /></ol></div>`];
 }
 
-/** Say how much is shared, and what differs. @param {any} diff */
+/** Say how much is shared, and name the differences. @param {any} diff */
 function sentence(diff) {
   const shared = sharedSteps(diff.steps), differing = diff.steps.filter((/** @type {any} */ pair) => pair.fields.length);
   const none = diff.shared_events ? "They share their beginning. " : "They share nothing. ";

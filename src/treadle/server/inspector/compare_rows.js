@@ -1,4 +1,4 @@
-// What two tasks have in common and what differs, as rows. Pure.
+// The common steps and the differences of two tasks, as rows. Pure.
 
 /** The most shared steps that are drawn one by one; of more, only the last ones are. */
 const SHOWN = 12, LAST = 3;
@@ -9,7 +9,7 @@ const SHOWN = 12, LAST = 3;
  * @property {string | null} a
  * @property {string | null} b
  * @property {boolean} shared  whether it ran once, for both
- * @property {string[]} fields  what differs
+ * @property {string[]} fields  the names of the differing fields
  */
 
 /**
@@ -46,7 +46,7 @@ export function compareRows(pairs) {
 }
 
 /**
- * Return a text in three parts: what both begin with, what differs, and what both end with; cut between words.
+ * Return a text in three parts: the common beginning, the difference and the common end; cut between words.
  * @param {string} text @param {string} other @returns {[string, string, string]}
  */
 export function changedPart(text, other) {

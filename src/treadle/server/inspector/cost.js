@@ -1,4 +1,4 @@
-// What tasks cost: one number, and bars by agent, day, model or label. Period and filters stand in the address.
+// The cost of tasks: one number, and bars by agent, day, model or label. Period and filters stand in the address.
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { call } from "./api.js";
@@ -26,7 +26,7 @@ const labels = computed(() => {
   return [...names].sort();
 });
 
-/** What the sums can be made by: the word in the address, and its name. */
+/** The keys of the sums: the word in the address, and its name. */
 const groups = computed(() => {
   const ofLabels = labels.value.map((name) => [`label:${name}`, `label ${name}`]);
   return [["agent", "Agent"], ["day", "Day"], ["model", "Model"], ...ofLabels];
@@ -81,7 +81,7 @@ export function movePeriod(by) {
 /** Take all filters back. */
 export const clearFilters = () => change({ agent: null, label: null, from: null, to: null, period: null });
 
-/** Show only what belongs to a line, by something else. @param {string | null} key */
+/** Show only the tasks of a line, by another key. @param {string | null} key */
 function narrow(key) {
   const by = group.value;
   if (key === null || by === "model") return;
@@ -154,7 +154,7 @@ function Only({ name, text }) {
     ${safe(text)} <span class="sr">: take it back</span><${Icon} name="no" /></button>`;
 }
 
-/** What is not in the sum. @param {{count: number}} props */
+/** The tasks that the sum lacks. @param {{count: number}} props */
 function Unpriced({ count: number }) {
   const whose = number === 1 ? "its cost is" : "their cost is";
   return html`<p class="st c-wait wrap"><${Icon} name="degraded" />

@@ -21,7 +21,7 @@ export function CallArguments({ asked }) {
   useEffect(() => {
     let isOpen = true;
     void readSchema(agent, call.name).then((schema) => {
-      if (isOpen && schema) setForm((now) => (now === first ? formOf(schema, call.arguments) : now)); // what was typed stays
+      if (isOpen && schema) setForm((now) => (now === first ? formOf(schema, call.arguments) : now)); // typed text stays
     });
     return () => void (isOpen = false);
   }, []);

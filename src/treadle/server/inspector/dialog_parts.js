@@ -1,4 +1,4 @@
-// What all dialogs share: how they close, their forms, their fields, and what the server refuses in them.
+// The parts of all dialogs: closing, forms, fields, and refusals of the server.
 import { useState } from "preact/hooks";
 import { Moved } from "./api.js";
 import { safe } from "./format.js";

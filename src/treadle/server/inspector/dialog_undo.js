@@ -1,4 +1,4 @@
-// The dialog of an undo. It first asks the server for a dry run: which steps go, and what happens to each call.
+// The dialog of an undo. It first asks the server for a dry run: the steps that go, and the verdict for each call.
 import { useEffect, useState } from "preact/hooks";
 import { call, taskPath } from "./api.js";
 import { carryOut, Choice, Form } from "./dialog_parts.js";
@@ -53,7 +53,7 @@ function where(state, from) {
   return { to: Math.max(0, state.steps.get(from).index - 1) };
 }
 
-/** What to say of an undo. @param {any} report */
+/** Return the message after an undo. @param {any} report */
 function saidOf(report) {
   if (!report?.steps) return "The undo has begun.";
   return report.complete ? `${plural(report.steps.length, "step")} undone.` : "The undo stopped: a compensation failed.";
@@ -66,7 +66,7 @@ function stepWords(state, ids) {
   return `steps ${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}`;
 }
 
-/** What an undo would do. @param {{plan: any, state: any}} props */
+/** The plan of an undo. @param {{plan: any, state: any}} props */
 function Plan({ plan, state }) {
   if (!plan) return html`<p class="qq" role="status">Looking what it would take back…</p>`;
   if (plan.refused) return html`<${Note} icon="no">${safe(plan.refused)}<//>`;

@@ -28,7 +28,7 @@ export function NextInput() {
     <${Field} label="Input" value=${text} set=${setText} rows=${6} focus /><//>`;
 }
 
-/** What a task may run to. @type {[string, string][]} */
+/** The places to which a task may run. @type {[string, string][]} */
 const PLACES = [["step", "a step has ended"], ["tool", "a tool is about to run"], ["cost", "an amount is spent"]];
 
 export function RunTo() {

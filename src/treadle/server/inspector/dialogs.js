@@ -1,4 +1,4 @@
-// The frame of all dialogs, the list of keys, and the list of what a task takes now.
+// The frame of all dialogs, the list of keys, and the list of the verbs that a task takes now.
 import { useEffect, useRef } from "preact/hooks";
 import { CallArguments } from "./dialog_call.js";
 import { Fork } from "./dialog_fork.js";

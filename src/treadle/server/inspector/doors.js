@@ -1,4 +1,4 @@
-// The doors: the way in, and notes on what this server cannot do.
+// The doors: the way in, and notes on the limits of this server.
 import { useState } from "preact/hooks";
 import { door, signIn } from "./api.js";
 import { safe } from "./format.js";
@@ -33,14 +33,14 @@ export function SignIn() {
     <button class="btn main">Sign in</button><p class="qq">It stays in this tab, and goes to this server alone.</p></form></main>`;
 }
 
-/** What cannot be done without any agent; nothing where the server has one. */
+/** The verbs that need an agent; none where the server has one. */
 export function NoAgents() {
   if (!me.value || me.value.agents.length) return null;
   return html`<${Note} icon="eye">This server has no agents: you can look, decide, fork and undo.
     To run tasks and to compensate calls, start it with them: <code>treadle inspect module:agent</code>.<//>`;
 }
 
-/** What cannot be done with the open task, if the server lacks the code of its agent. */
+/** The verbs that the open task lacks, if the server has no code of its agent. */
 export function NoCode() {
   const { agent } = shown.value.state;
   if (hasCode(agent) || !(offered.value.has("run") || word.value === "waiting")) return null;

@@ -48,7 +48,7 @@ async function undoneOf(task) {
 }
 
 /**
- * Read the family of a task. What is known is told while the rest is read.
+ * Read the family of a task. Known tasks are told while the others are read.
  * @param {string} id @param {(family: Family) => void} tell
  */
 export async function readFamily(id, tell) {

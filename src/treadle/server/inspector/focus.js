@@ -3,7 +3,7 @@
 /** The ancestors of the element that had the focus last, itself first. @type {Element[]} */
 let trail = [];
 
-/** What may take the focus in a part of the page, in this order: nothing that Enter would press. */
+/** The elements that may take the focus in a part of the page, in this order: none that Enter would press. */
 const HOLDERS = "[role=tabpanel], [role=listbox]";
 
 /** @param {Element} element */
@@ -13,7 +13,7 @@ function ancestorsOf(element) {
   return found;
 }
 
-/** What gets the focus as soon as the page has drawn it, and the element that has the focus until then. */
+/** The id of the element that gets the focus next, and the element that has the focus until it is drawn. */
 let wanted = "", from = /** @type {Element | null} */ (null);
 
 /** Give the focus to an element as soon as the page has drawn it, unless the person moves it before. @param {string} id */
@@ -36,7 +36,7 @@ function grant() {
   element.focus({ preventScroll: true });
 }
 
-/** Give the focus to what is nearest to the place of an element that has gone. */
+/** Give the focus to the element nearest to the place of one that has gone. */
 function restore() {
   grant();
   if (wanted || !trail.length || trail[0].isConnected || document.querySelector("dialog[open]")) return;

@@ -1,4 +1,4 @@
-// The page's own fold: the events of a task -> what every view draws. Pure, and tested against the server's state.
+// The page's own fold: the events of a task -> the state that every view draws. Pure, and tested against the server's state.
 //
 // `Journal` takes events as they come, and keeps copies of the state. The state at any event then costs few rules, so
 // the slider can rewind the whole page.

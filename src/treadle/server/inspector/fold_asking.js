@@ -1,4 +1,4 @@
-// Rules of what a task waits for before and while a call runs: approvals, questions, sleeps and tickets.
+// Rules of the waits of a task before and during a call: approvals, questions, sleeps and tickets.
 // They follow `core/rules/approvals.py`, `answers.py`, `sleeps.py` and `deferring.py`.
 import { approvedWith } from "./argument_changes.js";
 import { asText, endOf, ownCall, ownStep, takeBack, underWay } from "./fold_state.js";

@@ -1,4 +1,4 @@
-// The state of a task as the page draws it, and copies of it that share what has not changed.
+// The state of a task as the page draws it, and copies of it that share unchanged parts.
 //
 // A state is changed in place by the rules. `copy` costs one pointer for each step and call: a step or call is cloned
 // only when a rule changes it after the copy (`era`). So snapshots of a long task are cheap, and the slider can go back.
@@ -97,7 +97,7 @@ export function begin() {
     /** Ids of the steps of the present branch that have ended. @type {string[]} */ order: [],
     /** The step under way, in a task whose steps follow each other. @type {string | null} */ step: null,
     graph: /** @type {any} */ (null),
-    /** What the timeline shows, in order. @type {any[]} */ rows: [],
+    /** The rows of the timeline, in order. @type {any[]} */ rows: [],
     /** Undone branches. @type {any[]} */ undone: [],
     floor: 0, began: false, answered: false, ended: /** @type {string | null} */ (null),
     endedAt: /** @type {number | null} */ (null), output: /** @type {any} */ (null), text: "",

@@ -1,4 +1,4 @@
-// What the views draw from a state: its word, what it waits for, and its figures.
+// The facts that the views draw from a state: its word, its open requests and its figures.
 import { inOrder } from "./fold_graph.js";
 import { openRequests } from "./fold_requests.js";
 import { underWay } from "./fold_state.js";
@@ -30,7 +30,7 @@ export function stateWord(state) {
 }
 
 /**
- * Return what a task waits for, in the order of the server.
+ * Return the open requests of a task, in the order of the server.
  * @param {State} state
  * @returns {{id: string, kind: string, tool: string, arguments: any, call: string, step: string, due: number | null, event: any}[]}
  */

@@ -1,8 +1,8 @@
-// What a fork changes after the events that it shares, in words.
+// The changes of a fork after the shared events, in words.
 import { safe } from "./format.js";
 import { html } from "./ui.js";
 
-/** Return what a fork changes, in a few words each. @param {any[]} changes */
+/** Return the changes of a fork, in a few words each. @param {any[]} changes */
 export function changeWords(changes) {
   const words = changes.map(({ kind, text, tool }) => {
     if (kind === "input") return html`<span class="said">“${safe(text)}”</span>`;

@@ -1,4 +1,4 @@
-// The inbox: what is selected, its arguments as a person changes them, and the decisions. A decision names its request,
+// The inbox: the selected request, its arguments as a person changes them, and the decisions. A decision names its request,
 // which is asked once. A settlement and an undo also name the last event that the person saw.
 import { computed, effect, signal } from "@preact/signals";
 import { agents, loadAgents } from "./agents.js";
@@ -21,7 +21,7 @@ export const position = computed(() => {
 });
 /** The request of the selected row in the view of a task. @type {import("@preact/signals").Signal<any>} */
 export const inTask = signal(undefined);
-/** What a person decides now. */
+/** The selected request. */
 export const item = computed(() => (view.value === "t" ? inTask.value : inbox.value[position.value]));
 
 const linkOf = (/** @type {any} */ each) => `#/inbox?request=${encodeURIComponent(keyOf(each))}`;
@@ -45,7 +45,7 @@ export function choose(at) {
 /** Select the next or the last request. @param {number} by */
 export const moveItem = (by) => choose(position.value + by);
 
-// -------------------------------------------------------------------------------------- what is asked
+// -------------------------------------------------------------------------------------- the request
 
 /** Whether I may decide a request. @param {any} open */
 export const isMine = (open) => may(open.kind === "undo" ? "edit" : "decide") && open.may_decide !== false;
@@ -53,10 +53,10 @@ export const isMine = (open) => may(open.kind === "undo" ? "edit" : "decide") &&
 /** The agent that asks. @param {any} open */
 export const askerOf = (open) => open.path.at(-1) || open.agent;
 
-/** What a person writes: changed arguments or an answer, the reason or result, how far an approval holds. */
+/** The text of a person: changed arguments or an answer, the reason or result, how far an approval holds. */
 const EMPTY = { key: "", form: /** @type {import("./schema_form.js").Form | null} */ (null), text: "", scope: "once" };
 const written = signal(EMPTY);
-/** What was written for the selected request. */
+/** The text for the selected request. */
 export const draft = computed(() => (item.value && written.value.key === keyOf(item.value) ? written.value : EMPTY));
 
 /** @param {Partial<typeof EMPTY>} changes */
@@ -111,7 +111,7 @@ export const flip = () => draft.value.form && put({ form: flipForm(draft.value.f
 
 // ----------------------------------------------------------------------------------------- decisions
 
-/** A sentence about what cannot be sent. */
+/** A sentence about a field that cannot be sent. */
 class Unclear extends Error {}
 
 /** Return the value of the form of the selected request. */
@@ -140,7 +140,7 @@ function approval(open) {
   return { ...(form ? { arguments: readDraft() } : {}), ...(scope === "once" ? {} : { scope }) };
 }
 
-/** The decisions: for which kind, the verb, its body, and what is said. @type {Record<string, [string, string, (open: any) => any, string]>} */
+/** The decisions: for which kind, the verb, its body, and the message. @type {Record<string, [string, string, (open: any) => any, string]>} */
 const VERBS = {
   approve: ["approval", "approve", approval, "Approved."],
   deny: ["approval", "deny", () => (draft.value.text ? { reason: draft.value.text } : {}), "Denied."],
@@ -172,7 +172,7 @@ async function send(open, path, body, done) {
   const key = keyOf(open), here = position.value, isUndo = path === "undo";
   if (sending === key) return;
   sending = key;
-  toast.value = null; // what was said about an earlier attempt
+  toast.value = null; // the message of an earlier attempt
   const whole = isUndo ? body : { request_id: open.request_id, ...body };
   const sent = await act(open.task_id, path, whole, "", { head: isUndo || path === "settle" ? open.head : 0, wait: isUndo ? 20 : 5 });
   if (isUndo && !sent?.complete) await readWaits();

@@ -1,4 +1,4 @@
-// Keys. Letters are off in fields; no key decides anything outside of its view; what cannot be taken back asks first.
+// Keys. Letters are off in fields; no key decides anything outside of its view; a final act asks first.
 import { isReading, moveAgent, writeMessage } from "./agents.js";
 import { decideByKey } from "./asked.js";
 import { leaveComparison, moveDifference, openSide, swapSides } from "./compare.js";

@@ -11,7 +11,7 @@ import { Act, Empty, html, Icon, Note, State, toneOf } from "./ui.js";
 
 /** @typedef {import("./family_rows.js").FamilyRow} FamilyRow */
 
-/** What has been read: the family of the task in the address. */
+/** The family of the task in the address. */
 const read = signal({ id: "", family: /** @type {import("./family_rows.js").Family | null} */ (null), missing: "" });
 /** The key of the selected row, and that of the row that is marked for a comparison. */
 const chosen = signal(""), marked = signal("");

@@ -24,7 +24,7 @@ export const SCOPES = {
 /** Return the failed steps, which may be skipped. @param {State} state */
 export const failedSteps = (state) => underWay(state).filter((step) => step.status === "failed");
 
-/** Return what the next step would read; null if its model was asked already. @param {State} state */
+/** Return the input of the next step; null if its model was asked already. @param {State} state */
 export function nextInput(state) {
   const unread = state.unread.filter((received) => !received.arrival);
   if (unread.length) return unread.flatMap((received) => received.parts);

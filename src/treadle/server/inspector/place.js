@@ -47,7 +47,7 @@ export function rename(hash) {
 }
 
 /**
- * Return what a table has under a name of an address: no name leads to what all objects have.
+ * Return the entry of a table for a name of an address: no name leads to an attribute of all objects.
  * @template T
  * @param {Record<string, T>} table @param {string} name
  */

@@ -1,4 +1,4 @@
-// What was recorded: the request that a model saw, message by message, and whole events.
+// Records: the request that a model saw, message by message, and whole events.
 import { useEffect, useState } from "preact/hooks";
 import { call, taskPath } from "./api.js";
 import { count, line, plural, safe } from "./format.js";
@@ -9,7 +9,7 @@ import { Act, html, Json, Note } from "./ui.js";
 /** Answers of the server that never change, by their paths. @type {Map<string, any>} */
 const read = new Map();
 
-/** Read what never changes, once. @param {string} path */
+/** Read an unchanging resource once. @param {string} path */
 async function readOnce(path) {
   if (!read.has(path)) read.set(path, await call(path));
   return read.get(path);

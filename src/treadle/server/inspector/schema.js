@@ -1,6 +1,6 @@
 // JSON schemas as forms: the kind of field for each schema, and drafts of values as people edit them. Pure.
 //
-// A draft is what the fields of a form hold: texts for numbers, positions for choices. `draftOf` makes one of a value,
+// A draft has the values of a form's fields: texts for numbers, positions for choices. `draftOf` makes one of a value,
 // and `readDraft` reads the value back. A value that does not fit its field is edited as JSON, in `{ json: text }`.
 
 /**

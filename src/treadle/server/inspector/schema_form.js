@@ -4,7 +4,7 @@ import { draftOf, fieldOf, readDraft, resolved } from "./schema.js";
 import { html, Icon } from "./ui.js";
 
 /**
- * What a form holds: a draft by its schema, or the text of the whole as JSON.
+ * The content of a form: a draft by its schema, or the text of the whole as JSON.
  * @typedef {{schema: any, before: any, draft: any, text: string | null, shown: boolean}} Form
  * @typedef {{name: string, schema: any, draft: any, set: (draft: any) => void, path: string, required: boolean, form: Form,
  *   canDrop?: boolean, id: string, wrong: Record<string, string>}} Part

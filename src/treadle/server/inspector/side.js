@@ -1,4 +1,4 @@
-// The side panel: what the selected row is about, the messages that its model saw, and its events.
+// The side panel: the step or call of the selected row, the messages that its model saw, and its events.
 import { useEffect, useRef } from "preact/hooks";
 import { EventsTab } from "./events_tab.js";
 import { clock, moment, plural, safe } from "./format.js";
@@ -37,7 +37,7 @@ export function leaveSide() {
   if (isInside) document.querySelector(/** @type {"div"} */ (".rows"))?.focus();
 }
 
-// What runs changes often: nothing changes under the pointer or the focus.
+// A running call changes often: nothing changes under the pointer or the focus.
 const hold = () => void (held.value ||= current.value?.key || "");
 
 /** @param {any} left  an event: the pointer or the focus left the panel */

@@ -1,4 +1,4 @@
-// A call in the side panel: what it waits for, its arguments, its result, and what else it could have returned.
+// A call in the side panel: its open request, its arguments, its result, and a fork with another result.
 import { approvedWith } from "./argument_changes.js";
 import { duration, line, moment, safe } from "./format.js";
 import { plain } from "./fold_state.js";
@@ -46,7 +46,7 @@ export function CallDetail({ id, call, row }) {
     <${Acts} call=${call} row=${row} />`;
 }
 
-/** What a call waits for, if it is not a person. @param {{call: any}} props */
+/** The wait of a call for anything but a person. @param {{call: any}} props */
 function Waits({ call }) {
   const waits = waiting(call);
   if (waits === "sleeps") return html`<${Note} icon="timer">It sleeps, and goes on by itself.<//>`;

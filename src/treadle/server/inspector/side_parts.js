@@ -33,7 +33,7 @@ export function CallIcon({ call }) {
 /** The verdicts of an undo that is not carried out yet. @type {Record<string, string>} */
 const WOULD = { compensated: "would be compensated", not_compensated: "would stay", nothing_to_compensate: "changed nothing" };
 
-/** What an undo does to each call. @param {{calls: any[], planned: boolean}} props */
+/** The verdicts of an undo for its calls. @param {{calls: any[], planned: boolean}} props */
 export function Verdicts({ calls, planned }) {
   return html`<div class="args">${calls.map((call) => html`<div key=${call.call}><span class="mono cut">${safe(call.tool)}</span>
     <${Verdict} verdict=${call.verdict} text=${(planned && WOULD[call.verdict]) || call.verdict.replaceAll("_", " ")} why=${call.why} /></div>`)}</div>`;

@@ -1,4 +1,4 @@
-// A step in the side panel: what the model thinks and says, also while it writes, and the calls of the step.
+// A step in the side panel: the thinking and the words of the model, also while it writes, and the calls of the step.
 import { count, duration, line, moment, money, plural, safe } from "./format.js";
 import { plain, textOf } from "./fold_state.js";
 import { Asked } from "./asked.js";
@@ -39,7 +39,7 @@ function Answer({ thought, text, isLive: lives = false, isLate = false }) {
     ${text && html`<section class="msg assistant"><h3 class="cap">${lives ? "Writing" : "Answer"}</h3><p class="words">${isLate ? "… " : ""}${safe(text)}</p></section>`}`;
 }
 
-/** What the model writes now. Only this part reads the deltas. @param {{step: string}} props */
+/** The answer that the model is writing. Only this part reads the deltas. @param {{step: string}} props */
 function Live({ step }) {
   const { text, thinking: thought, calls, isLate } = writing.value[step] || NOTHING;
   return html`<${Answer} thought=${thought} text=${text} isLive isLate=${isLate} />

@@ -1,4 +1,4 @@
-// The slider through the events of a task: one mark for each, the place of the page, and what happened there.
+// The slider through the events of a task: one mark for each, the place of the page, and the event there.
 import { useEffect, useRef } from "preact/hooks";
 import { clock, count, safe } from "./format.js";
 import { opened } from "./store.js";

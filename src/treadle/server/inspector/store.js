@@ -1,4 +1,4 @@
-// What this page has read: the tasks, what waits, who I am, and the journal of the open task. Signals, kept up to date
+// The data of this page: the tasks, the open requests, the principal, and the journal of the open task. Signals, kept up to date
 // by one stream.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { call, callExact, command, follow, Moved, Refused, taskPath, token } from "./api.js";
@@ -15,24 +15,24 @@ export const totals = signal(/** @type {any} */ (null));
 /** @type {import("@preact/signals").Signal<any[]>} */
 export const pending = signal([]);
 export const me = signal(/** @type {any} */ (null));
-/** One sentence about the last act, for a moment, and what it was about. */
+/** One sentence about the last act, for a moment, and its task. */
 export const toast = signal(/** @type {{text: string, bad: boolean, about?: {tool: string, task: string}} | null} */ (null));
 /** Whether the first list has been read. */
 export const loaded = signal(false);
-/** The time in milliseconds, for ages and for what runs; it ticks once a second. */
+/** The time in milliseconds, for ages and for running calls; it ticks once a second. */
 export const now = signal(Date.now());
 setInterval(() => document.hidden || (now.value = Date.now()), 1000);
 
 /** The open task: its journal, and a number that changes with each of its events. */
 export const opened = signal({ id: "", journal: new Journal(), version: 0, known: 0, loading: false, missing: "" });
-/** What a model is writing now, by step. @type {import("@preact/signals").Signal<Record<string, import("./writing.js").Writing>>} */
+/** The answers that models are writing, by step. @type {import("@preact/signals").Signal<Record<string, import("./writing.js").Writing>>} */
 export const writing = signal({});
-/** What running calls report now, by call. @type {import("@preact/signals").Signal<Record<string, any>>} */
+/** The reports of running calls, by call. @type {import("@preact/signals").Signal<Record<string, any>>} */
 export const reports = signal({});
 /** Whether a living process drives the open task. */
 export const driven = signal(false);
 
-/** Whether I may do what needs a scope. @param {string} scope */
+/** Whether the principal has a scope. @param {string} scope */
 export const may = (scope) => Boolean(me.value?.scopes.includes(scope));
 
 /** Whether the server has the code of an agent, and so can run and undo its steps. @param {string} agent */
@@ -48,7 +48,7 @@ export const keyOf = (item) => `${item.task_id}/${item.request_id}`;
 export const FOR_PEOPLE = ["approval", "question", "settlement", "undo"];
 /** When a request was made; an undo has no time of its own. @param {any} item */
 export const askedAt = (item) => item.asked || tasks.value.get(item.task_id)?.updated || 0;
-/** What people decide, oldest first. */
+/** The requests that people decide, oldest first. */
 export const inbox = computed(() =>
   pending.value.filter((item) => FOR_PEOPLE.includes(item.kind) && !(item.head <= (decided.value.get(keyOf(item)) ?? -1))).sort((a, b) => askedAt(a) - askedAt(b)));
 
@@ -67,7 +67,7 @@ let saying = 0;
 
 const LIST = 200;
 
-/** How often everything was read: other lists read again what they show. */
+/** How often everything was read: other lists read their rows again. */
 export const reloads = signal(0);
 
 /**
@@ -100,7 +100,7 @@ async function readPending() {
   }
 }
 
-/** Read the list, the totals and what waits again. */
+/** Read the list, the totals and the open requests again. */
 export async function load() {
   try {
     const [page, sums, waits, person] = await Promise.all([
@@ -124,7 +124,7 @@ export function complain(error) {
   if (!(error instanceof Refused && error.status === 401)) say(error.message, true);
 }
 
-/** Read what waits, and the totals. */
+/** Read the open requests, and the totals. */
 export async function readWaits() {
   try {
     const [waits, sums] = await Promise.all([readPending(), call("totals")]);
@@ -138,7 +138,7 @@ export async function readWaits() {
 }
 
 let soon = 0;
-/** Read what waits in a moment: several changes at once are read once. */
+/** Read the open requests in a moment: several changes at once are read once. */
 function refreshPending() {
   soon ||= window.setTimeout(() => {
     soon = 0;
@@ -180,7 +180,7 @@ export async function act(id, verb, body, done, { head = 0, wait = 5, throws = f
   } catch (error) {
     const moved = error instanceof Refused && error.status === 412;
     const late = error instanceof Refused && error.status === 409 ? new Error(`Nothing changed: ${error.message}`) : error;
-    if (moved) await readWaits(); // so the next decision is about what is shown
+    if (moved) await readWaits(); // so the next decision is about the shown state
     const refusal = moved ? new Moved(error.problem?.head || 0) : late;
     if (throws) throw refusal;
     complain(refusal);

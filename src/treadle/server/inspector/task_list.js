@@ -1,4 +1,4 @@
-// What the list of tasks has read: its filter, which stands in the address, and the pages of the server.
+// The data of the list of tasks: its filter, which stands in the address, and the pages of the server.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { call, taskPath, token } from "./api.js";
 import { go, place, rename } from "./place.js";
@@ -32,7 +32,7 @@ export function setWords(words) {
 let typing = 0;
 
 /**
- * What was read for the filter: the pages with their tasks, the ids that the server found, the next page and the totals.
+ * The answers for the filter: the pages with their tasks, the ids that the server found, the next page and the totals.
  * @type {import("@preact/signals").Signal<{pages: import("./task_rows.js").Pages, known: Set<string>, count: number, cursor: string | null,
  *   sums: any, shownSums: any, isReading: boolean, isRead: boolean, tree: string[], oldest: number}>}
  */

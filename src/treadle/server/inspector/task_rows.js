@@ -61,7 +61,7 @@ const changedOf = (/** @type {any} */ task) => task.updated || task.created;
 /** Read tasks that came later stay below those that came earlier, unless they changed since. @typedef {Map<string, {page: number, changed: number}>} Pages */
 
 /**
- * Return tasks in order: what waits, what runs, then by last change. Rows of a page stay below those of earlier pages.
+ * Return tasks in order: waiting, running, then by last change. Rows of a page stay below those of earlier pages.
  * @param {any[]} tasks @param {Pages} pages @param {(task: any) => number} rank
  */
 function ordered(tasks, pages, rank) {
@@ -146,7 +146,7 @@ export function treeRows(tasks, ids) {
   return rows;
 }
 
-/** Return rows in an earlier order, with later ones at the end: what is under a pointer stays there. @param {Row[]} rows @param {Row[] | null} before @returns {Row[]} */
+/** Return rows in an earlier order, with later ones at the end: the row under a pointer stays there. @param {Row[]} rows @param {Row[] | null} before @returns {Row[]} */
 export function inOrderOf(rows, before) {
   if (!before) return rows;
   const now = new Map(rows.map((row) => [row.key, row])), shown = new Set(before.map((row) => row.key));

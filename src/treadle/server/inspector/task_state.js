@@ -8,7 +8,7 @@ import { timelineRows, waiting } from "./timeline.js";
 
 /** The event that the page looks at; null is now. @type {import("@preact/signals").Signal<number | null>} */
 export const at = signal(null);
-/** The key of the selected row; "" selects what runs, else the last step. */
+/** The key of the selected row; "" selects the running row, else the last step. */
 export const selected = signal("");
 /** The key of the row that stays in the side panel as long as the pointer or the focus is there. */
 export const held = signal("");
@@ -18,7 +18,7 @@ export const unfolded = signal(new Set());
 export const tab = signal("detail");
 /** Whether the side panel is open, on the phone. */
 export const sheet = signal(false);
-/** The name of the open dialog, or an object with its name and what it is about. */
+/** The name of the open dialog, or an object with its name and its subject. */
 export const dialog = signal(/** @type {any} */ (null));
 
 /** The state of the open task at that event. It is changed in place, so it is wrapped for each change. */
@@ -51,10 +51,10 @@ export const hasAgent = computed(() => hasCode(shown.value.state.agent));
 /** Whether the task is driven now and the page looks at now. */
 export const isLive = computed(() => !past.value && lives.value && word.value === "running");
 
-/** What a call waits for a person for. */
+/** The statuses of a call that waits for a person. */
 const ASKS = new Set(["needs approval", "asks", "unknown", "stopped"]);
 
-/** The row that the side panel is about: the selected one, else what waits for a person, what runs, or the last step. */
+/** The row that the side panel is about: the selected one, else the waiting one, the running one, or the last step. */
 export const current = computed(() => {
   const list = rows.value;
   const steps = list.filter((row) => row.kind === "step" && !row.undone);
@@ -104,7 +104,7 @@ export function look(seq) {
   name();
 }
 
-/** Look at now; there already, select nothing, so that the page follows what runs. */
+/** Look at now; there already, select nothing, so that the page follows the running row. */
 export function follow() {
   if (!past.value) selected.value = "";
   look(null);
@@ -140,7 +140,7 @@ export function move(by) {
   return row ? list.indexOf(row) : -1;
 }
 
-/** Look at the end of what is selected. */
+/** Look at the end of the selected row. */
 export function rewind() {
   const row = current.value;
   if (row) look(row.lastSeq);

@@ -1,4 +1,4 @@
-// The verbs of the open task: the key, the meaning and the request of each. What the task does not take now, or the
+// The verbs of the open task: the key, the meaning and the request of each. A verb that the task does not take now, or the
 // person may not do, is neither shown nor bound to its key.
 import { computed, effect } from "@preact/signals";
 import { offers } from "./offers.js";
@@ -25,7 +25,7 @@ const sending = new Set();
  * Send a verb of the open task. Return its result; undefined if it was refused.
  * @param {string} path  of the operation, below the task
  * @param {any} body
- * @param {string | ((result: any) => string)} done  what to say
+ * @param {string | ((result: any) => string)} done  the message
  * @param {{head?: number, wait?: number, throws?: boolean}} [how]
  */
 export async function send(path, body, done, how = {}) {
@@ -41,14 +41,14 @@ export async function send(path, body, done, how = {}) {
 
 const RUNS = "The task runs.";
 
-/** What to say of a task that has stopped soon after it began to run. @type {Record<string, string>} */
+/** The messages for a task that has stopped soon after it began to run. @type {Record<string, string>} */
 const AT_REST = {
   waiting: "The task waits.", paused: "The task has paused.", answered: "The task has answered.",
   failed: "The task has failed.", completed: "The task has ended.", degraded: "The task has ended, degraded.",
   cancelled: "The task is cancelled.",
 };
 
-/** What to say of a task that is to run. @param {any} result  the task, or its result if it is at rest by now */
+/** Return the message for a task that is to run. @param {any} result  the task, or its result if it is at rest by now */
 function saidOfRun(result) {
   if (!hasAgent.value) return "The task waits for a process that has its agent.";
   return (!result?.driven && AT_REST[result?.state]) || RUNS;
@@ -62,7 +62,7 @@ effect(() => {
   ran = runs;
 });
 
-/** What to say of a step. @param {any} result */
+/** Return the message for a step. @param {any} result */
 function saidOfStep(result) {
   const status = result?.step?.status;
   if (result?.state === "waiting") return AT_REST.waiting;
@@ -79,7 +79,7 @@ const ask = (name) => () => void (dialog.value = name);
  * @property {string} key
  * @property {string} icon
  * @property {string} label
- * @property {string} says  what it means
+ * @property {string} says  its meaning
  * @property {() => void} act
  */
 

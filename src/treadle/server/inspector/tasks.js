@@ -1,4 +1,4 @@
-// The list of tasks: what waits first, then what runs, then by the last change. Children are below their parents.
+// The list of tasks: waiting ones first, then running ones, then by the last change. Children are below their parents.
 import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ask, BulkDialog, clearMarks, mark, marked, marking } from "./bulk.js";
@@ -64,7 +64,7 @@ effect(() => {
 
 // --------------------------------------------------------------------------------------------- view
 
-/** What each waiting task waits for. */
+/** The open requests of each waiting task. */
 const reasons = computed(() => new Map(pending.value.map((item) => [item.task_id, item.text])));
 
 /** @type {(key: string) => void} */
@@ -135,7 +135,7 @@ function Filters() {
     <button type="button" class="chip only-s" onClick=${() => (marking.value = true)}>Select</button></span>`;
 }
 
-/** What may be done with the marked tasks. */
+/** The actions for the marked tasks. */
 function Marked() {
   const number = marked.value.size;
   return html`<div class="chips marked" role="group" aria-label="Marked tasks"><b role="status">${number ? `${plural(number, "task")} marked` : "Tap the tasks to mark"}</b>

@@ -158,7 +158,7 @@ export function Threads() {
     <${Thread} key=${open.id} row=${open} /></div>`];
 }
 
-/** Return the icon of a thread, and its tone: what waits, what runs, and forks are marked. @param {any[]} own */
+/** Return the icon of a thread, and its tone: waiting tasks, running tasks and forks are marked. @param {any[]} own */
 function iconOf(own) {
   if (own.some((task) => task.state === "waiting")) return ["waiting", "wait"];
   if (own.some((task) => task.driven)) return ["running", "run"];

@@ -18,12 +18,12 @@
  * @property {number} lastSeq
  */
 
-/** How a call waits for somebody or something outside of the task. @type {Record<string, string>} */
+/** The words for a call that waits for a person or an event outside of the task. @type {Record<string, string>} */
 const WAITING = {
   lost: "unknown", unresolved: "unknown", asking: "asks", sleeping: "sleeps", deferred: "in background", parked: "stopped",
 };
 
-/** Return the word for what a call waits for; empty if it does not wait. @param {any} call */
+/** Return the word for the wait of a call; empty if it does not wait. @param {any} call */
 export function waiting(call) {
   if (call.outcome !== null) return "";
   if (call.permit?.status === "asked") return "needs approval";
@@ -36,7 +36,7 @@ export const isBad = (call) => Boolean(call.error) || (call.outcome !== null && 
 /**
  * Return how long any of some parts ran, in microseconds: waits between them do not count.
  * @param {{began: number, ended: number | null}[]} parts
- * @param {number} until  the end of what still runs
+ * @param {number} until  the end of rows that still run
  */
 export function busyTime(parts, until) {
   let busy = 0, last = 0;
@@ -133,7 +133,7 @@ const GAP = 0.02, ALL_GAPS = 0.25;
 /**
  * Return a scale of time over rows, from 0 to 1, without the gaps in which nothing ran.
  * @param {Row[]} rows
- * @param {number} now  the end of what still runs
+ * @param {number} now  the end of rows that still run
  */
 export function scale(rows, now) {
   const merged = busyTimes(rows, now);

@@ -27,7 +27,7 @@ export function Timeline() {
     follows.current = true;
     reveal(list.findIndex((row) => row.key === current.value?.key));
   }, [opened.value.id, opened.value.loading]);
-  // At its end the list follows what happens, but no row moves under the pointer, and the selected one stays in view.
+  // At its end the list follows new events, but no row moves under the pointer, and the selected one stays in view.
   const follow = () => {
     const e = box.current;
     if (!live) followed.current = 0;
@@ -117,7 +117,7 @@ function CallLabel({ row }) {
     <span class="sr">${waits || call.outcome || "open"}</span>`;
 }
 
-/** What a running call reports. @param {any} call */
+/** The report of a running call. @param {any} call */
 const reported = (call) => (isLive.value && call.runs.at(-1)?.ended === null ? line(reports.value[call.id]) : "");
 
 /** @param {any} props */

@@ -32,7 +32,7 @@ export function Note({ tone, icon, children }) {
   return html`<div class=${`note ${tone ? `c-${tone}` : ""}`} role=${tone === "bad" ? "alert" : undefined}><${Icon} name=${icon} /><div>${children}</div></div>`;
 }
 
-/** What will appear here, and how; `whole` is in place of a whole view. @param {any} props */
+/** A note on an empty view; `whole` is in place of a whole view. @param {any} props */
 export const Empty = ({ title, whole, children }) => html`<div class="empty">${whole ? html`<h1>${title}</h1>` : html`<h2>${title}</h2>`}<p>${children}</p></div>`;
 
 /** A JSON value in a box. @param {{value: any}} props */

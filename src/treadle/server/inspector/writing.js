@@ -1,4 +1,4 @@
-// What a model is writing now, from the deltas of a stream. Pure.
+// Answers that models are writing, from the deltas of a stream. Pure.
 
 /**
  * @typedef {object} Writing
