@@ -299,7 +299,7 @@ def no_agent(name: str) -> AgentUnknown:
 
 
 def check_scope(call: Call, scope: Scope, why: str) -> None:
-    """Raise a `Problem` unless the principal of a call has a scope; `why` says what needs it."""
+    """Raise a `Problem` unless the principal of a call has a scope; `why` names the act that needs it."""
     if scope not in call.scopes:
         raise Problem(403, "ScopeMissing", f"{why}: that needs `{scope}`", scope=scope)
 

@@ -196,7 +196,7 @@ def _task_forked(state: TaskState, event: e.TaskForked) -> None:
 
 
 def _fork_changes(state: TaskState, event: e.TaskForked) -> tuple[e.ForkChange, ...]:
-    """Return what a fork changes in the agent of its parent."""
+    """Return the changes of a fork in the agent of its parent."""
     changes: list[e.ForkChange] = []
     if event.fingerprint and event.fingerprint != state.fingerprint:
         changes.append(e.ForkChange("agent", event.agent))
