@@ -48,7 +48,7 @@ ROLE_TOKENS = (
 TERMINAL = (
     "\x1b[2J\x1b[H",
     "\x1b[38;5;213mpink\x1b[49m",
-    "\x1b[10A\x1b[5D",
+    "\x1b[973A\x1b[5D",
     "\x1b[?1049h",
     "\x1b]0;title\x07",
     "\x1b]2;title\x1b\\",
